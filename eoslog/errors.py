@@ -1,0 +1,185 @@
+"""Errors, named as Kafka names them and grouped by what the caller does next (KIP-1050).
+
+Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, because through Spark only its text arrives.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+class EosLogError(Exception):
+    """Base of every error that eoslog raises on purpose."""
+
+    code = "EOSLOG_ERROR"
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.code = "EOSLOG_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"[{self.code}] {message}")
+
+
+class RetriableError(EosLogError):
+    """The same call may be made again."""
+
+
+class AbortableError(EosLogError):
+    """The transaction must be aborted; then the producer goes on."""
+
+
+class ApplicationRecoverableError(EosLogError):
+    """This client instance is done; a new one, initialised again, goes on."""
+
+
+class FatalError(EosLogError):
+    """Repeating the call cannot help; configuration, code or data must change."""
+
+
+class ConcurrentTransactions(RetriableError):
+    """Another step of the same transactional id won the race."""
+
+
+class StoreUnavailable(RetriableError):
+    """The object store did not answer, or with an error that says nothing about the outcome."""
+
+
+class RequestTimedOut(RetriableError):
+    """The call's time was up; only the same call may be made again."""
+
+
+class CommitStateUnknown(RetriableError):
+    """A put of a slot record was not answered: it may have landed, or may still land.
+
+    ``Store.resolve(error)`` finds out, by occupying the slot and reading it. Nothing that the record names may be deleted.
+    """
+
+    def __init__(self, message: str, *, slot: int = -1, token: str = "") -> None:
+        super().__init__(message)
+        self.slot = slot
+        self.token = token
+
+
+class TransactionAborted(AbortableError):
+    """The transaction was aborted, by its own producer or by another."""
+
+
+class TransactionAbortable(AbortableError):
+    """A step of the transaction failed; it can only be aborted."""
+
+
+class StagedFilesExpired(AbortableError):
+    """Staged files are older than vacuum's horizon; they may be gone and can no longer be committed."""
+
+
+class IllegalGeneration(AbortableError):
+    """The consumer group has moved on to another generation (KIP-447)."""
+
+
+class UnknownMember(AbortableError):
+    """The consumer is not, or no longer, a member of its group."""
+
+
+class ProducerFenced(ApplicationRecoverableError):
+    """Another producer has initialised this transactional id since."""
+
+
+class InvalidProducerEpoch(ApplicationRecoverableError):
+    """The producer's epoch is not the current one; its transaction was ended by a time-out or by another producer."""
+
+
+class InvalidProducerIdMapping(ApplicationRecoverableError):
+    """The producer id is not, or no longer, the one of this transactional id."""
+
+
+class UnknownProducerId(ApplicationRecoverableError):
+    """The producer id is not registered; it expired or never was."""
+
+
+class TransactionCoordinatorFenced(ApplicationRecoverableError):
+    """A marker came from a coordinator that was replaced."""
+
+
+class OutOfOrderSequence(ApplicationRecoverableError):
+    """A batch's sequence neither follows its producer's last one nor repeats an earlier batch."""
+
+
+class InvalidTxnState(FatalError):
+    """The call is not allowed in the transaction's state."""
+
+
+class IllegalState(FatalError):
+    """The call is not allowed in the client's state."""
+
+
+class TransactionalIdNotFound(FatalError):
+    """No such transactional id."""
+
+
+class InvalidTransactionTimeout(FatalError):
+    """The transaction time-out is not between 1 ms and the store's maximum."""
+
+
+class UnknownTopicOrPartition(FatalError):
+    """No such topic, or the topic has no such partition."""
+
+
+class TopicAlreadyExists(FatalError):
+    """A topic of this name exists."""
+
+
+class InvalidTopic(FatalError):
+    """The topic's name, partition count or configuration is not allowed."""
+
+
+class OffsetOutOfRange(FatalError):
+    """The offset lies outside of what the partition holds."""
+
+
+class NoOffsetForPartition(FatalError):
+    """The group has no committed offset and the reset policy is ``none``."""
+
+
+class InvalidRequest(FatalError):
+    """An argument is not allowed; the message names the valid ones."""
+
+
+class InvalidOption(FatalError):
+    """An option is unknown or its value not allowed; the message names the valid ones."""
+
+
+class SchemaMismatch(FatalError):
+    """The data's columns or types are not those of the topic."""
+
+
+class UnsupportedSchema(FatalError):
+    """A schema that a topic cannot store."""
+
+
+class CorruptRecord(FatalError):
+    """Stored bytes are not what the entry that names them says."""
+
+
+class UnsupportedFormat(FatalError):
+    """The store was written by a newer version, or needs a feature this one does not know."""
+
+
+class NotAStore(FatalError):
+    """There is no eoslog store at this place."""
+
+
+class StoreAlreadyExists(FatalError):
+    """There already is an eoslog store at this place."""
+
+
+class StoreAccessDenied(FatalError):
+    """The object store refused the request for want of permission, space or a valid request; nothing was written."""
+
+
+class PutIfAbsentUnsupported(FatalError):
+    """The object store does not enforce put-if-absent, so no exactly-once promise could be kept on it."""
+
+
+class InvalidEntry(FatalError):
+    """A log entry contradicts the state at its own slot; no correct writer makes one."""

@@ -1,0 +1,35 @@
+"""What the protocol takes from the process it runs in: elapsed time, sleep, randomness and background work.
+
+Protocol code asks for all of it here, so that a simulator can hold it in its hand.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+
+class Environment:
+    """The real process: monotonic time, sleep, the operating system's randomness, daemon threads."""
+
+    def monotonic_ms(self) -> int:
+        """Elapsed milliseconds since an arbitrary start. It measures patience, never the time of day."""
+        return time.monotonic_ns() // 1_000_000
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        time.sleep(duration_ms / 1000)
+
+    def new_token(self) -> str:
+        """A name that is drawn once in the life of a store (128 random bits, safe after a fork)."""
+        return uuid.uuid4().hex
+
+    def jitter(self) -> float:
+        """A number in [0, 1) that spreads retries."""
+        return random.SystemRandom().random()
+
+    def background(self, work: Callable[[], None]) -> None:
+        """Run ``work`` off the caller's path."""
+        threading.Thread(target=work, daemon=True, name="eoslog-background").start()

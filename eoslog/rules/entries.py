@@ -1,0 +1,299 @@
+"""The entries of the log: every change of a store's state, as it stands in a slot record.
+
+An entry carries its result (base offset, producer id, epoch) beside its cause, and the fold checks it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+
+Offset = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=0, lt=2**40)]
+Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
+Timestamp = Annotated[int, Field(ge=-1, lt=2**63)]
+ProducerId = Annotated[int, Field(ge=0, lt=2**63)]
+ProducerEpoch = Annotated[int, Field(ge=0, le=32767)]
+Sequence = Annotated[int, Field(ge=0, lt=2**31)]
+PartitionIndex = Annotated[int, Field(ge=0, lt=2**31)]
+Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class Model(BaseModel):
+    """Part of a record: immutable, and blind to fields that a later minor version adds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class FileReference(Model):
+    """An immutable object that an entry names, with what proves that it is the one."""
+
+    path: Annotated[str, Field(min_length=1, max_length=2048)]
+    length: Annotated[int, Field(ge=0, lt=2**53)]
+    crc32c: Annotated[int, Field(ge=0, lt=2**32)]
+
+    @field_validator("path")
+    @classmethod
+    def _relative(cls, path: str) -> str:
+        if path.startswith("/") or "://" in path or "\\" in path or "\x00" in path:
+            raise ValueError("a referenced path is relative to the store")
+        if any(part in ("", ".", "..") for part in path.split("/")):
+            raise ValueError("a referenced path has no empty, '.' or '..' parts")
+        return path
+
+
+class StoreCreated(Model):
+    """The first entry of every log."""
+
+    type: Literal["store"] = "store"
+    store_id: Hex
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    time_ms: Milliseconds
+
+
+class TopicSchema(Model):
+    """What a topic's rows are: Kafka records, or columns of the user's own."""
+
+    kind: Literal["records", "columns"]
+    arrow: str | None = None
+    """The columns, as a base64 Arrow IPC schema."""
+    spark: str | None = None
+    """The same as Spark's own JSON, if Spark made the topic."""
+    key: tuple[str, ...] = ()
+    """The columns whose values choose the partition."""
+
+
+class TopicConfig(Model):
+    """A topic's settings."""
+
+    segment_bytes: Annotated[int, Field(ge=1, lt=2**53)] = 1 << 30
+    """An active segment of so many bytes is sealed."""
+    segment_batches: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """An active segment of so many batches is sealed."""
+
+
+class TopicCreated(Model):
+    type: Literal["topic"] = "topic"
+    topic: str
+    topic_id: Hex
+    partitions: Annotated[int, Field(ge=1, le=10_000)]
+    topic_schema: TopicSchema
+    config: TopicConfig = TopicConfig()
+    time_ms: Milliseconds
+
+
+class TopicDeleted(Model):
+    type: Literal["delete_topic"] = "delete_topic"
+    topic: str
+    topic_id: Hex
+
+
+class ProducerInitialized(Model):
+    """A producer id and epoch were given out (Kafka's InitProducerId)."""
+
+    type: Literal["init"] = "init"
+    transactional_id: Identifier | None = None
+    kind: Literal["producer", "job"] = "producer"
+    owner: Identifier | None = None
+    """The run of a job, which fences the runs before it."""
+    expected_producer_id: ProducerId | None = None
+    expected_producer_epoch: ProducerEpoch | None = None
+    timeout_ms: Annotated[int, Field(ge=1, lt=2**31)]
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    time_ms: Milliseconds
+
+
+class BatchAppended(Model):
+    """A file's rows get offsets at once: an eager or idempotent producer's flush."""
+
+    type: Literal["batch"] = "batch"
+    topic_id: Hex
+    partition: PartitionIndex
+    base_offset: Offset
+    record_count: Annotated[int, Field(ge=1, lt=2**31)]
+    file: FileReference
+    upload_ms: Milliseconds
+    """A lower bound of the time at which the file's upload began, by the store's clock."""
+    transactional_id: Identifier | None = None
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    base_sequence: Sequence
+    min_timestamp: Timestamp
+    max_timestamp: Timestamp
+    time_ms: Milliseconds
+
+
+class StagedBatch(Model):
+    """A file's rows get offsets in the slot that ends their transaction."""
+
+    topic_id: Hex
+    partition: PartitionIndex
+    base_offset: Offset
+    record_count: Annotated[int, Field(ge=1, lt=2**31)]
+    file: FileReference
+    min_timestamp: Timestamp
+    max_timestamp: Timestamp
+    task: Annotated[int, Field(ge=0, lt=2**20 - 1)] | None = None
+    """The task of a job that wrote the file."""
+
+
+class Marker(Model):
+    """The control row that ends a transaction in one partition."""
+
+    topic_id: Hex
+    partition: PartitionIndex
+    offset: Offset
+
+
+class GroupOffset(Model):
+    topic_id: Hex
+    partition: PartitionIndex
+    offset: Offset
+    """The next offset to read."""
+    metadata: Annotated[str, Field(max_length=4096)] = ""
+    leader_epoch: int = -1
+
+
+class GroupOffsets(Model):
+    """Offsets of a consumer group, with the generation of the consumer that read up to them."""
+
+    group: Identifier
+    generation: Annotated[int, Field(ge=-1)] = -1
+    member_id: str = ""
+    offsets: tuple[GroupOffset, ...]
+
+
+class ApplicationToken(Model):
+    """What of an application's work a transaction holds, so that a replay is recognised."""
+
+    application_id: Identifier
+    sink: str
+    """``<topic>:<topic id>``, or ``*`` for a write that chooses its topics by row."""
+    version: Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class CommitSummary(Model):
+    """Numbers of a commit for people: they decide nothing."""
+
+    rows: Count = 0
+    files: Count = 0
+    bytes: Annotated[int, Field(ge=0, lt=2**60)] = 0
+    duration_ms: Annotated[int, Field(ge=0)] = 0
+
+
+class TransactionEnded(Model):
+    """A transaction's end: verdict, markers, staged batches, group offsets and application token in one entry."""
+
+    type: Literal["end"] = "end"
+    transactional_id: Identifier
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    """The epoch that ends. Its markers carry the next one."""
+    owner: Identifier | None = None
+    verdict: Literal["commit", "abort"]
+    reason: Literal["client", "timeout", "fence", "admin"] = "client"
+    next_producer_id: ProducerId
+    next_producer_epoch: ProducerEpoch
+    batches: tuple[StagedBatch, ...] = ()
+    upload_ms: Milliseconds | None = None
+    """A lower bound of the time at which the first staged file's upload began."""
+    markers: tuple[Marker, ...] = ()
+    offsets: tuple[GroupOffsets, ...] = ()
+    token: ApplicationToken | None = None
+    task_count: Annotated[int, Field(ge=0, lt=2**20)] = 0
+    summary: CommitSummary | None = None
+    time_ms: Milliseconds
+
+
+class OffsetsCommitted(Model):
+    """Offsets of a group, committed outside of a transaction."""
+
+    type: Literal["offsets"] = "offsets"
+    committed: GroupOffsets
+    time_ms: Milliseconds
+
+
+class GroupMember(Model):
+    member_id: Identifier
+    topics: tuple[str, ...]
+
+
+class GroupChanged(Model):
+    """Members joined or left a group: its generation rises, and the partitions are shared out anew."""
+
+    type: Literal["group"] = "group"
+    group: Identifier
+    generation: Annotated[int, Field(ge=1)]
+    joined: tuple[GroupMember, ...] = ()
+    left: tuple[Identifier, ...] = ()
+    time_ms: Milliseconds
+
+
+class SegmentSealed(Model):
+    """The active segment up to ``end_offset`` (exclusive) is closed; its batches stand in index files now."""
+
+    type: Literal["seal"] = "seal"
+    topic_id: Hex
+    partition: PartitionIndex
+    base_offset: Offset
+    end_offset: Offset
+    index: FileReference
+    txnindex: FileReference | None = None
+    snapshot: FileReference
+    upload_ms: Milliseconds
+
+
+class HorizonMoved(Model):
+    """Files uploaded at or before the horizon that no entry names may be deleted, and can no longer be named."""
+
+    type: Literal["horizon"] = "horizon"
+    horizon_ms: Milliseconds
+
+
+class DoomedDeleted(Model):
+    """Files that entries up to ``slot`` dropped have been deleted from the store."""
+
+    type: Literal["doomed_deleted"] = "doomed_deleted"
+    slot: Offset
+
+
+class ExpiredTransactionalId(Model):
+    transactional_id: Identifier
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class ExpiredProducer(Model):
+    producer_id: ProducerId
+    last_update_ms: Milliseconds
+
+
+class Expired(Model):
+    """Ids that nobody used for long are forgotten; an id that moved meanwhile refuses the entry."""
+
+    type: Literal["expire"] = "expire"
+    transactional_ids: tuple[ExpiredTransactionalId, ...] = ()
+    producers: tuple[ExpiredProducer, ...] = ()
+
+
+Entry = Annotated[
+    StoreCreated
+    | TopicCreated
+    | TopicDeleted
+    | ProducerInitialized
+    | BatchAppended
+    | TransactionEnded
+    | OffsetsCommitted
+    | GroupChanged
+    | SegmentSealed
+    | HorizonMoved
+    | DoomedDeleted
+    | Expired,
+    Field(discriminator="type"),
+]
+
+ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)

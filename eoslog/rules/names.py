@@ -1,0 +1,54 @@
+"""Names: which may become paths, and which strings an id may be."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from eoslog.errors import InvalidRequest, InvalidTopic
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LONGEST_ID = 1024
+
+
+class TopicPartition(NamedTuple):
+    """A partition, by its topic's name."""
+
+    topic: str
+    partition: int
+
+
+class PartitionId(NamedTuple):
+    """A partition of one incarnation of a topic."""
+
+    topic_id: str
+    partition: int
+
+
+def check_topic_name(topic: str) -> None:
+    """Kafka's rule (``Topic.validate``). Names that begin with ``__`` are the store's own.
+
+    Raises:
+        InvalidTopic: if the name may not become a path.
+    """
+    if not isinstance(topic, str) or not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidTopic(
+            f"topic name {topic!r} is not allowed: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
+            "and neither '.' nor '..'"
+        )
+    if topic.startswith(("__", ".")):
+        raise InvalidTopic(f"topic name {topic!r} is not allowed: names that begin with '__' or '.' are reserved")
+
+
+def check_id(kind: str, value: str) -> None:
+    """A transactional id, group id or the like: any printable text that is not too long.
+
+    Raises:
+        InvalidRequest: if it is empty, too long, or holds control characters.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"{kind} must be a string that is not empty")
+    if len(value.encode()) > _LONGEST_ID:
+        raise InvalidRequest(f"{kind} {value[:40]!r}… is longer than {_LONGEST_ID} bytes")
+    if any(ord(character) < 32 or ord(character) == 127 for character in value):
+        raise InvalidRequest(f"{kind} {value!r} holds control characters")

@@ -1,0 +1,266 @@
+"""The state of a store: the fold of its log. Values are immutable once a record is applied; only the maps change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from eoslog.rules.aborted import AbortedTransaction
+from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema
+from eoslog.rules.names import PartitionId
+
+NO_OFFSET = -1
+NO_SLOT = -1
+
+
+class TransactionState(IntEnum):
+    """Kafka's states (``TransactionState.java``). PREPARE_* and DEAD are passed through within a slot, never at rest."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+class Verdict(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Control(Enum):
+    """The type of a control row (Kafka's ``ControlRecordType``)."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Batch(NamedTuple):
+    """Rows of one file, or one control row, at their place in a partition."""
+
+    base_offset: int
+    record_count: int
+    file: FileReference | None
+    """None for a control row."""
+    control: Control | None
+    slot: int
+    """The slot that gave the rows their offsets."""
+    end_slot: int
+    """The slot that ended the rows' transaction; ``NO_SLOT`` while it is open."""
+    verdict: Verdict
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    """``-1`` for control rows and staged batches."""
+    min_timestamp: int
+    max_timestamp: int
+    transactional: bool
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last row (exclusive)."""
+        return self.base_offset + self.record_count
+
+
+class SequenceRange(NamedTuple):
+    """One of a producer's last batches in a partition (Kafka's ``BatchMetadata``)."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerState(NamedTuple):
+    """What a partition knows of a producer id (Kafka's ``ProducerStateEntry``)."""
+
+    producer_id: int
+    producer_epoch: int
+    batches: tuple[SequenceRange, ...]
+    last_timestamp: int
+    current_txn_first_offset: int
+
+
+class SealedSegment(NamedTuple):
+    base_offset: int
+    end_offset: int
+    batch_count: int
+    bytes: int
+    min_timestamp: int
+    max_timestamp: int
+    max_end_slot: int
+    index: FileReference
+    txnindex: FileReference | None
+    snapshot: FileReference
+    slot: int
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition. A record that changes it works on a copy, so whoever holds it keeps a consistent view."""
+
+    id: PartitionId
+    log_start_offset: int = 0
+    next_offset: int = 0
+    segment_base_offset: int = 0
+    sealed: tuple[SealedSegment, ...] = ()
+    active: list[Batch] = field(default_factory=list)
+    active_bytes: int = 0
+    open_transactions: dict[int, int] = field(default_factory=dict)
+    """First offset of each open transaction by producer id, in the order of the offsets."""
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    """Aborted transactions whose marker lies in the active segment."""
+    producers: dict[int, ProducerState] = field(default_factory=dict)
+    changed_slot: int = NO_SLOT
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's end (exclusive): a put is durable when it returns."""
+        return self.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the earliest open transaction, else the high watermark (exclusive)."""
+        return next(iter(self.open_transactions.values()), self.next_offset)
+
+    def copy(self) -> Partition:
+        return Partition(
+            self.id,
+            self.log_start_offset,
+            self.next_offset,
+            self.segment_base_offset,
+            self.sealed,
+            list(self.active),
+            self.active_bytes,
+            dict(self.open_transactions),
+            list(self.aborted),
+            dict(self.producers),
+            self.changed_slot,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    topic: str
+    topic_id: str
+    partitions: int
+    topic_schema: TopicSchema
+    config: TopicConfig
+    created_slot: int
+
+    def partition_ids(self) -> list[PartitionId]:
+        return [PartitionId(self.topic_id, partition) for partition in range(self.partitions)]
+
+    @property
+    def prefix(self) -> str:
+        """The directory of this incarnation's files."""
+        return f"{self.topic}/{self.topic_id}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What is known of a transactional id (Kafka's ``TransactionMetadata``)."""
+
+    transactional_id: str
+    kind: str
+    producer_id: int
+    producer_epoch: int
+    previous_producer_id: int
+    """The id before the last roll-over, -1 if there was none."""
+    last_producer_epoch: int
+    """The epoch before the last change, -1 if there was none."""
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[PartitionId]
+    start_ms: int
+    """When the first partition was added, -1 outside of a transaction."""
+    last_update_ms: int
+    start_slot: int
+    last_slot: int
+    last_end_reason: str
+    owner: str | None
+    fenced_owners: tuple[str, ...]
+    task_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotentProducer:
+    """A producer id without transactional id, registered for the whole store."""
+
+    producer_id: int
+    last_update_ms: int
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    metadata: str
+    leader_epoch: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    generation: int
+    members: Mapping[str, tuple[str, ...]]
+    """Subscribed topics by member id."""
+    offsets: Mapping[PartitionId, CommittedOffset]
+
+
+class TokenKey(NamedTuple):
+    transactional_id: str
+    application_id: str
+    sink: str
+
+
+class Doomed(NamedTuple):
+    """Files that an entry dropped: everything below ``prefix``."""
+
+    prefix: str
+    slot: int
+
+
+@dataclass(slots=True)
+class StoreState:
+    """Everything that the log says, after one slot."""
+
+    store_id: str = ""
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    horizon_ms: int = 0
+    doomed: tuple[Doomed, ...] = ()
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    topics: dict[str, Topic] = field(default_factory=dict)
+    partitions: dict[PartitionId, Partition] = field(default_factory=dict)
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    ongoing: dict[str, int] = field(default_factory=dict)
+    """Start (ms) of each open transaction by transactional id."""
+    producers: dict[int, IdempotentProducer] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    tokens: dict[TokenKey, int] = field(default_factory=dict)
+    """The largest committed version; it outlives the transactional id."""
+
+    def frozen_copy(self) -> StoreState:
+        """The same state, untouched by records that are applied later. O(number of keys), values are shared."""
+        return StoreState(
+            self.store_id,
+            self.reader_features,
+            self.writer_features,
+            self.horizon_ms,
+            self.doomed,
+            dict(self.topic_ids),
+            dict(self.topics),
+            dict(self.partitions),
+            dict(self.transactions),
+            dict(self.ongoing),
+            dict(self.producers),
+            dict(self.groups),
+            dict(self.tokens),
+        )

@@ -183,3 +183,17 @@ class PutIfAbsentUnsupported(FatalError):
 
 class InvalidEntry(FatalError):
     """A log entry contradicts the state at its own slot; no correct writer makes one."""
+
+
+class RecordFull(Exception):
+    """Not an error: what was proposed does not fit into this record and goes into the next one."""
+
+
+class Replayed(Exception):
+    """Not an error: an application token at or below the committed one; the work was done before."""
+
+    def __init__(self, application_id: str, version: int, committed: int) -> None:
+        super().__init__(f"version {version} of {application_id!r} was committed before (largest: {committed})")
+        self.application_id = application_id
+        self.version = version
+        self.committed = committed

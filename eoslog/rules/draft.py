@@ -6,7 +6,7 @@ one invalid entry is wholly inert, and a lost race costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Generic, TypeVar
 
 from eoslog.rules.entries import Entry
@@ -77,9 +77,10 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
 class Draft:
     """A state and the changes that the entries of one slot make to it."""
 
-    def __init__(self, base: StoreState | Draft, slot: int) -> None:
+    def __init__(self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], None]) -> None:
         self.base = base
         self.slot = slot
+        self._apply = apply
         self.entries: list[Entry] = []
         self.store_id = base.store_id
         self.reader_features = base.reader_features
@@ -107,9 +108,18 @@ class Draft:
         partition.changed_slot = self.slot
         return partition
 
+    def append(self, entry: Entry) -> None:
+        """Apply an entry and add it to the record.
+
+        Raises:
+            InvalidEntry, or the error of the rule that refuses it.
+        """
+        self._apply(self, entry)
+        self.entries.append(entry)
+
     def child(self) -> Draft:
         """A draft on top of this one, for the entries of one of several writers that share a record."""
-        return Draft(self, self.slot)
+        return Draft(self, self.slot, self._apply)
 
     def merge(self) -> None:
         """Make the changes those of the base."""

@@ -1,0 +1,238 @@
+"""What a coordinator does for its callers, as entries proposed to a draft. It is code, not a place: it has no memory.
+
+Each function validates against the draft's state, appends what follows, and returns the answer, which holds at the slot
+of the draft and at no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eoslog.errors import ProducerFenced, RecordFull, TransactionalIdNotFound
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import (
+    ApplicationToken,
+    BatchAppended,
+    CommitSummary,
+    GroupOffsets,
+    ProducerInitialized,
+    StagedBatch,
+    TransactionEnded,
+)
+from eoslog.rules.producer_ids import (
+    DEFAULT_TRANSACTION_TIMEOUT_MS,
+    ProducerIdentity,
+    check_expected,
+    check_timeout,
+    plan_init,
+)
+from eoslog.rules.state import Transaction, TransactionState
+from eoslog.rules.transactions import EndRepeated, check_token, plan_batch, plan_end, timed_out
+
+_TO_BE_PLANNED = 0
+
+
+def initialise(
+    draft: Draft,
+    transactional_id: str | None,
+    *,
+    timeout_ms: int,
+    time_ms: int,
+    expected: ProducerIdentity | None = None,
+    kind: str = "producer",
+    owner: str | None = None,
+) -> ProducerIdentity:
+    """Give out an identity: fence and abort what is open under the id, then move its epoch on.
+
+    ``expected`` is who the caller was (KIP-360); a repeated call is answered without a new entry.
+    """
+    check_timeout(timeout_ms)
+    if transactional_id is not None:
+        transaction = draft.transactions.get(transactional_id)
+        earlier = check_expected(transaction, expected)
+        if earlier is not None:
+            return earlier
+        if transaction is not None and transaction.state is TransactionState.ONGOING:
+            _abort(draft, transaction, "fence", time_ms)
+            expected = None
+    entry = plan_init(
+        draft,
+        ProducerInitialized.model_validate(
+            {
+                "transactional_id": transactional_id,
+                "kind": kind,
+                "owner": owner,
+                "expected_producer_id": expected.producer_id if expected else None,
+                "expected_producer_epoch": expected.producer_epoch if expected else None,
+                "timeout_ms": timeout_ms,
+                "producer_id": _TO_BE_PLANNED,
+                "producer_epoch": _TO_BE_PLANNED,
+                "time_ms": time_ms,
+            }
+        ),
+    )
+    draft.append(entry)
+    return ProducerIdentity(entry.producer_id, entry.producer_epoch)
+
+
+def append_batch(draft: Draft, batch: BatchAppended) -> int:
+    """Append an eager batch and return its base offset.
+
+    Raises:
+        DuplicateBatch: it was appended before.
+    """
+    entry = plan_batch(draft, batch)
+    draft.append(entry)
+    return entry.base_offset
+
+
+def end_transaction(draft: Draft, wanted: TransactionEnded) -> ProducerIdentity:
+    """End a transaction and return the producer's next identity; an end that was done before is answered again.
+
+    Raises:
+        Replayed: the application token was committed before.
+    """
+    try:
+        entry = plan_end(draft, wanted)
+    except EndRepeated as repeated:
+        return repeated.identity
+    draft.append(entry)
+    return ProducerIdentity(entry.next_producer_id, entry.next_producer_epoch)
+
+
+def end_request(
+    transactional_id: str,
+    identity: ProducerIdentity,
+    verdict: str,
+    *,
+    time_ms: int,
+    reason: str = "client",
+    owner: str | None = None,
+    batches: Sequence[StagedBatch] = (),
+    upload_ms: int | None = None,
+    offsets: Sequence[GroupOffsets] = (),
+    token: ApplicationToken | None = None,
+    task_count: int = 0,
+    summary: CommitSummary | None = None,
+) -> TransactionEnded:
+    """An end as its caller wants it; ``plan_end`` fills in what it gets."""
+    return TransactionEnded.model_validate(
+        {
+            "transactional_id": transactional_id,
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.producer_epoch,
+            "owner": owner,
+            "verdict": verdict,
+            "reason": reason,
+            "next_producer_id": _TO_BE_PLANNED,
+            "next_producer_epoch": _TO_BE_PLANNED,
+            "batches": tuple(batches),
+            "upload_ms": upload_ms,
+            "offsets": tuple(offsets),
+            "token": token,
+            "task_count": task_count,
+            "summary": summary,
+            "time_ms": time_ms,
+        }
+    )
+
+
+def commit_job(
+    draft: Draft,
+    job_id: str,
+    owner: str,
+    *,
+    take_over: bool,
+    batches: Sequence[StagedBatch],
+    upload_ms: int,
+    token: ApplicationToken | None,
+    task_count: int,
+    summary: CommitSummary,
+    time_ms: int,
+) -> ProducerIdentity:
+    """Commit the transactions of all tasks of a job in this slot.
+
+    ``owner`` is the run that planned the job. A run that was fenced never commits again; one that never held the job takes
+    it over if ``take_over``, else it is fenced too.
+
+    Raises:
+        ProducerFenced: another run holds the job.
+        Replayed: the application token was committed before.
+    """
+    transaction = draft.transactions.get(job_id)
+    if transaction is not None and transaction.owner == owner:
+        identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    else:
+        if not take_over or (transaction is not None and owner in transaction.fenced_owners):
+            raise ProducerFenced(
+                f"transactional id {job_id!r}: another run has taken this job over; stop one of them, or give each a "
+                "transactionalId of its own"
+            )
+        identity = ProducerIdentity(0, 0)
+    wanted = end_request(
+        job_id,
+        identity,
+        "commit",
+        owner=owner,
+        batches=batches,
+        upload_ms=upload_ms if batches else None,
+        token=token,
+        task_count=task_count,
+        summary=summary,
+        time_ms=time_ms,
+    )
+    check_token(draft, wanted)
+    if transaction is None or transaction.owner != owner:
+        identity = initialise(
+            draft, job_id, timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS, time_ms=time_ms, kind="job", owner=owner
+        )
+        wanted = wanted.model_copy(
+            update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
+        )
+    return end_transaction(draft, wanted)
+
+
+def abort_open_transaction(draft: Draft, transactional_id: str, *, reason: str, time_ms: int) -> bool:
+    """Abort what is open under an id, in another's place. False if nothing is.
+
+    Raises:
+        TransactionalIdNotFound
+    """
+    transaction = draft.transactions.get(transactional_id)
+    if transaction is None:
+        raise TransactionalIdNotFound(f"no transactional id is {transactional_id!r}")
+    if transaction.state is not TransactionState.ONGOING:
+        return False
+    _abort(draft, transaction, reason, time_ms)
+    return True
+
+
+def abort_timed_out(draft: Draft, now_ms: int) -> list[str]:
+    """Abort every transaction past its time-out at ``now_ms`` of the store's clock; it may lose to a commit.
+
+    Returns:
+        The transactional ids. At most one rolls its producer id over in a record; others are left for the next.
+    """
+    aborted = []
+    for transaction in timed_out([draft.transactions[name] for name in list(draft.ongoing)], now_ms):
+        try:
+            _abort(draft, transaction, "timeout", now_ms)
+        except RecordFull:
+            continue
+        aborted.append(transaction.transactional_id)
+    return aborted
+
+
+def _abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    end_transaction(
+        draft,
+        end_request(
+            transaction.transactional_id,
+            identity,
+            "abort",
+            reason=reason,
+            owner=transaction.owner,
+            time_ms=time_ms,
+        ),
+    )

@@ -1,0 +1,88 @@
+"""What a store may forget: files that no entry names, files that entries dropped, ids that nobody used for long."""
+
+from __future__ import annotations
+
+from eoslog.errors import InvalidEntry
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import DoomedDeleted, Expired, ExpiredProducer, ExpiredTransactionalId, HorizonMoved
+from eoslog.rules.state import StoreState, TransactionState
+
+STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
+PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
+_EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
+    """From here on an entry that names files uploaded at or before the horizon is refused.
+
+    Raises:
+        InvalidEntry: the horizon would move back.
+    """
+    if entry.horizon_ms <= draft.horizon_ms:
+        raise InvalidEntry(f"the horizon is at {draft.horizon_ms} ms already")
+    draft.horizon_ms = entry.horizon_ms
+
+
+def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:
+    remaining = tuple(doomed for doomed in draft.doomed if doomed.slot > entry.slot)
+    if remaining == draft.doomed:
+        raise InvalidEntry(f"no doomed files up to slot {entry.slot}")
+    draft.doomed = remaining
+
+
+def plan_expiry(
+    state: StoreState,
+    now_ms: int,
+    *,
+    transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+) -> Expired | None:
+    """The ids that nobody used for long at ``now_ms`` of the store's clock; never one with an open transaction."""
+    transactional_ids = tuple(
+        ExpiredTransactionalId(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+        )
+        for transaction in state.transactions.values()
+        if transaction.state in _EXPIRABLE and transaction.last_update_ms + transactional_id_expiration_ms <= now_ms
+    )
+    producers = tuple(
+        ExpiredProducer(producer_id=producer.producer_id, last_update_ms=producer.last_update_ms)
+        for producer in state.producers.values()
+        if producer.last_update_ms + producer_id_expiration_ms <= now_ms
+    )
+    if not transactional_ids and not producers:
+        return None
+    return Expired(transactional_ids=transactional_ids, producers=producers)
+
+
+def expire(draft: Draft, entry: Expired) -> None:
+    """Forget ids and what partitions know of their producers. Application tokens stay for ever.
+
+    Raises:
+        InvalidEntry: one of the ids moved since the entry was planned.
+    """
+    forgotten: set[int] = set()
+    for expired in entry.transactional_ids:
+        transaction = draft.transactions.get(expired.transactional_id)
+        if (
+            transaction is None
+            or transaction.state not in _EXPIRABLE
+            or (transaction.producer_id, transaction.producer_epoch) != (expired.producer_id, expired.producer_epoch)
+        ):
+            raise InvalidEntry(f"transactional id {expired.transactional_id!r} is in use and does not expire")
+        del draft.transactions[expired.transactional_id]
+        forgotten |= {transaction.producer_id, transaction.previous_producer_id}
+    for producer in entry.producers:
+        known = draft.producers.get(producer.producer_id)
+        if known is None or known.last_update_ms != producer.last_update_ms:
+            raise InvalidEntry(f"producer id {producer.producer_id} is in use and does not expire")
+        del draft.producers[producer.producer_id]
+        forgotten.add(producer.producer_id)
+    for partition_id, partition in list(draft.partitions.items()):
+        if not forgotten.isdisjoint(partition.producers):
+            partition = draft.edit_partition(partition_id)
+            for producer_id in forgotten:
+                partition.producers.pop(producer_id, None)

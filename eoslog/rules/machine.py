@@ -1,0 +1,121 @@
+"""The fold: entries as they stand in the log, applied one by one to the state of a store.
+
+Applying is validating, then changing. It never guesses: an entry of an unknown type or a feature that is needed and unknown
+is an error of its own, apart from an entry that contradicts the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
+from eoslog.rules import groups, partitions, producer_ids, topics, transactions
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
+from eoslog.rules.forgetting import expire, forget_doomed, move_horizon
+from eoslog.rules.sequences import DuplicateBatch
+from eoslog.rules.state import StoreState
+
+READER_FEATURES: frozenset[str] = frozenset()
+"""The features of a store that this version can read, beyond those of format 1."""
+
+WRITER_FEATURES: frozenset[str] = frozenset()
+"""The features of a store that this version can write, beyond those of format 1."""
+
+
+def check_features(reader_features: Sequence[str], writer_features: Sequence[str]) -> None:
+    """Raises: UnsupportedFormat: the store needs a feature that this version does not know."""
+    unknown = (set(reader_features) - READER_FEATURES) | (set(writer_features) - WRITER_FEATURES)
+    if unknown:
+        raise UnsupportedFormat(
+            f"the store needs features that this version of eoslog does not know: {', '.join(sorted(unknown))}; upgrade"
+        )
+
+
+def _create_store(draft: Draft, entry: StoreCreated) -> None:
+    if draft.store_id or draft.slot != 0:
+        raise InvalidEntry("a store is created once, at slot 0")
+    check_features(entry.reader_features, entry.writer_features)
+    draft.store_id = entry.store_id
+    draft.reader_features = entry.reader_features
+    draft.writer_features = entry.writer_features
+
+
+def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
+    groups.check_offsets(draft, entry.committed)
+    groups.commit_offsets(draft, entry.committed)
+
+
+_APPLY: dict[str, Callable[[Draft, Any], None]] = {
+    "store": _create_store,
+    "topic": topics.create_topic,
+    "delete_topic": topics.delete_topic,
+    "init": producer_ids.apply_init,
+    "batch": transactions.apply_batch,
+    "end": transactions.apply_end,
+    "offsets": _commit_offsets,
+    "group": groups.change_group,
+    "seal": partitions.seal,
+    "horizon": move_horizon,
+    "doomed_deleted": forget_doomed,
+    "expire": expire,
+}
+
+
+def apply_entry(draft: Draft, entry: Entry) -> None:
+    """Validate an entry against the draft, then change the draft by it.
+
+    Raises:
+        The error of the rule that refuses it.
+    """
+    _APPLY[entry.type](draft, entry)
+
+
+def new_draft(state: StoreState, slot: int) -> Draft:
+    """A draft of the record of ``slot``, on the state after the slot before."""
+    return Draft(state, slot, apply_entry)
+
+
+def decode_entry(value: object) -> Entry:
+    """An entry from the log's JSON.
+
+    Raises:
+        UnsupportedFormat: its type is unknown.
+        InvalidEntry: its fields are not what its type asks for.
+    """
+    if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in _APPLY:
+        raise UnsupportedFormat(f"the log holds an entry of the unknown type {value['type']!r}; upgrade eoslog")
+    try:
+        return ENTRY.validate_python(value, strict=False)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InvalidEntry(f"malformed entry: {place}: {first['msg']}") from None
+
+
+def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
+    """Apply the entries of a record, all or none. Returns why none was applied, or None.
+
+    Raises:
+        UnsupportedFormat: the record is of a newer version.
+    """
+    draft = new_draft(state, slot)
+    try:
+        for value in entries:
+            apply_entry(draft, decode_entry(value))
+    except UnsupportedFormat:
+        raise
+    except (EosLogError, DuplicateBatch, transactions.EndRepeated) as error:
+        return str(error)
+    except Exception as error:  # the fold is total: nothing that stands in a slot may stop a reader
+        return f"{type(error).__name__}: {error}"
+    draft.merge()
+    return None
+
+
+def encode_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as the log's JSON."""
+    return entry.model_dump(mode="json", exclude_none=True)

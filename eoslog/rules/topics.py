@@ -1,0 +1,59 @@
+"""Topics: created, deleted, created again under another id. The log itself is never emptied."""
+
+from __future__ import annotations
+
+from eoslog.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import TopicCreated, TopicDeleted
+from eoslog.rules.names import check_topic_name
+from eoslog.rules.state import Doomed, Group, Partition, StoreState, Topic
+
+
+def topic_named(state: StoreState | Draft, name: str) -> Topic:
+    """The live topic of this name.
+
+    Raises:
+        UnknownTopicOrPartition: there is none; the message names those there are.
+    """
+    topic_id = state.topic_ids.get(name)
+    if topic_id is None:
+        names = ", ".join(sorted(state.topic_ids)[:20]) or "none"
+        raise UnknownTopicOrPartition(f"no topic is named {name!r}; the store has: {names}")
+    return state.topics[topic_id]
+
+
+def create_topic(draft: Draft, entry: TopicCreated) -> None:
+    check_topic_name(entry.topic)
+    if entry.topic in draft.topic_ids:
+        raise TopicAlreadyExists(f"topic {entry.topic} exists already")
+    if entry.topic_id in draft.topics:
+        raise InvalidTopic(f"topic id {entry.topic_id} is in use")
+    if any(name.lower() == entry.topic.lower() for name in draft.topic_ids):
+        raise InvalidTopic(
+            f"topic {entry.topic} differs from an existing one only in upper and lower case, "
+            "which some file systems do not tell apart"
+        )
+    schema = entry.topic_schema
+    if (schema.kind == "columns") != (schema.arrow is not None):
+        raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records have their own")
+    topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot)
+    draft.topic_ids[entry.topic] = entry.topic_id
+    draft.topics[entry.topic_id] = topic
+    for partition_id in topic.partition_ids():
+        draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot)
+
+
+def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
+    """Forget a topic. Transactions with rows in it end without them; its files are doomed."""
+    topic = topic_named(draft, entry.topic)
+    if topic.topic_id != entry.topic_id:
+        raise UnknownTopicOrPartition(f"topic {entry.topic} was created again meanwhile, its id is {topic.topic_id}")
+    del draft.topic_ids[entry.topic]
+    del draft.topics[entry.topic_id]
+    for partition_id in topic.partition_ids():
+        del draft.partitions[partition_id]
+    for name, group in list(draft.groups.items()):
+        offsets = {place: offset for place, offset in group.offsets.items() if place.topic_id != entry.topic_id}
+        if len(offsets) < len(group.offsets):
+            draft.groups[name] = Group(group.generation, group.members, offsets)
+    draft.doomed = (*draft.doomed, Doomed(topic.prefix, draft.slot))

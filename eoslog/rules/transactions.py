@@ -1,0 +1,325 @@
+"""Transactions: begun by their first batch, ended in one slot with everything they hold.
+
+Answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). The end passes
+through PREPARE_* and reaches COMPLETE_* within its slot, so there is nothing to roll forward and no marker to lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTxnState,
+    ProducerFenced,
+    Replayed,
+)
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import BatchAppended, Marker, StagedBatch, TransactionEnded
+from eoslog.rules.groups import check_offsets, commit_offsets
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partitions import (
+    append_batch,
+    append_staged,
+    check_batch,
+    check_file_place,
+    check_upload,
+    partition_of,
+    place_marker,
+    topic_of,
+)
+from eoslog.rules.producer_ids import (
+    TASKS_BITS,
+    ProducerIdentity,
+    check_identity,
+    check_registered,
+    next_identity,
+    task_producer_id,
+    task_transactional_id,
+)
+from eoslog.rules.state import (
+    NO_SLOT,
+    Control,
+    IdempotentProducer,
+    TokenKey,
+    Transaction,
+    TransactionState,
+)
+
+_E = TransactionState
+VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
+    _E.EMPTY: frozenset({_E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}),
+    _E.ONGOING: frozenset({_E.ONGOING, _E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}),
+    _E.PREPARE_COMMIT: frozenset({_E.ONGOING}),
+    _E.PREPARE_ABORT: frozenset(
+        {_E.ONGOING, _E.PREPARE_EPOCH_FENCE, _E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}
+    ),
+    _E.COMPLETE_COMMIT: frozenset({_E.PREPARE_COMMIT}),
+    _E.COMPLETE_ABORT: frozenset({_E.PREPARE_ABORT}),
+    _E.DEAD: frozenset({_E.EMPTY, _E.COMPLETE_ABORT, _E.COMPLETE_COMMIT}),
+    _E.PREPARE_EPOCH_FENCE: frozenset({_E.ONGOING}),
+}
+"""From which states each may be entered (``TransactionState.java``)."""
+
+
+class EndRepeated(Exception):
+    """Not an error: this end was done before; ``identity`` is what it answered."""
+
+    def __init__(self, identity: ProducerIdentity) -> None:
+        super().__init__("the transaction was ended before")
+        self.identity = identity
+
+
+def transit(transaction: Transaction, *states: TransactionState) -> Transaction:
+    """The transaction after it passed through ``states``.
+
+    Raises:
+        InvalidTxnState: Kafka allows no such transition.
+    """
+    for state in states:
+        if transaction.state not in VALID_PREVIOUS_STATES[state]:
+            raise InvalidTxnState(
+                f"transactional id {transaction.transactional_id!r} cannot go from {transaction.state.name} "
+                f"to {state.name}"
+            )
+        transaction = replace(transaction, state=state)
+    return transaction
+
+
+def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
+    """The batch with the base offset that it gets at this slot.
+
+    Raises:
+        DuplicateBatch: it was appended before.
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced, UnknownProducerId, OutOfOrderSequence,
+        InvalidTxnState, UnknownTopicOrPartition, StagedFilesExpired: it may not be appended.
+    """
+    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    if entry.transactional_id is None:
+        check_registered(draft, identity)
+    else:
+        check_identity(draft, entry.transactional_id, identity)
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    partition = partition_of(draft, partition_id)
+    topic = topic_of(draft, entry.topic_id)
+    check_file_place(topic, partition_id, entry.file)
+    check_upload(draft, entry.upload_ms)
+    check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
+    return entry.model_copy(update={"base_offset": partition.next_offset})
+
+
+def apply_batch(draft: Draft, entry: BatchAppended) -> None:
+    if plan_batch(draft, entry).base_offset != entry.base_offset:
+        raise InvalidEntry(f"a batch at slot {draft.slot} has base offset {entry.base_offset}, which is not the next")
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    append_batch(draft.edit_partition(partition_id), entry, draft.slot)
+    if entry.transactional_id is None:
+        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
+        return
+    transaction = draft.transactions[entry.transactional_id]
+    begins = transaction.state is not TransactionState.ONGOING
+    transaction = transit(transaction, TransactionState.ONGOING)
+    draft.transactions[entry.transactional_id] = replace(
+        transaction,
+        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
+        start_ms=entry.time_ms if begins else transaction.start_ms,
+        start_slot=draft.slot if begins else transaction.start_slot,
+        last_update_ms=entry.time_ms,
+        last_slot=draft.slot,
+    )
+    if begins:
+        draft.ongoing[entry.transactional_id] = entry.time_ms
+
+
+def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
+    """Kafka's answer to an EndTxn in every state.
+
+    Raises:
+        EndRepeated: the same end was done before.
+        InvalidProducerIdMapping, ProducerFenced, InvalidTxnState
+    """
+    transaction = draft.transactions.get(entry.transactional_id)
+    if transaction is None:
+        raise InvalidProducerIdMapping(f"transactional id {entry.transactional_id!r} is unknown or has expired")
+    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    wanted = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    if transaction.owner != entry.owner:
+        raise ProducerFenced(
+            f"transactional id {entry.transactional_id!r}: another run has taken this job over; stop this one"
+        )
+    if wanted == current:
+        begins = bool(entry.batches or entry.offsets or entry.token)
+        if entry.verdict == "commit" and transaction.state is not TransactionState.ONGOING and not begins:
+            raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction to commit")
+        return transaction
+    if wanted not in _identities_before(transaction) or transaction.state in (
+        TransactionState.ONGOING,
+        TransactionState.EMPTY,
+    ):
+        if wanted.producer_id not in (transaction.producer_id, transaction.previous_producer_id):
+            raise InvalidProducerIdMapping(
+                f"transactional id {entry.transactional_id!r} has producer id {current.producer_id}, "
+                f"not {wanted.producer_id}"
+            )
+        raise ProducerFenced(
+            f"transactional id {entry.transactional_id!r}: another producer holds it now (epoch "
+            f"{current.producer_epoch}, this producer has {wanted.producer_epoch}); close this producer"
+        )
+    done = "commit" if transaction.state is TransactionState.COMPLETE_COMMIT else "abort"
+    if entry.verdict == done:
+        raise EndRepeated(current)
+    why = {"timeout": "it timed out", "admin": "an administrator aborted it"}.get(transaction.last_end_reason, "")
+    raise InvalidTxnState(
+        f"transactional id {entry.transactional_id!r}: the transaction of epoch {wanted.producer_epoch} ended in {done}"
+        + (f" ({why})" if why else "")
+    )
+
+
+def _identities_before(transaction: Transaction) -> set[ProducerIdentity]:
+    before = {ProducerIdentity(transaction.producer_id, transaction.producer_epoch - 1)}
+    if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
+        before.add(ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch))
+    return before
+
+
+def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
+    """The end with everything that it gets at this slot: base offsets, markers and the next identity.
+
+    All that can fail fails here, before the slot is claimed.
+    """
+    transaction = check_end(draft, entry)
+    check_token(draft, entry)
+    if entry.verdict == "abort" and (entry.batches or entry.offsets or entry.token):
+        raise InvalidEntry("an abort has neither staged batches nor offsets nor a token")
+    if entry.batches:
+        if entry.upload_ms is None:
+            raise InvalidEntry("staged batches need the time of their upload")
+        check_upload(draft, entry.upload_ms)
+    for offsets in entry.offsets:
+        check_offsets(draft, offsets)
+    eager = {place for place in transaction.partitions if place in draft.partitions}
+    next_offsets: dict[PartitionId, int] = {place: draft.partitions[place].next_offset for place in eager}
+    batches = []
+    for batch in entry.batches:
+        place = PartitionId(batch.topic_id, batch.partition)
+        if place not in next_offsets:
+            next_offsets[place] = partition_of(draft, place).next_offset
+        check_file_place(topic_of(draft, batch.topic_id), place, batch.file)
+        _check_task(draft, entry, batch)
+        batches.append(batch.model_copy(update={"base_offset": next_offsets[place]}))
+        next_offsets[place] += batch.record_count
+    identity = next_identity(draft, transaction)
+    return entry.model_copy(
+        update={
+            "batches": tuple(batches),
+            "markers": tuple(
+                Marker(topic_id=place.topic_id, partition=place.partition, offset=next_offsets[place])
+                for place in sorted(next_offsets)
+            ),
+            "next_producer_id": identity.producer_id,
+            "next_producer_epoch": identity.producer_epoch,
+        }
+    )
+
+
+def check_token(draft: Draft, entry: TransactionEnded) -> None:
+    """Raises: Replayed: the application's version, or a later one, was committed before."""
+    if entry.token is None:
+        return
+    key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
+    committed = draft.tokens.get(key)
+    if committed is not None and entry.token.version <= committed:
+        raise Replayed(entry.token.application_id, entry.token.version, committed)
+
+
+def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> None:
+    if batch.task is None:
+        return
+    if batch.task >= entry.task_count:
+        raise InvalidEntry(f"a batch of task {batch.task} in a job of {entry.task_count} tasks")
+    if task_transactional_id(entry.transactional_id, batch.task) in draft.transactions:
+        raise InvalidRequest(
+            f"transactional id {task_transactional_id(entry.transactional_id, batch.task)!r} belongs to a producer, so "
+            "the job of that name cannot use it for a task; choose another transactionalId"
+        )
+
+
+def apply_end(draft: Draft, entry: TransactionEnded) -> None:
+    planned = plan_end(draft, entry)
+    if planned != entry:
+        raise InvalidEntry(f"the end of {entry.transactional_id!r} at slot {draft.slot} claims what it does not get")
+    transaction = draft.transactions[entry.transactional_id]
+    for batch in entry.batches:
+        producer_id, transactional_id = entry.producer_id, entry.transactional_id
+        if batch.task is not None:
+            producer_id = task_producer_id(entry.producer_id, batch.task)
+            transactional_id = task_transactional_id(entry.transactional_id, batch.task)
+        append_staged(
+            draft.edit_partition(PartitionId(batch.topic_id, batch.partition)),
+            batch,
+            transactional_id,
+            producer_id,
+            entry.producer_epoch,
+            draft.slot,
+        )
+    commits = entry.verdict == "commit"
+    for marker in entry.markers:
+        place = PartitionId(marker.topic_id, marker.partition)
+        place_marker(
+            draft.edit_partition(place),
+            Control.COMMIT if commits else Control.ABORT,
+            entry.transactional_id,
+            entry.producer_id,
+            entry.producer_epoch + 1,
+            draft.slot,
+            entry.time_ms,
+            eager=place in transaction.partitions,
+        )
+    for offsets in entry.offsets:
+        commit_offsets(draft, offsets)
+    if entry.token is not None:
+        key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
+        draft.tokens[key] = entry.token.version
+    draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry)
+    draft.ongoing.pop(entry.transactional_id, None)
+    if entry.next_producer_id == draft.slot << TASKS_BITS:
+        draft.id_given_out = True
+
+
+def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> Transaction:
+    commits = entry.verdict == "commit"
+    if commits and transaction.state is not TransactionState.ONGOING:
+        transaction = transit(transaction, TransactionState.ONGOING)
+    if entry.reason == "fence":
+        transaction = transit(transaction, TransactionState.PREPARE_EPOCH_FENCE)
+    if commits:
+        transaction = transit(transaction, TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+    else:
+        transaction = transit(transaction, TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+    rolled_over = entry.next_producer_id != transaction.producer_id
+    return replace(
+        transaction,
+        producer_id=entry.next_producer_id,
+        producer_epoch=entry.next_producer_epoch,
+        previous_producer_id=transaction.producer_id if rolled_over else transaction.previous_producer_id,
+        last_producer_epoch=entry.producer_epoch,
+        partitions=frozenset(),
+        start_ms=-1,
+        start_slot=NO_SLOT,
+        last_update_ms=entry.time_ms,
+        last_slot=draft.slot,
+        last_end_reason=entry.reason,
+        task_count=entry.task_count or transaction.task_count,
+    )
+
+
+def timed_out(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:
+    """Those of the open transactions that are past their time-out at ``now_ms`` of the store's clock."""
+    return [
+        transaction
+        for transaction in transactions
+        if transaction.state is TransactionState.ONGOING and transaction.start_ms + transaction.timeout_ms < now_ms
+    ]

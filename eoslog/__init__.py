@@ -1,0 +1,1 @@
+"""Kafka's exactly-once semantics on an object store alone."""

@@ -1,0 +1,1 @@
+"""The planner of a read and the columnar scan."""

@@ -17,8 +17,9 @@ class StoreClock:
     def observe(self, date_ms: int) -> None:
         """Take in the date of an answer (ms since the epoch). An older date than the newest is ignored."""
         if date_ms >= self.last_date_ms:
-            self.last_date_ms = date_ms
+            # The anchor first: a thread that reads in between sees an earlier time, never a later one.
             self._anchor_monotonic_ms = self._environment.monotonic_ms()
+            self.last_date_ms = date_ms
 
     def now_ms(self) -> int:
         """The store's time, estimated (ms since the epoch)."""

@@ -33,3 +33,8 @@ class Environment:
     def background(self, work: Callable[[], None]) -> None:
         """Run ``work`` off the caller's path."""
         threading.Thread(target=work, daemon=True, name="eoslog-background").start()
+
+
+def host_time_ms() -> int:
+    """The host's time of day (ms since the epoch). Only a store that lives on this host may take it for its clock."""
+    return time.time_ns() // 1_000_000

@@ -22,7 +22,7 @@ class ObjectNotFound(Exception):
 
 
 class PutOutcome(Enum):
-    """What a put-if-absent said of this attempt. ``EXISTS`` may be the writer's own earlier attempt: read the object."""
+    """What a put-if-absent said of this attempt. ``EXISTS`` may be the writer's own earlier one: read the object."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -101,6 +101,10 @@ class ObjectStore(ABC):
         """Several ``put``, in parallel where that pays."""
         for path, body in objects:
             self.put(path, body)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete the objects in no particular order, in batches where that pays."""
+        self.delete(paths)
 
     def turn(self) -> AbstractContextManager[None]:
         """Queue behind the other writers of this machine. A hint only: it excludes nobody and never waits long."""

@@ -1,0 +1,357 @@
+"""A store in a local directory: objects are written aside, made durable and then linked into place.
+
+Durability of an earlier object given a later one in another directory relies on a file system that commits metadata in
+order (ext4, XFS, APFS do).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.store.clock import StoreClock
+from eoslog.store.environment import Environment
+from eoslog.store.local_clock import LocalClockFile
+from eoslog.store.local_walk import has_object, walk
+from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from eoslog.store.paths import TEMPORARY, check_directory, check_path, check_prefix, check_range
+
+_REFUSALS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EROFS,
+        errno.EPERM,
+        errno.EFBIG,
+        errno.EXDEV,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
+)
+"""What cannot have landed and will not by trying again."""
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
+_TURN_PATIENCE_MS = 50
+_TURN_STEP_MS = 0.5
+_LEFTOVER_AGE_MS = 24 * 3600 * 1000
+
+
+class LocalStore(ObjectStore):
+    """Objects as files below ``root``, which the first put makes. Holds no descriptor or thread: it survives a fork.
+
+    ``fsync=False`` gives durability up, for tests; atomicity and exclusivity stay.
+    """
+
+    lists_in_order = True
+
+    def __init__(self, root: str | os.PathLike[str], environment: Environment, fsync: bool = True) -> None:
+        super().__init__(str(root), StoreClock(environment))
+        self._root = os.path.realpath(root)
+        self._temporary = os.path.join(self._root, TEMPORARY)
+        self._environment = environment
+        self._fsync = fsync
+        self._clock_file = LocalClockFile(self._root, self._temporary, environment)
+        self._known_directories: set[str] = set()
+        """Directories that exist durably and that no symbolic link leads to."""
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        target = self._target(path)
+        if os.path.lexists(target):
+            # The link below decides; this only spares the loser of a race its fsync.
+            self.requests["PUT"] += 1
+            self.clock.observe(self._clock_file.date_ms())
+            return PutOutcome.EXISTS
+        with self._written_aside(path, body) as (descriptor, temporary):
+            outcome = self._link(path, descriptor, temporary, target)
+            self.clock.observe(_ctime_ms(os.fstat(descriptor)))
+            if outcome is PutOutcome.CREATED:
+                self._make_durable(path, target)
+        return outcome
+
+    def put(self, path: str, body: bytes) -> None:
+        target = self._target(path)
+        with self._written_aside(path, body) as (descriptor, temporary):
+            self._make_directory(path, target)
+            try:
+                try:
+                    os.replace(temporary, target)
+                except FileNotFoundError:
+                    self._make_directory(path, target, anew=True)
+                    os.replace(temporary, target)
+            except OSError as error:
+                raise self._refused_or_unavailable(path, error) from error
+            self.clock.observe(_ctime_ms(os.fstat(descriptor)))
+            self._make_durable(path, target)
+
+    def get(self, path: str) -> StoredObject:
+        with self._opened(path) as (descriptor, status):
+            body = _read_fully(descriptor, 0, status.st_size)
+        return StoredObject(body, _ctime_ms(status))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        with self._opened(path) as (descriptor, status):
+            return _read_fully(descriptor, start, min(length, max(0, status.st_size - start)))
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        self.requests["LIST"] += 1
+        self.clock.observe(self._clock_file.date_ms())
+        found = 0
+        try:
+            for path, status in walk(self._root, prefix, start_after):
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+                yield ObjectInfo(path, status.st_size, _ctime_ms(status))
+        except OSError as error:
+            raise self._refused_or_unavailable(prefix, error) from error
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        check_directory(prefix)
+        self.requests["LIST"] += 1
+        self.clock.observe(self._clock_file.date_ms())
+        try:
+            with os.scandir(os.path.join(self._root, prefix)) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return [name for name in names if prefix + name != TEMPORARY and has_object(self._root, f"{prefix}{name}/")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._refused_or_unavailable(prefix, error) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            target = self._target(path)
+            self.requests["DELETE"] += 1
+            try:
+                os.unlink(target)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+            except OSError as error:
+                raise self._refused_or_unavailable(path, error) from error
+            self._remove_empty_directories(os.path.dirname(target))
+        if paths:
+            self.clock.observe(self._clock_file.date_ms())
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait up to 50 ms for an advisory lock, which the kernel releases when its holder dies."""
+        try:
+            descriptor = os.open(
+                os.path.join(self._temporary, "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
+            )
+        except OSError:
+            yield
+            return
+        try:
+            self._wait_for_lock(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait_for_lock(self, descriptor: int) -> None:
+        deadline_ms = self._environment.monotonic_ms() + _TURN_PATIENCE_MS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EINTR) or self._environment.monotonic_ms() >= deadline_ms:
+                    return
+            self._environment.sleep_ms(_TURN_STEP_MS * (1 + self._environment.jitter()))
+
+    @contextlib.contextmanager
+    def _written_aside(self, path: str, body: bytes) -> Iterator[tuple[int, str]]:
+        """The body in a durable temporary file: its descriptor and name. The name is gone afterwards."""
+        self.requests["PUT"] += 1
+        temporary = os.path.join(self._temporary, self._environment.new_token())
+        descriptor = -1
+        try:
+            try:
+                descriptor = self._create(temporary)
+                _write_fully(descriptor, body)
+                if self._fsync:
+                    os.fsync(descriptor)
+            except OSError as error:
+                raise self._refused_or_unavailable(path, error) from error
+            yield descriptor, temporary
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+
+    def _create(self, temporary: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        if self._temporary not in self._known_directories:
+            os.makedirs(self._temporary, exist_ok=True)
+            self._sweep()
+            self._known_directories.add(self._temporary)
+        try:
+            return os.open(temporary, flags, 0o644)
+        except FileNotFoundError:
+            os.makedirs(self._temporary, exist_ok=True)
+            return os.open(temporary, flags, 0o644)
+
+    def _sweep(self) -> None:
+        """Remove what writers that died left aside. One that merely slept a day finds its put unanswered."""
+        with contextlib.suppress(OSError), os.scandir(self._temporary) as entries:
+            now_ms = self._clock_file.date_ms()
+            for entry in entries:
+                is_token = len(entry.name) == 32 and entry.is_file(follow_symlinks=False)
+                if is_token and _ctime_ms(entry.stat(follow_symlinks=False)) < now_ms - _LEFTOVER_AGE_MS:
+                    os.unlink(entry.path)
+
+    def _make_directory(self, path: str, target: str, *, anew: bool = False) -> None:
+        """Make the target's directory where it is missing, durably up to the root; once, or ``anew`` as it vanished."""
+        directory = os.path.dirname(target)
+        if directory in self._known_directories and not anew:
+            return
+        try:
+            os.makedirs(directory, exist_ok=True)
+            self._refuse_symlinked_directory(path, directory)
+            if self._fsync:
+                # All of them, not only those made here: another process may have made one and died before its fsync.
+                ancestor = directory
+                while ancestor != self._root:
+                    ancestor = os.path.dirname(ancestor)
+                    _fsync_directory(ancestor)
+                with contextlib.suppress(PermissionError):
+                    _fsync_directory(os.path.dirname(self._root))
+        except OSError as error:
+            raise self._refused_or_unavailable(path, error) from error
+        self._known_directories.add(directory)
+
+    def _link(self, path: str, descriptor: int, temporary: str, target: str) -> PutOutcome:
+        self._make_directory(path, target)
+        try:
+            try:
+                os.link(temporary, target, follow_symlinks=False)
+            except FileNotFoundError:
+                self._make_directory(path, target, anew=True)
+                os.link(temporary, target, follow_symlinks=False)
+        except OSError as error:
+            # The link count knows better than an answer that was lost on its way (NFS).
+            if os.fstat(descriptor).st_nlink == 2:
+                return PutOutcome.CREATED
+            if isinstance(error, FileExistsError):
+                return PutOutcome.EXISTS
+            if error.errno in _NO_LINKS:
+                raise PutIfAbsentUnsupported(
+                    f"{self.url}: the file system makes no hard link for {path!r} ({error.strerror}), so it cannot hold"
+                    " a store; use one that does, such as ext4, XFS or APFS."
+                ) from error
+            raise self._refused_or_unavailable(path, error) from error
+        return PutOutcome.CREATED
+
+    def _make_durable(self, path: str, target: str) -> None:
+        if not self._fsync:
+            return
+        try:
+            _fsync_directory(os.path.dirname(target))
+        except OSError as error:
+            raise StoreUnavailable(
+                f"{self.url}: {path!r} is in place, but whether durably is unknown ({error.strerror}); put it again."
+            ) from error
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
+        """The object's descriptor and status, its date taken in. Whatever is no plain file is refused."""
+        target = self._target(path)
+        self.requests["GET"] += 1
+        self.clock.observe(self._clock_file.date_ms())
+        try:
+            # Without O_NONBLOCK a named pipe in the object's place would hang the reader.
+            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectNotFound(path) from None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._is_symlink(path) from error
+            raise self._refused_or_unavailable(path, error) from error
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise ObjectNotFound(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise StoreAccessDenied(f"{self.url}: {path!r} is not a plain file; remove it.")
+            yield descriptor, status
+        except OSError as error:
+            raise self._refused_or_unavailable(path, error) from error
+        finally:
+            os.close(descriptor)
+
+    def _target(self, path: str) -> str:
+        target = os.path.join(self._root, check_path(path))
+        directory = os.path.dirname(target)
+        if directory not in self._known_directories:
+            self._refuse_symlinked_directory(path, directory)
+        return target
+
+    def _refuse_symlinked_directory(self, path: str, directory: str) -> None:
+        if os.path.realpath(directory) != directory:
+            raise self._is_symlink(path)
+
+    def _is_symlink(self, path: str) -> StoreAccessDenied:
+        return StoreAccessDenied(
+            f"{self.url}: {path!r} is or lies behind a symbolic link, which a store never follows; remove the link."
+        )
+
+    def _remove_empty_directories(self, directory: str) -> None:
+        """An object store knows no empty directories, so none is left; a writer that meets this makes its own anew."""
+        with contextlib.suppress(OSError):
+            while directory != self._root:
+                os.rmdir(directory)
+                self._known_directories.discard(directory)
+                directory = os.path.dirname(directory)
+
+    def _refused_or_unavailable(self, path: str, error: OSError) -> StoreAccessDenied | StoreUnavailable:
+        reason = error.strerror or type(error).__name__
+        if error.errno in _REFUSALS:
+            return StoreAccessDenied(
+                f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."
+            )
+        return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}); try again.")
+
+
+def _ctime_ms(status: os.stat_result) -> int:
+    return status.st_ctime_ns // 1_000_000
+
+
+def _write_fully(descriptor: int, body: bytes) -> None:
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _read_fully(descriptor: int, start: int, length: int) -> bytes:
+    parts = []
+    while length > 0:
+        part = os.pread(descriptor, min(length, 1 << 30), start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _fsync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,56 @@
+"""Walks a local directory in the order in which an object store lists: by whole path, never following a link."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from eoslog.store.paths import TEMPORARY
+
+
+def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Paths of plain files that begin with ``prefix`` and sort after ``start_after``, with their status.
+
+    Directories that cannot hold any are not read.
+    """
+    directory = prefix[: prefix.rfind("/") + 1]
+    if not _escapes(root, directory):
+        yield from _walk(root, directory, prefix, start_after)
+
+
+def has_object(root: str, directory: str) -> bool:
+    """Whether any object lies below ``directory`` (which ends in ``/``)."""
+    return next(_walk(root, directory, directory, ""), None) is not None
+
+
+def _walk(root: str, directory: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        with os.scandir(os.path.join(root, directory)) as entries:
+            # A directory sorts as its paths do, with the slash: "a.json" comes before "a/b".
+            found = sorted((_listed_name(directory, entry), entry) for entry in entries if _is_listed(directory, entry))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path, entry in found:
+        if path.endswith("/"):
+            within = path.startswith(prefix) or prefix.startswith(path)
+            if within and (path > start_after or start_after.startswith(path)):
+                yield from _walk(root, path, prefix, start_after)
+        elif path.startswith(prefix) and path > start_after:
+            try:
+                yield path, entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+
+
+def _listed_name(directory: str, entry: os.DirEntry[str]) -> str:
+    return directory + entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "")
+
+
+def _is_listed(directory: str, entry: os.DirEntry[str]) -> bool:
+    plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+    return plain and not (not directory and entry.name == TEMPORARY)
+
+
+def _escapes(root: str, directory: str) -> bool:
+    below = os.path.join(root, directory).rstrip("/")
+    return os.path.realpath(below) != below

@@ -1,0 +1,64 @@
+"""From a URL and options to an object store."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from eoslog.errors import InvalidOption
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectStore
+from eoslog.store.s3_options import S3Options
+
+_FORMS = "a local path, file:///path, memory://name, s3://bucket/prefix"
+
+
+def open_object_store(url: str, environment: Environment, **options: Any) -> ObjectStore:
+    """The object store at ``url``: a local path, ``file://``, ``memory://name`` or ``s3://bucket/prefix``.
+
+    Nothing is read or written yet. Options other than those of ``S3Options`` do not exist, and only an S3 store has
+    any; raises ``InvalidOption`` for an unknown scheme or option.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        if url.startswith("file:/"):
+            return _local(unquote(url.removeprefix("file:")), environment, options)
+        return _local(os.path.expanduser(url), environment, options)
+    match scheme.lower():
+        case "file":
+            return _local(_path_of_file_url(url), environment, options)
+        case "memory":
+            from eoslog.store.memory import MemoryStore
+
+            _refuse_options("a memory", options)
+            return MemoryStore(environment, rest.strip("/"))
+        case "s3" | "s3a":
+            from eoslog.store.s3 import S3Store
+
+            bucket, _, prefix = rest.partition("/")
+            if "@" in bucket or ":" in bucket:
+                raise InvalidOption("The bucket's name carries credentials or a port; give key, secret, endpoint_url.")
+            return S3Store(bucket, prefix, environment, S3Options.of(options))
+    raise InvalidOption(f"Unknown scheme {scheme!r} of a store's URL; valid are {_FORMS}.")
+
+
+def _local(path: str, environment: Environment, options: dict[str, Any]) -> ObjectStore:
+    from eoslog.store.local import LocalStore
+
+    _refuse_options("a local", options)
+    if not path or "\0" in path:
+        raise InvalidOption(f"A store's URL is empty or has a NUL character; valid are {_FORMS}.")
+    return LocalStore(path, environment)
+
+
+def _path_of_file_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise InvalidOption(f"{url!r} names the host {parts.netloc!r}; a local store is file:///path, three slashes.")
+    return unquote(parts.path)
+
+
+def _refuse_options(kind: str, options: dict[str, Any]) -> None:
+    if options:
+        raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of {kind} store; it has none.")

@@ -1,0 +1,54 @@
+"""Which paths an object may have: relative, plain parts, nothing that could leave the store's root."""
+
+from __future__ import annotations
+
+from eoslog.errors import InvalidRequest
+
+TEMPORARY = ".tmp"
+"""The root's directory for files that are being written; no object lies in it and no list shows it."""
+
+_LONGEST_PART_BYTES = 255
+_LONGEST_PATH_BYTES = 900
+
+
+def check_path(path: str) -> str:
+    """The path itself, if an object may have it; raises ``InvalidRequest`` otherwise."""
+    parts = path.split("/")
+    if "" in parts:
+        raise InvalidRequest(f"Object path {path!r} is absolute or has an empty part; give 'part/part/name'.")
+    _check_parts(path, parts)
+    return path
+
+
+def check_prefix(prefix: str) -> str:
+    """The prefix itself, if paths may begin with it: empty, or a path whose last part may be cut short."""
+    *parts, _ = prefix.split("/")
+    if "" in parts:
+        raise InvalidRequest(f"Prefix {prefix!r} is absolute or has an empty part; give 'part/part/beginning'.")
+    _check_parts(prefix, prefix.split("/"))
+    return prefix
+
+
+def check_directory(prefix: str) -> str:
+    """The prefix itself, if it names a directory: empty for the root, or ending in ``/``."""
+    if prefix and not prefix.endswith("/"):
+        raise InvalidRequest(f"Prefix {prefix!r} does not name a directory; end it in '/'.")
+    return check_prefix(prefix)
+
+
+def check_range(start: int, length: int) -> None:
+    """Raises ``InvalidRequest`` for a byte range that cannot be."""
+    if start < 0 or length < 0:
+        raise InvalidRequest(f"Range of {length} bytes from {start} is not possible; both must be at least 0.")
+
+
+def _check_parts(path: str, parts: list[str]) -> None:
+    if any(part in (".", "..") for part in parts) or parts[0] == TEMPORARY:
+        raise InvalidRequest(f"Path {path!r} has a part '.' or '..', or begins with '{TEMPORARY}'; leave it out.")
+    if "\\" in path or not path.isprintable():
+        raise InvalidRequest(f"Path {path!r} has a control character or a backslash; leave it out.")
+    if max(len(part.encode()) for part in parts) > _LONGEST_PART_BYTES or len(path.encode()) > _LONGEST_PATH_BYTES:
+        raise InvalidRequest(
+            f"Path {path[:80]!r}… is too long; a part has at most {_LONGEST_PART_BYTES} bytes and the whole at most"
+            f" {_LONGEST_PATH_BYTES}."
+        )

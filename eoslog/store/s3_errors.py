@@ -1,0 +1,86 @@
+"""What an error on the way to S3 means: a clear refusal, no such object, or nothing at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from botocore import exceptions as boto  # type: ignore[import-untyped]
+
+from eoslog.errors import NotAStore, StoreAccessDenied, StoreUnavailable
+from eoslog.store.object_store import ObjectNotFound
+
+_TRANSIENT_CODES = frozenset(
+    {
+        "BadDigest",
+        "IncompleteBody",
+        "InternalError",
+        "OperationAborted",
+        "ConditionalRequestConflict",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+_HINTS = {
+    "AuthorizationHeaderMalformed": "set the option region to the bucket's",
+    "PermanentRedirect": "set the option region to the bucket's",
+    "ExpiredToken": "renew the credentials",
+    "RequestTimeTooSkewed": "set this host's clock",
+    "EntityTooLarge": "write smaller files",
+    "NotImplemented": "the store lacks a function that is needed",
+}
+_CONFIGURATION_ERRORS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.ProfileNotFound,
+    boto.NoRegionError,
+    boto.InvalidRegionError,
+    boto.ParamValidationError,
+    boto.UnknownServiceError,
+    boto.TokenRetrievalError,
+    boto.UnauthorizedSSOTokenError,
+    boto.ConfigParseError,
+    boto.ConfigNotFound,
+)
+
+
+def answer_of(error: BaseException) -> Mapping[str, Any]:
+    """S3's answer, empty if there was none."""
+    return error.response if isinstance(error, boto.ClientError) else {}
+
+
+def status_of(error: BaseException) -> int:
+    """The HTTP status that the error reports, 0 if there was no answer."""
+    return int(answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def code_of(error: BaseException) -> str:
+    """S3's error code, empty if there was no answer."""
+    return str(answer_of(error).get("Error", {}).get("Code", ""))
+
+
+def translated(error: Exception, bucket: str, path: str) -> Exception:
+    """The store's own error for one that s3fs, botocore or the network raised."""
+    status, code = status_of(error), code_of(error)
+    where = f"s3://{bucket}: {path!r}"
+    if status == 0:
+        if isinstance(error, _CONFIGURATION_ERRORS):
+            return StoreAccessDenied(
+                f"{where} was not asked for: {type(error).__name__}; check credentials and options."
+            )
+        return StoreUnavailable(f"{where} got no answer ({type(error).__name__}); try again.")
+    answer = f"{status} {code}".strip()
+    if code == "NoSuchBucket":
+        return NotAStore(f"Bucket {bucket!r} does not exist; create it, or correct the URL.")
+    if status in (409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT_CODES or status < 300:
+        return StoreUnavailable(f"{where} was answered {answer}; try again.")
+    if status == 404:
+        return ObjectNotFound(path)
+    return StoreAccessDenied(
+        f"{where} was refused with {answer}; {_HINTS.get(code, 'check credentials, permissions and options')}."
+    )

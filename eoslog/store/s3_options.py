@@ -1,0 +1,70 @@
+"""How to reach S3 or a store that speaks its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+from urllib.parse import urlsplit
+
+from eoslog.errors import InvalidOption
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """Connection options; without credentials the environment, the profile or the instance's role gives them."""
+
+    endpoint_url: str | None = None
+    key: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    region: str | None = None
+    profile: str | None = None
+    anon: bool = False
+    connect_timeout_ms: int = 5_000
+    read_timeout_ms: int = 30_000
+    max_attempts: int = 6
+    """How often a request that may be repeated is sent at most."""
+    retry_base_ms: int = 100
+    """The wait before the first repetition; it doubles up to 5 s and is spread by jitter."""
+
+    def __post_init__(self) -> None:
+        if self.endpoint_url is not None:
+            parts = urlsplit(self.endpoint_url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise InvalidOption("endpoint_url is not an http:// or https:// URL.")
+            if parts.username is not None or parts.query:
+                raise InvalidOption("endpoint_url carries credentials or a query; give key and secret instead.")
+        if (self.key is None) != (self.secret is None):
+            raise InvalidOption("key and secret belong together; give both, or none to take the environment's.")
+        if self.anon and self.key is not None:
+            raise InvalidOption("anon excludes key and secret; leave one of them out.")
+        for name in ("connect_timeout_ms", "read_timeout_ms", "max_attempts"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.retry_base_ms < 0:
+            raise InvalidOption(f"retry_base_ms is {self.retry_base_ms}; it must be at least 0.")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> S3Options:
+        """Options as users give them, numbers and booleans possibly as text; raises ``InvalidOption``."""
+        valid = {each.name: each.type for each in fields(cls)}
+        for name in options:
+            if name not in valid:
+                raise InvalidOption(f"Unknown option {name!r} of an S3 store; valid are {', '.join(sorted(valid))}.")
+        return cls(**{name: _parsed(name, valid[name], value) for name, value in options.items()})
+
+
+def _parsed(name: str, kind: Any, value: Any) -> Any:
+    if value is None or not isinstance(value, str):
+        return value
+    if kind == "int":
+        try:
+            return int(value)
+        except ValueError:
+            raise InvalidOption(f"{name} is {value!r}; it must be a whole number.") from None
+    if kind == "bool":
+        if value.lower() not in ("true", "false"):
+            raise InvalidOption(f"{name} is {value!r}; it must be true or false.")
+        return value.lower() == "true"
+    return value

@@ -51,7 +51,7 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
 
     def __contains__(self, key: object) -> bool:
         if key in self._changes:
-            return self._changes[key] is not _REMOVED  # type: ignore[index]
+            return self._changes[key] is not _REMOVED
         return key in self._base
 
     def __iter__(self) -> Iterator[K]:
@@ -82,10 +82,10 @@ class Draft:
         self.slot = slot
         self._apply = apply
         self.entries: list[Entry] = []
-        self.store_id = base.store_id
-        self.reader_features = base.reader_features
-        self.writer_features = base.writer_features
-        self.horizon_ms = base.horizon_ms
+        self.store_id: str = base.store_id
+        self.reader_features: tuple[str, ...] = base.reader_features
+        self.writer_features: tuple[str, ...] = base.writer_features
+        self.horizon_ms: int = base.horizon_ms
         self.doomed: tuple[Doomed, ...] = base.doomed
         self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
         """Whether an entry of this slot took the slot's producer id: one init or roll-over a record."""

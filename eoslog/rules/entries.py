@@ -9,14 +9,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
-Offset = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=0, lt=2**40)]
-Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
-Timestamp = Annotated[int, Field(ge=-1, lt=2**63)]
-ProducerId = Annotated[int, Field(ge=0, lt=2**63)]
-ProducerEpoch = Annotated[int, Field(ge=0, le=32767)]
-Sequence = Annotated[int, Field(ge=0, lt=2**31)]
-PartitionIndex = Annotated[int, Field(ge=0, lt=2**31)]
+Offset = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Count = Annotated[int, Field(strict=True, ge=0, lt=2**40)]
+Milliseconds = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
+Timestamp = Annotated[int, Field(strict=True, ge=-1, lt=2**63)]
+ProducerId = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+ProducerEpoch = Annotated[int, Field(strict=True, ge=0, le=32767)]
+Sequence = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+PartitionIndex = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
@@ -24,15 +24,15 @@ Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 class Model(BaseModel):
     """Part of a record: immutable, and blind to fields that a later minor version adds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class FileReference(Model):
     """An immutable object that an entry names, with what proves that it is the one."""
 
     path: Annotated[str, Field(min_length=1, max_length=2048)]
-    length: Annotated[int, Field(ge=0, lt=2**53)]
-    crc32c: Annotated[int, Field(ge=0, lt=2**32)]
+    length: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
+    crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
 
     @field_validator("path")
     @classmethod
@@ -69,9 +69,9 @@ class TopicSchema(Model):
 class TopicConfig(Model):
     """A topic's settings."""
 
-    segment_bytes: Annotated[int, Field(ge=1, lt=2**53)] = 1 << 30
+    segment_bytes: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 1 << 30
     """An active segment of so many bytes is sealed."""
-    segment_batches: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    segment_batches: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 1000
     """An active segment of so many batches is sealed."""
 
 
@@ -79,7 +79,7 @@ class TopicCreated(Model):
     type: Literal["topic"] = "topic"
     topic: str
     topic_id: Hex
-    partitions: Annotated[int, Field(ge=1, le=10_000)]
+    partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
     topic_schema: TopicSchema
     config: TopicConfig = TopicConfig()
     time_ms: Milliseconds
@@ -101,7 +101,7 @@ class ProducerInitialized(Model):
     """The run of a job, which fences the runs before it."""
     expected_producer_id: ProducerId | None = None
     expected_producer_epoch: ProducerEpoch | None = None
-    timeout_ms: Annotated[int, Field(ge=1, lt=2**31)]
+    timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     time_ms: Milliseconds
@@ -114,7 +114,7 @@ class BatchAppended(Model):
     topic_id: Hex
     partition: PartitionIndex
     base_offset: Offset
-    record_count: Annotated[int, Field(ge=1, lt=2**31)]
+    record_count: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     file: FileReference
     upload_ms: Milliseconds
     """A lower bound of the time at which the file's upload began, by the store's clock."""
@@ -133,11 +133,11 @@ class StagedBatch(Model):
     topic_id: Hex
     partition: PartitionIndex
     base_offset: Offset
-    record_count: Annotated[int, Field(ge=1, lt=2**31)]
+    record_count: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     file: FileReference
     min_timestamp: Timestamp
     max_timestamp: Timestamp
-    task: Annotated[int, Field(ge=0, lt=2**20 - 1)] | None = None
+    task: Annotated[int, Field(strict=True, ge=0, lt=2**20 - 1)] | None = None
     """The task of a job that wrote the file."""
 
 
@@ -155,14 +155,14 @@ class GroupOffset(Model):
     offset: Offset
     """The next offset to read."""
     metadata: Annotated[str, Field(max_length=4096)] = ""
-    leader_epoch: int = -1
+    leader_epoch: Annotated[int, Field(strict=True, ge=-1, lt=2**31)] = -1
 
 
 class GroupOffsets(Model):
     """Offsets of a consumer group, with the generation of the consumer that read up to them."""
 
     group: Identifier
-    generation: Annotated[int, Field(ge=-1)] = -1
+    generation: Annotated[int, Field(strict=True, ge=-1)] = -1
     member_id: str = ""
     offsets: tuple[GroupOffset, ...]
 
@@ -173,7 +173,7 @@ class ApplicationToken(Model):
     application_id: Identifier
     sink: str
     """``<topic>:<topic id>``, or ``*`` for a write that chooses its topics by row."""
-    version: Annotated[int, Field(ge=0, lt=2**63)]
+    version: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
 class CommitSummary(Model):
@@ -181,8 +181,8 @@ class CommitSummary(Model):
 
     rows: Count = 0
     files: Count = 0
-    bytes: Annotated[int, Field(ge=0, lt=2**60)] = 0
-    duration_ms: Annotated[int, Field(ge=0)] = 0
+    bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)] = 0
+    duration_ms: Annotated[int, Field(strict=True, ge=0)] = 0
 
 
 class TransactionEnded(Model):
@@ -204,7 +204,7 @@ class TransactionEnded(Model):
     markers: tuple[Marker, ...] = ()
     offsets: tuple[GroupOffsets, ...] = ()
     token: ApplicationToken | None = None
-    task_count: Annotated[int, Field(ge=0, lt=2**20)] = 0
+    task_count: Annotated[int, Field(strict=True, ge=0, lt=2**20)] = 0
     summary: CommitSummary | None = None
     time_ms: Milliseconds
 
@@ -227,7 +227,7 @@ class GroupChanged(Model):
 
     type: Literal["group"] = "group"
     group: Identifier
-    generation: Annotated[int, Field(ge=1)]
+    generation: Annotated[int, Field(strict=True, ge=1)]
     joined: tuple[GroupMember, ...] = ()
     left: tuple[Identifier, ...] = ()
     time_ms: Milliseconds

@@ -6,13 +6,13 @@ is an error of its own, apart from an entry that contradicts the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
-from eoslog.rules import groups, partitions, producer_ids, topics, transactions
+from eoslog.rules import checkpoint, groups, partitions, producer_ids, topics, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
 from eoslog.rules.forgetting import expire, forget_doomed, move_horizon
@@ -89,7 +89,7 @@ def decode_entry(value: object) -> Entry:
     if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in _APPLY:
         raise UnsupportedFormat(f"the log holds an entry of the unknown type {value['type']!r}; upgrade eoslog")
     try:
-        return ENTRY.validate_python(value, strict=False)
+        return ENTRY.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -119,3 +119,33 @@ def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
 def encode_entry(entry: Entry) -> dict[str, Any]:
     """An entry as the log's JSON."""
     return entry.model_dump(mode="json", exclude_none=True)
+
+
+class StoreMachine:
+    """The rules as one state machine, as the log drives it."""
+
+    def initial(self) -> StoreState:
+        return StoreState()
+
+    def frozen_copy(self, state: StoreState) -> StoreState:
+        return state.frozen_copy()
+
+    def new_draft(self, state: StoreState, slot: int) -> Draft:
+        return new_draft(state, slot)
+
+    def encode_entry(self, entry: Entry) -> dict[str, Any]:
+        return encode_entry(entry)
+
+    def fold(self, state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
+        return fold(state, slot, entries)
+
+    def check_upload(self, state: StoreState, upload_ms: int) -> None:
+        partitions.check_upload(state, upload_ms)
+
+    def parts(self, state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
+        return checkpoint.parts(state, slot)
+
+    def restore(self, parts: Mapping[str, bytes]) -> StoreState:
+        state = checkpoint.restore(parts)
+        check_features(state.reader_features, state.writer_features)
+        return state

@@ -128,9 +128,7 @@ def plan_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
         raise InvalidEntry(f"{entry.transactional_id!r} has an open transaction; it is ended before an init")
     else:
         identity = next_identity(draft, transaction)
-    return entry.model_copy(
-        update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
-    )
+    return entry.model_copy(update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch})
 
 
 def apply_init(draft: Draft, entry: ProducerInitialized) -> None:

@@ -62,7 +62,9 @@ def check_sequence(
         return
     if _is_before(base_sequence, expected) and _is_before(last, expected):
         raise DuplicateBatch(NO_OFFSET)
-    raise OutOfOrderSequence(f"{place}: sequence {expected} is expected next, the batch holds {base_sequence} to {last}")
+    raise OutOfOrderSequence(
+        f"{place}: sequence {expected} is expected next, the batch holds {base_sequence} to {last}"
+    )
 
 
 def _is_before(sequence: int, other: int) -> bool:
@@ -91,9 +93,7 @@ def with_batch(
     first_offset = known.current_txn_first_offset if known is not None else NO_OFFSET
     if transactional and first_offset == NO_OFFSET:
         first_offset = base_offset
-    return ProducerState(
-        producer_id, producer_epoch, (*kept, added)[-BATCHES_TO_RETAIN:], timestamp, first_offset
-    )
+    return ProducerState(producer_id, producer_epoch, (*kept, added)[-BATCHES_TO_RETAIN:], timestamp, first_offset)
 
 
 def with_marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:

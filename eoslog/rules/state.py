@@ -89,7 +89,10 @@ class ProducerState(NamedTuple):
     current_txn_first_offset: int
 
 
-class SealedSegment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A closed stretch of a partition, whose batches stand in index files."""
+
     base_offset: int
     end_offset: int
     batch_count: int

@@ -1,0 +1,156 @@
+"""Checkpoints: the state after a slot, as a small root and the parts it names.
+
+Small parts stand in the root itself, so that a cold reader needs one request; a part that did not change since the
+checkpoint before is shared with it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
+
+import google_crc32c
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eoslog.errors import CorruptRecord, UnsupportedFormat
+from eoslog.log.machine import Machine
+from eoslog.log.paths import checkpoint_path
+from eoslog.log.record import FORMAT_VERSION, CheckpointReference
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectNotFound, ObjectStore
+
+S = TypeVar("S")
+INLINE_PART_BYTES = 1 << 20
+INLINE_TOTAL_BYTES = 4 << 20
+
+
+class CheckpointPart(BaseModel):
+    """One part of a state: its bytes in base64, or the object that holds them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    changed_slot: int
+    length: Annotated[int, Field(strict=True, ge=0)]
+    crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")] | None = None
+    body: str | None = None
+
+
+class CheckpointRoot(BaseModel):
+    """The root object of a checkpoint."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
+    slot: Annotated[int, Field(strict=True, ge=0)]
+    token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    parts: tuple[CheckpointPart, ...]
+
+
+def write_checkpoint(
+    store: ObjectStore,
+    environment: Environment,
+    machine: Machine[S],
+    state: S,
+    slot: int,
+    token: str,
+    shared: CheckpointRoot | None,
+) -> tuple[CheckpointReference, CheckpointRoot]:
+    """Write a state down, parts first. What ``shared`` holds unchanged is not written again."""
+    known = {part.name: part for part in shared.parts} if shared is not None else {}
+    name = environment.new_token()
+    parts: list[CheckpointPart] = []
+    objects: list[tuple[str, bytes]] = []
+    inlined = 0
+    for number, part in enumerate(machine.parts(state, slot)):
+        old = known.get(part.name)
+        if old is not None and old.path is not None and old.changed_slot == part.changed_slot:
+            parts.append(old)
+            continue
+        body = part.encode()
+        path = text = None
+        if len(body) <= INLINE_PART_BYTES and inlined + len(body) <= INLINE_TOTAL_BYTES:
+            inlined += len(body)
+            text = base64.b64encode(body).decode()
+        else:
+            path = checkpoint_path(slot, f"{name}.part{number}")
+            objects.append((path, body))
+        parts.append(
+            CheckpointPart(
+                name=part.name,
+                changed_slot=part.changed_slot,
+                length=len(body),
+                crc32c=google_crc32c.value(body),
+                path=path,
+                body=text,
+            )
+        )
+    store.put_many(objects)
+    root = CheckpointRoot(slot=slot, token=token, parts=tuple(parts))
+    body = root.model_dump_json(exclude_none=True).encode()
+    path = checkpoint_path(slot, f"{name}.json")
+    store.put(path, body)
+    reference = CheckpointReference(slot=slot, path=path, length=len(body), crc32c=google_crc32c.value(body))
+    return reference, root
+
+
+def read_root(store: ObjectStore, reference: CheckpointReference) -> CheckpointRoot:
+    """The root of a checkpoint.
+
+    Raises:
+        CorruptRecord: it is missing, or not what the reference says.
+        UnsupportedFormat: a newer version wrote it.
+    """
+    body = _checked(reference.path, _get(store, [reference.path])[0], reference.length, reference.crc32c)
+    try:
+        root = CheckpointRoot.model_validate_json(body)
+    except ValidationError as error:
+        raise CorruptRecord(f"checkpoint {reference.path} is malformed: {error.errors()[0]['msg']}") from None
+    if root.format > FORMAT_VERSION:
+        raise UnsupportedFormat(f"checkpoint {reference.path} has format version {root.format}; upgrade eoslog")
+    if root.slot != reference.slot:
+        raise CorruptRecord(f"checkpoint {reference.path} is of slot {root.slot}, not {reference.slot}")
+    return root
+
+
+def read_checkpoint(
+    store: ObjectStore, machine: Machine[S], reference: CheckpointReference
+) -> tuple[S, CheckpointRoot]:
+    """The state that a checkpoint holds.
+
+    Raises:
+        CorruptRecord: an object of it is missing or damaged.
+    """
+    root = read_root(store, reference)
+    bodies: dict[str, bytes] = {}
+    stored = [part for part in root.parts if part.path is not None]
+    fetched = iter(_get(store, [part.path for part in stored if part.path is not None]))
+    for part in root.parts:
+        if part.path is not None:
+            body = next(fetched)
+        else:
+            try:
+                body = base64.b64decode(part.body or "", validate=True)
+            except ValueError:
+                body = None
+        bodies[part.name] = _checked(f"{reference.path} ({part.name})", body, part.length, part.crc32c)
+    return machine.restore(bodies), root
+
+
+def _get(store: ObjectStore, paths: Sequence[str]) -> list[bytes | None]:
+    if len(paths) == 1:
+        try:
+            return [store.get(paths[0]).body]
+        except ObjectNotFound:
+            return [None]
+    return [None if found is None else found.body for found in store.get_many(paths)] if paths else []
+
+
+def _checked(name: str, body: bytes | None, length: int, crc32c: int) -> bytes:
+    if body is None:
+        raise CorruptRecord(f"checkpoint object {name} is missing")
+    if len(body) != length or google_crc32c.value(body) != crc32c:
+        raise CorruptRecord(f"checkpoint object {name} is damaged: its length or checksum is not what its entry says")
+    return body

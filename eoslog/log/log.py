@@ -1,0 +1,375 @@
+"""The log: a sequence of contiguous slots, each put if absent. Whoever puts slot n+1 has proved that slot n was the last.
+
+An append validates against the state after the newest slot and claims the next one; who loses the race folds the winner and
+validates again. A put that was not answered is repeated, the same bytes to the same slot, until its fate is known.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, RecordFull, StoreUnavailable
+from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
+from eoslog.log.machine import Machine
+from eoslog.log.paths import SLOTS, slot_of, slot_path
+from eoslog.log.record import CheckpointReference, SlotRecord, decode_line, encode_line, first_line, with_tail
+from eoslog.log.view import CHECKPOINT_ENTRY, LogConfig, View
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+
+S = TypeVar("S")
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+_MOST_PROPOSALS_A_RECORD = 64
+_LONGEST_BACKOFF_MS = 2_000
+_FIRST_BACKOFF_MS = 5
+_CHECKPOINT_AT_MOST_EVERY = 16
+_CHECKPOINT_OVERDUE = 4
+
+
+@dataclass(slots=True)
+class _Proposal:
+    """What one caller wants to append: a function of the state at the slot that it will get."""
+
+    propose: Callable[[Any], Any] | None
+    checkpoint: tuple[dict[str, Any], CheckpointReference, CheckpointRoot] | None = None
+    occupy: bool = False
+    answer: Any = None
+    error: BaseException | None = None
+    done: bool = False
+
+    def fail(self, error: BaseException) -> None:
+        self.error = error
+        self.done = True
+
+    def result(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+@dataclass(slots=True)
+class _Round:
+    """The proposals of one attempt at a slot, sorted by what became of them."""
+
+    taken: list[_Proposal] = field(default_factory=list)
+    silent: list[_Proposal] = field(default_factory=list)
+    refused: list[tuple[_Proposal, BaseException]] = field(default_factory=list)
+    later: list[_Proposal] = field(default_factory=list)
+
+
+class Log(Generic[S]):
+    """The log of one store, as one process follows and writes it. Safe to share between threads, not across a fork."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        machine: Machine[S],
+        environment: Environment,
+        config: LogConfig | None = None,
+    ) -> None:
+        self.store = store
+        self.machine = machine
+        self.environment = environment
+        self.config = config or LogConfig()
+        self.view: View[S] = View(store, machine, environment, self.config)
+        self._lock = threading.RLock()
+        self._queue: list[_Proposal] = []
+        self._queue_lock = threading.Lock()
+        self._no_checkpoint_runs = threading.Event()
+        self._no_checkpoint_runs.set()
+
+    def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
+        """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now."""
+        with self._lock:
+            if refresh or not self.view.is_open:
+                self.view.refresh()
+            return function(self.view.state, self.view.slot)
+
+    def append(self, propose: Callable[[Any], T]) -> T:
+        """Append what ``propose`` adds to the draft that it is given, and return its answer.
+
+        ``propose`` is called with the state at the slot that the entries would get, perhaps several times; its answer of
+        the slot that was won is returned. It may add nothing; then its answer holds at the log's tail. Proposals of
+        several threads share a record.
+
+        Raises:
+            CommitStateUnknown: the fate of the record could not be learnt in time.
+            Whatever ``propose`` raises at the log's tail.
+        """
+        proposal = _Proposal(propose)
+        self._submit(proposal)
+        answer: T = proposal.result()
+        self._checkpoint_if_due()
+        return answer
+
+    def create(self, propose: Callable[[Any], None]) -> None:
+        """Write slot 0 of a log that does not exist yet.
+
+        Raises:
+            Whatever ``propose`` raises on a log that has been begun meanwhile.
+        """
+        proposal = _Proposal(propose)
+        with self._lock:
+            self._append_all([proposal], first=True)
+        proposal.result()
+
+    def resolve(self, slot: int, token: str) -> bool:
+        """Whether the record of an append that raised ``CommitStateUnknown`` landed: occupy its slot, then read it.
+
+        Raises:
+            CommitStateUnknown: the slot has been deleted since; decide by what the state says of the work itself.
+        """
+        with self._lock:
+            if self.view.slot < slot:
+                occupier = _Proposal(None, occupy=True)
+                self._append_all([occupier])
+                occupier.result()
+            try:
+                body = self.store.get(slot_path(slot)).body
+            except ObjectNotFound:
+                raise CommitStateUnknown(
+                    f"slot {slot} has been deleted; what became of the append must be read from the state",
+                    slot=slot,
+                    token=token,
+                ) from None
+            return decode_line(first_line(body), slot).token == token
+
+    def _submit(self, proposal: _Proposal) -> None:
+        with self._queue_lock:
+            self._queue.append(proposal)
+        with self._lock:
+            while not proposal.done:
+                with self._queue_lock:
+                    group = self._queue[:_MOST_PROPOSALS_A_RECORD]
+                    del self._queue[:_MOST_PROPOSALS_A_RECORD]
+                self._append_all(group)
+
+    def _append_all(self, proposals: list[_Proposal], *, first: bool = False) -> None:
+        try:
+            if not first and (not self.view.is_open or self.view.is_stale()):
+                self.view.open()
+            with self.store.turn():
+                self._append_rounds(proposals, first=first)
+        except BaseException as error:
+            for proposal in proposals:
+                if not proposal.done:
+                    proposal.fail(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _append_rounds(self, pending: list[_Proposal], *, first: bool) -> None:
+        token = self.environment.new_token()
+        tail_slot = -1 if first else None
+        races = 0
+        while pending:
+            if self.view.invalid is not None:
+                raise CorruptRecord(f"{self.store.url}: {self.view.invalid}; nothing more is appended")
+            draft = self.machine.new_draft(self.view.state, self.view.slot + 1)
+            this = self._propose(draft, pending)
+            if (this.refused or this.silent) and tail_slot != self.view.slot:
+                self.view.refresh()
+                tail_slot = self.view.slot
+                continue
+            for proposal, error in this.refused:
+                proposal.fail(error)
+            for proposal in this.silent:
+                proposal.done = True
+            if not this.taken:
+                pending = this.later
+                continue
+            won = self._claim(draft, this.taken, token)
+            if won:
+                for proposal in this.taken:
+                    proposal.done = True
+                pending = this.later
+                token = self.environment.new_token()
+            else:
+                races += 1
+                self._back_off(races)
+                pending = this.taken + this.later
+                if won is None:
+                    token = self.environment.new_token()
+
+    def _propose(self, draft: Any, pending: list[_Proposal]) -> _Round:
+        this = _Round()
+        for proposal in pending:
+            child = draft.child()
+            try:
+                if proposal.checkpoint is not None:
+                    self.view.check_checkpoint_entry(proposal.checkpoint[0])
+                if proposal.propose is not None:
+                    proposal.answer = proposal.propose(child)
+            except RecordFull:
+                this.later.append(proposal)
+            except Exception as error:
+                this.refused.append((proposal, error))
+            else:
+                if child.entries or proposal.checkpoint is not None or proposal.occupy:
+                    child.merge()
+                    this.taken.append(proposal)
+                else:
+                    this.silent.append(proposal)
+        return this
+
+    def _claim(self, draft: Any, taken: list[_Proposal], token: str) -> bool | None:
+        """Put the next slot: True won, False lost to the record that was folded, None if the view had to be reopened."""
+        view = self.view
+        slot = view.slot + 1
+        checkpoints = [proposal.checkpoint for proposal in taken if proposal.checkpoint is not None]
+        entries = [self.machine.encode_entry(entry) for entry in draft.entries]
+        line = encode_line(
+            SlotRecord(
+                slot=slot,
+                token=token,
+                prev=view.token,
+                checkpoint=view.checkpoint,
+                previous_checkpoint=view.previous_checkpoint,
+                entries=tuple(entries + [entry for entry, _, _ in checkpoints]),
+            )
+        )
+        winner = self._put_until_known(slot, with_tail(line, view.tail_lines()), token)
+        if winner is None:
+            if not self._is_genuine(slot, token):
+                view.open()
+                return None
+            draft.merge()
+            for _, reference, root in checkpoints:
+                view.adopt_own_checkpoint(reference, root)
+            view.advance(slot, token, line)
+            view.prove()
+            return True
+        if not winner or not view.fold_body(slot, winner):
+            view.open()
+            return None
+        view.prove()
+        return False
+
+    def _put_until_known(self, slot: int, body: bytes, token: str) -> bytes | None:
+        """Put a slot until its fate is known. None: ours. Else the record that stands there; empty if it was deleted."""
+        path = slot_path(slot)
+        deadline = self.environment.monotonic_ms() + self.config.commit_timeout_ms
+        may_have_landed = False
+        attempt = 0
+        while True:
+            try:
+                outcome = self.store.put_if_absent(path, body)
+                if outcome is PutOutcome.CREATED:
+                    return None
+                if outcome is PutOutcome.EXISTS:
+                    found = self._occupant(path, deadline)
+                    if found is None and may_have_landed:
+                        raise self._unknown(slot, token)
+                    if found is None:
+                        return b""
+                    return None if decode_line(first_line(found), slot).token == token else found
+            except StoreUnavailable:
+                may_have_landed = True
+            except CommitStateUnknown:
+                raise
+            except EosLogError as error:
+                if may_have_landed:
+                    raise self._unknown(slot, token) from error
+                raise
+            if self.environment.monotonic_ms() > deadline:
+                if may_have_landed:
+                    raise self._unknown(slot, token)
+                raise StoreUnavailable(f"{self.store.url} kept refusing to create slot {slot}; nothing was appended")
+            attempt += 1
+            self._back_off(attempt)
+
+    def _occupant(self, path: str, deadline: int) -> bytes | None:
+        attempt = 0
+        while True:
+            try:
+                return self.store.get(path).body
+            except ObjectNotFound:
+                return None
+            except StoreUnavailable:
+                if self.environment.monotonic_ms() > deadline:
+                    raise
+            attempt += 1
+            self._back_off(attempt)
+
+    def _unknown(self, slot: int, token: str) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"{self.store.url}: the put of slot {slot} was not answered; it may have landed or land later. Resolve it with "
+            "Store.resolve(error), or repeat the same call: a producer's work is recognised and never done twice",
+            slot=slot,
+            token=token,
+        )
+
+    def _is_genuine(self, slot: int, token: str) -> bool:
+        """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one it may lie in a
+        name that was deleted."""
+        view = self.view
+        if slot == 0 or self.store.clock.last_date_ms - view.proved_ms <= self.config.grace_ms // 2:
+            return True
+        slots = sorted(
+            found
+            for found in (slot_of(info.path) for info in self.store.list(SLOTS))
+            if found is not None and found >= slot
+        )
+        if slots != list(range(slot, slot + len(slots))):
+            return False
+        if len(slots) == 1:
+            return True
+        successor = self._occupant(slot_path(slot + 1), self.environment.monotonic_ms() + self.config.commit_timeout_ms)
+        return successor is not None and decode_line(first_line(successor), slot + 1).prev == token
+
+    def _back_off(self, attempt: int) -> None:
+        longest = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS * 2 ** min(attempt - 1, 10))
+        self.environment.sleep_ms(longest * self.environment.jitter())
+
+    def _checkpoint_if_due(self) -> None:
+        with self._lock:
+            since = self.view.slots_since_checkpoint()
+            due = since >= self.config.checkpoint_slots or (
+                since >= min(_CHECKPOINT_AT_MOST_EVERY, self.config.checkpoint_slots) and self.view.tail_overflows()
+            )
+            if not due:
+                return
+            overdue = since >= _CHECKPOINT_OVERDUE * self.config.checkpoint_slots
+            running = not self._no_checkpoint_runs.is_set()
+            self._no_checkpoint_runs.clear()
+        if running and overdue:
+            self._no_checkpoint_runs.wait(_LONGEST_BACKOFF_MS / 1000)
+        elif overdue:
+            self._checkpoint_and_report()
+        elif not running:
+            self.environment.background(self._checkpoint_and_report)
+
+    def _checkpoint_and_report(self) -> None:
+        try:
+            self.checkpoint()
+        except EosLogError as error:
+            _logger.info("%s: no checkpoint was written: %s", self.store.url, error)
+        finally:
+            self._no_checkpoint_runs.set()
+
+    def checkpoint(self) -> CheckpointReference:
+        """Write down the state as it is now, and refer to it from the log."""
+        with self._lock:
+            view = self.view
+            if not view.is_open:
+                view.open()
+            state, slot, token = self.machine.frozen_copy(view.state), view.slot, view.token
+            shared = view.checkpoint_root
+            upload_ms = self.store.clock.last_date_ms
+        reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, token, shared)
+        entry: dict[str, Any] = {
+            "type": CHECKPOINT_ENTRY,
+            "reference": reference.model_dump(),
+            "upload_ms": upload_ms,
+        }
+        own = {part.path for part in root.parts if part.path is not None}
+        if shared is not None and any(part.path in own for part in shared.parts if part.path is not None):
+            entry["shares_with"] = shared.slot
+        proposal = _Proposal(None, checkpoint=(entry, reference, root))
+        self._submit(proposal)
+        proposal.result()
+        return reference

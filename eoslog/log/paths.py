@@ -1,0 +1,36 @@
+"""Where the log's objects lie. Only slots have names that can be guessed.
+
+Slots are grouped by thousands, and the groups are numbered downwards, so that the first page of a LIST holds the newest
+slots: finding the tail costs one request at any length of history, where a store lists in order.
+"""
+
+from __future__ import annotations
+
+import re
+
+ROOT = "__transaction_state/"
+SLOTS = ROOT + "slot/"
+CHECKPOINTS = ROOT + "checkpoint/"
+GROUP_SIZE = 1000
+_LARGEST_GROUP = 9_999_999_999
+_SLOT = re.compile(r"__transaction_state/slot/\d{10}/(\d{20})\.json")
+
+
+def slot_group(slot: int) -> str:
+    """The directory of a slot, the newest first in lexical order."""
+    return f"{SLOTS}{_LARGEST_GROUP - slot // GROUP_SIZE:010d}/"
+
+
+def slot_path(slot: int) -> str:
+    return f"{slot_group(slot)}{slot:020d}.json"
+
+
+def slot_of(path: str) -> int | None:
+    """The slot of a path, None if it is not a slot's."""
+    match = _SLOT.fullmatch(path)
+    slot = int(match.group(1)) if match else None
+    return slot if slot is not None and slot_path(slot) == path else None
+
+
+def checkpoint_path(slot: int, name: str) -> str:
+    return f"{CHECKPOINTS}{slot:020d}-{name}"

@@ -1,0 +1,104 @@
+"""A slot record: one line with its own entries, one line that repeats the log's tail for cold readers.
+
+Followers read the first line only. The tail is spliced in as text, so that it costs nothing to repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json, to_json
+
+from eoslog.errors import CorruptRecord, UnsupportedFormat
+
+FORMAT_VERSION = 1
+LARGEST_RECORD_BYTES = 64 << 20
+
+
+class CheckpointReference(BaseModel):
+    """Where the state after a slot is written down."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
+    path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")]
+    length: Annotated[int, Field(strict=True, ge=0)]
+    crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+
+
+class SlotRecord(BaseModel):
+    """The first line of a slot record."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
+    slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
+    token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Drawn once per logical append: it lies in at most one slot."""
+    prev: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
+    """The token of the record before."""
+    checkpoint: CheckpointReference | None = None
+    """The newest checkpoint before this record."""
+    previous_checkpoint: CheckpointReference | None = None
+    entries: tuple[dict[str, Any], ...] = ()
+
+
+def encode_line(record: SlotRecord) -> bytes:
+    return to_json(record, exclude_none=True)
+
+
+def with_tail(line: bytes, tail: Sequence[bytes]) -> bytes:
+    """A whole record: its own line, and the lines of the records before it."""
+    if not tail:
+        return line + b"\n"
+    return line + b'\n{"tail":[' + b",".join(tail) + b"]}\n"
+
+
+def first_line(body: bytes) -> bytes:
+    end = body.find(b"\n")
+    return body if end < 0 else body[:end]
+
+
+def decode_line(line: bytes, slot: int) -> SlotRecord:
+    """The record in a line.
+
+    Raises:
+        CorruptRecord: it is not the record of ``slot``.
+        UnsupportedFormat: a newer version wrote it.
+    """
+    try:
+        return _checked(from_json(line), slot)
+    except ValueError as error:
+        raise CorruptRecord(f"the record of slot {slot} is no JSON object: {error}") from None
+
+
+def decode_tail(body: bytes, slot: int) -> list[tuple[bytes, SlotRecord]]:
+    """The records that the second line repeats, the oldest first, each with its line."""
+    end = body.find(b"\n")
+    rest = body[end + 1 :].strip() if end >= 0 else b""
+    if not rest:
+        return []
+    try:
+        values = from_json(rest)["tail"]
+        records = [_checked(value, slot - len(values) + index) for index, value in enumerate(values)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptRecord(f"the tail in the record of slot {slot} cannot be read: {error}") from None
+    return [(encode_line(record), record) for record in records]
+
+
+def _checked(value: Any, slot: int) -> SlotRecord:
+    if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] > FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"slot {slot} has format version {value['format']}; this version of eoslog knows {FORMAT_VERSION}: upgrade"
+        )
+    try:
+        record = SlotRecord.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the record"
+        raise CorruptRecord(f"the record of slot {slot} is malformed: {place}: {first['msg']}") from None
+    if record.slot != slot:
+        raise CorruptRecord(f"the record of slot {slot} says that it is of slot {record.slot}")
+    return record

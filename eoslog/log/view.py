@@ -1,0 +1,293 @@
+"""One process's idea of the log: the state after the newest slot that it knows, and when that was proved.
+
+A view whose proof is older than half the grace is never continued but opened again: slots behind it may have been deleted,
+and a deleted name proves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from eoslog.errors import CorruptRecord, InvalidEntry, NotAStore
+from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
+from eoslog.log.machine import Machine
+from eoslog.log.paths import GROUP_SIZE, SLOTS, slot_of, slot_path
+from eoslog.log.record import (
+    LARGEST_RECORD_BYTES,
+    CheckpointReference,
+    SlotRecord,
+    decode_line,
+    decode_tail,
+    first_line,
+)
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectNotFound, ObjectStore
+
+S = TypeVar("S")
+_logger = logging.getLogger(__name__)
+_OPEN_ATTEMPTS = 5
+_READ_AHEAD = 16
+CHECKPOINT_ENTRY = "checkpoint"
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """How the log behaves. The defaults suit every store."""
+
+    grace_ms: int = 24 * 3600 * 1000
+    """Slots younger than this are never deleted, and a view is trusted for half of it."""
+    checkpoint_slots: int = 64
+    """A checkpoint is written after so many slots."""
+    commit_timeout_ms: int = 60_000
+    """How long an append asks for the fate of its slot before it raises ``CommitStateUnknown``."""
+
+
+class View(Generic[S]):
+    """The fold of the log up to ``slot``."""
+
+    def __init__(self, store: ObjectStore, machine: Machine[S], environment: Environment, config: LogConfig) -> None:
+        self.store = store
+        self.machine = machine
+        self.environment = environment
+        self.config = config
+        self.state: S = machine.initial()
+        self.slot = -1
+        self.token = ""
+        self.checkpoint: CheckpointReference | None = None
+        self.previous_checkpoint: CheckpointReference | None = None
+        self.checkpoint_root: CheckpointRoot | None = None
+        self.invalid: str | None = None
+        """Why a record was refused by the fold, if one was: writers stop."""
+        self.proved_ms = 0
+        """The store's time at which ``slot`` was known to be the newest."""
+        self._proved_monotonic_ms = 0
+        self._tail: deque[tuple[int, bytes]] = deque()
+        self._tail_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.slot >= 0
+
+    def is_stale(self) -> bool:
+        """Whether the proof of this view is too old to be continued."""
+        half = self.config.grace_ms // 2
+        elapsed = self.environment.monotonic_ms() - self._proved_monotonic_ms
+        return elapsed > half or self.store.clock.last_date_ms - self.proved_ms > half
+
+    def prove(self) -> None:
+        """The newest slot was just seen to be the newest."""
+        self.proved_ms = self.store.clock.last_date_ms
+        self._proved_monotonic_ms = self.environment.monotonic_ms()
+
+    def tail_lines(self) -> list[bytes]:
+        """The lines that the next record repeats for cold readers."""
+        return [line for _, line in self._tail]
+
+    def slots_since_checkpoint(self) -> int:
+        return self.slot - (self.checkpoint.slot if self.checkpoint is not None else -1)
+
+    def tail_overflows(self) -> bool:
+        """Whether the repeated tail no longer reaches back to the checkpoint."""
+        return self.store.tail_bytes > 0 and len(self._tail) < self.slots_since_checkpoint()
+
+    def refresh(self) -> None:
+        """Fold to the newest slot. One small request when there is nothing new."""
+        if not self.is_open or self.is_stale():
+            self.open()
+            return
+        ahead = 1
+        while True:
+            wanted = range(self.slot + 1, self.slot + 1 + ahead)
+            found = self._read(wanted)
+            if self.is_stale():
+                self.open()
+                return
+            for slot, body in zip(wanted, found, strict=True):
+                if body is None:
+                    self.prove()
+                    return
+                if not self.fold_body(slot, body):
+                    self.open()
+                    return
+            ahead = min(ahead * 4, _READ_AHEAD)
+
+    def _read(self, slots: Iterable[int]) -> list[bytes | None]:
+        paths = [slot_path(slot) for slot in slots]
+        if len(paths) == 1:
+            try:
+                return [self.store.get(paths[0]).body]
+            except ObjectNotFound:
+                return [None]
+        return [None if found is None else found.body for found in self.store.get_many(paths)]
+
+    def fold_body(self, slot: int, body: bytes) -> bool:
+        """Fold the record of the next slot. False if it does not continue this view: then the view is void."""
+        line = first_line(body)
+        record = decode_line(line, slot)
+        if record.prev != self.token:
+            return False
+        self.fold(record, line)
+        return True
+
+    def fold(self, record: SlotRecord, line: bytes) -> None:
+        """Apply a record that continues this view; an invalid one is wholly inert, but reported."""
+        entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
+        try:
+            for entry in record.entries:
+                if entry.get("type") == CHECKPOINT_ENTRY:
+                    self.check_checkpoint_entry(entry)
+            reason = self.machine.fold(self.state, record.slot, entries)
+        except InvalidEntry as error:
+            reason = str(error)
+        if reason is None:
+            for entry in record.entries:
+                if entry.get("type") == CHECKPOINT_ENTRY:
+                    self._adopt_checkpoint(CheckpointReference.model_validate(entry["reference"]))
+        else:
+            self.invalid = f"slot {record.slot} holds an invalid record: {reason}"
+            _logger.error("%s: %s", self.store.url, self.invalid)
+        self.advance(record.slot, record.token, line)
+
+    def advance(self, slot: int, token: str, line: bytes) -> None:
+        """Step to a slot whose entries have been applied."""
+        self.slot = slot
+        self.token = token
+        if self.store.tail_bytes > 0:
+            self._tail.append((slot, line))
+            self._tail_bytes += len(line)
+            floor = self.checkpoint.slot if self.checkpoint is not None else -1
+            while self._tail and (self._tail_bytes > self.store.tail_bytes or self._tail[0][0] <= floor):
+                self._tail_bytes -= len(self._tail.popleft()[1])
+
+    def check_checkpoint_entry(self, entry: object) -> CheckpointReference:
+        """Refuse a checkpoint that is older than the current one, or leans on one that was replaced.
+
+        A cold reader begins at a checkpoint and meets the entry that names it later: that one is known already.
+
+        Raises:
+            InvalidEntry
+        """
+        try:
+            assert isinstance(entry, dict)
+            reference = CheckpointReference.model_validate(entry["reference"])
+            shares_with = entry.get("shares_with")
+            upload_ms = int(entry["upload_ms"])
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise InvalidEntry(f"malformed checkpoint entry: {error}") from None
+        if reference in (self.checkpoint, self.previous_checkpoint):
+            return reference
+        if self.checkpoint is not None and reference.slot <= self.checkpoint.slot:
+            raise InvalidEntry(f"there is a checkpoint of slot {self.checkpoint.slot} already")
+        live = {each.slot for each in (self.checkpoint, self.previous_checkpoint) if each is not None}
+        if shares_with is not None and shares_with not in live:
+            raise InvalidEntry(f"the checkpoint shares parts with that of slot {shares_with}, which was replaced")
+        try:
+            self.machine.check_upload(self.state, upload_ms)
+        except Exception as error:
+            raise InvalidEntry(str(error)) from None
+        return reference
+
+    def _adopt_checkpoint(self, reference: CheckpointReference) -> None:
+        if reference in (self.checkpoint, self.previous_checkpoint):
+            return
+        self.previous_checkpoint = self.checkpoint
+        self.checkpoint = reference
+        if self.checkpoint_root is not None and self.checkpoint_root.slot != reference.slot:
+            self.checkpoint_root = None
+
+    def adopt_own_checkpoint(self, reference: CheckpointReference, root: CheckpointRoot) -> None:
+        """Adopt a checkpoint that this process wrote, and remember its parts."""
+        self._adopt_checkpoint(reference)
+        self.checkpoint_root = root
+
+    def newest_slot(self) -> int:
+        """The newest slot there is, by one LIST where the store lists in order.
+
+        Raises:
+            NotAStore: there is no slot at all.
+        """
+        if self.store.lists_in_order:
+            listed = self.store.list(SLOTS, limit=GROUP_SIZE)
+        else:
+            groups = sorted(self.store.list_directories(SLOTS))
+            listed = self.store.list(f"{SLOTS}{groups[0]}/") if groups else iter(())
+        slots = [slot for slot in (slot_of(info.path) for info in listed) if slot is not None]
+        if not slots:
+            raise NotAStore(f"{self.store.url} holds no log: create a store there first")
+        return max(slots)
+
+    def open(self) -> None:
+        """Read the log anew: newest record, checkpoint, and what lies between.
+
+        Raises:
+            NotAStore, CorruptRecord, UnsupportedFormat
+        """
+        problem = ""
+        for _ in range(_OPEN_ATTEMPTS):
+            try:
+                self._open_once()
+                return
+            except CorruptRecord as error:
+                if str(error) == problem:
+                    raise
+                problem = str(error)
+        raise CorruptRecord(f"{self.store.url}: the log changes faster than it can be read: {problem}")
+
+    def _open_once(self) -> None:
+        newest = self.newest_slot()
+        listed_ms = self.store.clock.last_date_ms
+        body = self._read([newest])[0]
+        if body is None:
+            raise CorruptRecord(f"slot {newest} was listed but is not there")
+        if len(body) > LARGEST_RECORD_BYTES:
+            raise CorruptRecord(f"the record of slot {newest} is larger than {LARGEST_RECORD_BYTES} bytes")
+        line = first_line(body)
+        record = decode_line(line, newest)
+        fresh: View[S] = View(self.store, self.machine, self.environment, self.config)
+        fresh._load_checkpoint(record)
+        lines: dict[int, tuple[bytes, SlotRecord]] = {newest: (line, record)}
+        for tail_line, tail_record in decode_tail(body, newest):
+            lines[tail_record.slot] = (tail_line, tail_record)
+        missing = [slot for slot in range(fresh.slot + 1, newest) if slot not in lines]
+        for slot, found in zip(missing, self._read(missing) if missing else (), strict=True):
+            if found is None:
+                raise CorruptRecord(f"slot {slot} is missing, though the log goes on to slot {newest}")
+            lines[slot] = (first_line(found), decode_line(first_line(found), slot))
+        for slot in range(fresh.slot + 1, newest + 1):
+            slot_line, slot_record = lines[slot]
+            if slot_record.prev != fresh.token:
+                raise CorruptRecord(f"the record of slot {slot} does not continue that of slot {slot - 1}")
+            fresh.fold(slot_record, slot_line)
+        self._become(fresh)
+        self.prove()
+        self.proved_ms = listed_ms
+
+    def _become(self, other: View[S]) -> None:
+        self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid
+        self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
+        self.checkpoint_root = other.checkpoint_root
+        self._tail, self._tail_bytes = other._tail, other._tail_bytes
+
+    def _load_checkpoint(self, record: SlotRecord) -> None:
+        """Begin with the state of the newest checkpoint that can be read; with nothing if there is none yet."""
+        problem: CorruptRecord | None = None
+        for index, reference in enumerate((record.checkpoint, record.previous_checkpoint)):
+            if reference is None:
+                continue
+            try:
+                self.state, root = read_checkpoint(self.store, self.machine, reference)
+            except CorruptRecord as error:
+                _logger.warning("%s: %s", self.store.url, error)
+                problem = error
+                continue
+            self.slot, self.token = root.slot, root.token
+            self.checkpoint = reference
+            self.checkpoint_root = root
+            self.previous_checkpoint = record.previous_checkpoint if index == 0 else None
+            return
+        if problem is not None:
+            _logger.warning("%s: no checkpoint can be read, the whole log is folded", self.store.url)

@@ -1,0 +1,269 @@
+"""Which partition a key belongs to: Kafka's default partitioner, for one key or for a column of them.
+
+A key column's bytes are those that Kafka's serializers give, so that a topic read or written by way of Kafka keeps its
+placement: text is UTF-8, numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eoslog.errors import InvalidRequest, UnsupportedSchema
+
+NO_PARTITION = -1
+"""Of a row without a key: the caller chooses."""
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
+_FEW_ROWS = 16
+"""Of so few rows that a step of numpy costs more than Python's own arithmetic."""
+
+Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+_KEY_TYPES = "a key is text, binary, boolean, a signed integer, a float, a date or a timestamp"
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_string,
+    pa.types.is_large_binary,
+    pa.types.is_large_string,
+    pa.types.is_fixed_size_binary,
+)
+_FIXED_WIDTH: dict[int, str] = {
+    pa.int8().id: "i1",
+    pa.int16().id: "i2",
+    pa.int32().id: "i4",
+    pa.int64().id: "i8",
+    pa.float32().id: "f4",
+    pa.float64().id: "f8",
+    pa.date32().id: "i4",
+    pa.timestamp("us").id: "i8",
+}
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's ``Utils.murmur2``: a signed 32-bit hash of a key."""
+    value = _murmur2(key)
+    return value - (1 << 32) if value > _POSITIVE else value
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """The partition, of so many, that Kafka's default partitioner chooses for a serialized key."""
+    return (_murmur2(key) & _POSITIVE) % partitions
+
+
+def partitions_for_keys(column: Column, partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of each row by its key, and -1 where the key is null.
+
+    Args:
+        column: the key column, in the topic's own type: an int32 and an int64 of one value hash differently.
+        partitions: how many the topic has.
+
+    Raises:
+        UnsupportedSchema: if a column of this type cannot be a key.
+    """
+    return partitions_for_key_columns([column], partitions)
+
+
+def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> npt.NDArray[np.int32]:
+    """The partition of each row by a key of one or several columns, and -1 where all of them are null.
+
+    A key of several columns is its parts' bytes, each after its length (4 bytes, big-endian; -1 for a null).
+
+    Raises:
+        UnsupportedSchema: if a column of this type cannot be part of a key.
+    """
+    if not columns:
+        raise InvalidRequest("a key has at least one column")
+    found = [_partitions(chunks, partitions) for chunks in _aligned_chunks(columns)]
+    return np.concatenate(found) if found else np.empty(0, np.int32)
+
+
+def check_key_type(name: str, data_type: pa.DataType) -> None:
+    """Refuse a column that cannot be a key.
+
+    Raises:
+        UnsupportedSchema: naming the column and what a key may be.
+    """
+    try:
+        _serialize(pa.array([], data_type))
+    except UnsupportedSchema:
+        raise UnsupportedSchema(f"column {name!r} of type {data_type} cannot be a key: {_KEY_TYPES}") from None
+
+
+def split_by_partition(
+    batch: pa.RecordBatch | pa.Table, partitions: npt.NDArray[np.int32], n: int
+) -> list[tuple[int, pa.Table]]:
+    """The rows of each partition, in the order they had. Partitions without rows are left out.
+
+    Args:
+        batch: the rows.
+        partitions: the partition of each.
+        n: how many partitions there are.
+    """
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    if len(partitions) != table.num_rows:
+        raise InvalidRequest(f"{table.num_rows} rows have {len(partitions)} partitions")
+    if table.num_rows == 0:
+        return []
+    lowest, highest = int(partitions.min()), int(partitions.max())
+    if lowest < 0 or highest >= n:
+        raise InvalidRequest(f"partition {lowest if lowest < 0 else highest} is not one of the topic's {n}")
+    if lowest == highest:
+        return [(lowest, table)]
+    # Numpy sorts small unsigned integers by radix: stable, and at the same speed for any number of partitions.
+    small = partitions.astype(np.uint8 if n <= 1 << 8 else np.uint16 if n <= 1 << 16 else np.uint32)
+    pieces: dict[int, list[pa.Table]] = {}
+    start = 0
+    # Batch by batch, because `take` on a chunked column joins its chunks, and text beyond 2 GiB does not fit into one.
+    for chunk in table.combine_chunks().to_batches():
+        keys = small[start : start + chunk.num_rows]
+        start += chunk.num_rows
+        ordered = pa.Table.from_batches([chunk.take(np.argsort(keys, kind="stable"))])
+        ends = np.cumsum(np.bincount(keys, minlength=n))
+        for partition in np.unique(keys).tolist():
+            begin = int(ends[partition - 1]) if partition else 0
+            pieces.setdefault(partition, []).append(ordered.slice(begin, int(ends[partition]) - begin))
+    return [(partition, pa.concat_tables(pieces[partition])) for partition in sorted(pieces)]
+
+
+def _murmur2(key: bytes) -> int:
+    length = len(key)
+    words = length // 4
+    h = _SEED ^ length
+    for k in struct.unpack_from(f"<{words}I", key):
+        k = k * _M & _MASK
+        k = (k ^ (k >> 24)) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if length % 4:
+        h = (h ^ int.from_bytes(key[words * 4 :], "little")) * _M & _MASK
+    h = (h ^ (h >> 13)) * _M & _MASK
+    return h ^ (h >> 15)
+
+
+def _murmur2_of_all(keys: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
+    """The hash of each key; of a null it means nothing."""
+    _, offset_buffer, data_buffer = keys.buffers()
+    offsets = _view(offset_buffer, np.dtype(np.int64))[keys.offset : keys.offset + len(keys) + 1]
+    data = _view(data_buffer, np.dtype(np.uint8))
+    starts, lengths = offsets[:-1], offsets[1:] - offsets[:-1]
+    words = lengths >> 2
+    h: npt.NDArray[np.uint32] = (_SEED ^ lengths).astype(np.uint32)
+    long_rows = _mix_words(h, data, starts, words)
+    tails, rests = starts + (words << 2), lengths & 3
+    for position in (2, 1, 0):
+        rows = np.flatnonzero(rests > position)
+        h[rows] ^= data[tails[rows] + position].astype(np.uint32) << np.uint32(8 * position)
+    h[rows] *= np.uint32(_M)
+    h ^= h >> np.uint32(13)
+    h *= np.uint32(_M)
+    h ^= h >> np.uint32(15)
+    for row in long_rows.tolist():
+        h[row] = _murmur2(data[starts[row] : starts[row] + lengths[row]].tobytes())
+    return h
+
+
+def _mix_words(
+    h: npt.NDArray[np.uint32],
+    data: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.int64],
+    words: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Mix each key's whole words into its hash, word by word; returns the few long rows that were left unfinished."""
+    none = np.empty(0, np.int64)
+    most = int(words.max())
+    if most == 0:
+        return none
+    # A view of the four bytes at every position, aligned or not.
+    word_at = np.lib.stride_tricks.as_strided(data[:4].view("<u4"), (len(data) - 3,), (1,))
+    fewest = int(words.min())
+    for word in range(fewest):
+        _mix(h, word_at[starts + 4 * word])
+    rows = np.arange(len(words))
+    for word in range(fewest, most):
+        rows = rows[words[rows] > word]
+        if len(rows) < _FEW_ROWS:
+            return rows
+        mixed = h[rows]
+        _mix(mixed, word_at[starts[rows] + 4 * word])
+        h[rows] = mixed
+    return none
+
+
+def _mix(h: npt.NDArray[np.uint32], k: npt.NDArray[np.uint32]) -> None:
+    k *= np.uint32(_M)
+    k ^= k >> np.uint32(24)
+    k *= np.uint32(_M)
+    h *= np.uint32(_M)
+    h ^= k
+
+
+def _partitions(parts: Sequence[pa.Array[Any]], partitions: int) -> npt.NDArray[np.int32]:
+    serialized = [_serialize(part) for part in parts]
+    keys = serialized[0] if len(parts) == 1 else _join(parts, serialized)
+    if len(keys) == 0:
+        return np.empty(0, np.int32)
+    found = ((_murmur2_of_all(keys) & np.uint32(_POSITIVE)) % np.uint32(partitions)).astype(np.int32)
+    if all(part.null_count for part in parts):
+        found[~np.logical_or.reduce([np.asarray(part.is_valid()) for part in parts])] = NO_PARTITION
+    return found
+
+
+def _serialize(column: pa.Array[Any]) -> pa.LargeBinaryArray:
+    """The bytes of each value by Kafka's serializer of its type; of a null they mean nothing."""
+    data_type = column.type
+    if pa.types.is_boolean(data_type):
+        column, code = column.cast(pa.int8()), "i1"
+    elif data_type.id in _FIXED_WIDTH:
+        code = _FIXED_WIDTH[data_type.id]
+    elif any(is_bytes(data_type) for is_bytes in _BYTES):
+        serialized: Any = column.cast(pa.large_binary())
+        keys: pa.LargeBinaryArray = serialized
+        return keys
+    else:
+        raise UnsupportedSchema(f"a column of type {data_type} cannot be a key: {_KEY_TYPES}")
+    width = int(code[1])
+    values = _view(column.buffers()[1], np.dtype("<" + code))[column.offset : column.offset + len(column)]
+    if code[0] == "f":
+        # Java has one NaN.
+        values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
+    return _large_binary(values.astype(">" + code), width)
+
+
+def _view(buffer: pa.Buffer | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.empty(0, dtype) if buffer is None else np.frombuffer(memoryview(buffer), dtype)
+
+
+def _join(parts: Sequence[pa.Array[Any]], serialized: Sequence[pa.LargeBinaryArray]) -> pa.LargeBinaryArray:
+    pieces: list[Any] = []
+    for part, keys in zip(parts, serialized, strict=True):
+        valid = part.is_valid()
+        lengths = np.where(np.asarray(valid), np.asarray(pc.binary_length(keys).fill_null(0)), -1)
+        pieces += [_large_binary(lengths.astype(">i4"), 4), pc.if_else(valid, keys, pa.scalar(b"", pa.large_binary()))]
+    joined: pa.LargeBinaryArray = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
+    return joined
+
+
+def _large_binary(values: npt.NDArray[Any], width: int) -> pa.LargeBinaryArray:
+    offsets = np.arange(len(values) + 1, dtype=np.int64) * width
+    buffers = [None, pa.py_buffer(offsets.data), pa.py_buffer(values.tobytes())]
+    array: Any = pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+    keys: pa.LargeBinaryArray = array
+    return keys
+
+
+def _aligned_chunks(columns: Sequence[Column]) -> Iterator[list[pa.Array[Any]]]:
+    """The columns' chunks, cut so that they are of equal length; at least one, so that types are always checked."""
+    if len({len(column) for column in columns}) > 1:
+        raise InvalidRequest("the columns of a key have different lengths")
+    table = pa.table(list(columns), names=[str(index) for index in range(len(columns))])
+    for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
+        yield list(batch.columns)

@@ -1,0 +1,51 @@
+"""One Spark session for all tests that need no driver of their own, and victims for those that kill theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.driver_process import DriverProcess, StartDriver
+from tests.spark.local_spark import python_environment, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with two cores, three attempts per task and no UI; its files are in a temporary directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in python_environment().items():
+            patch.setenv(name, value)
+        session = start_session(tmp_path_factory.mktemp("spark"))
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def start_driver(tmp_path: Path) -> Iterator[StartDriver]:
+    """Start the text of a driver script with arguments; every process of it is gone when the test ends."""
+    with ExitStack() as drivers:
+        count = 0
+
+        def start(script: str, *arguments: str, **environment: str) -> DriverProcess:
+            nonlocal count
+            count += 1
+            path = tmp_path / f"driver-{count}.py"
+            path.write_text(dedent(script))
+            output = tmp_path / f"driver-{count}.out"
+            return drivers.enter_context(DriverProcess(path, *arguments, output=output, environment=environment))
+
+        yield start

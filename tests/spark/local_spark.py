@@ -1,0 +1,52 @@
+"""The local Spark session that tests and victim drivers use, and the environment its Python workers need."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Two cores and three attempts for each task: "local[2]" alone gives up at the first failure.
+MASTER = "local[2,3]"
+
+
+def python_environment() -> dict[str, str]:
+    """The variables with which Spark's workers run this interpreter and find the package, set before the JVM starts."""
+    path = [str(REPOSITORY), str(REPOSITORY / "spark_ext"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(os.pathsep.join(path).split(os.pathsep))),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def start_session(directory: Path, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session with two cores that keeps its files in ``directory``; ``settings`` override its configuration.
+
+    The variables of ``python_environment`` must be set before.
+    """
+    from pyspark.sql import SparkSession
+
+    configuration = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.ui.showConsoleProgress": "false",
+    } | dict(settings or {})
+    builder = SparkSession.builder.master(MASTER).appName("eoslog-tests")
+    for key, value in configuration.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

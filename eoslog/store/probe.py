@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from eoslog.errors import PutIfAbsentUnsupported, StoreUnavailable
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore, PutOutcome
 
@@ -38,7 +39,9 @@ def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeRe
         for key in keys[1:]:
             _probe_race(store, environment, key)
     finally:
-        store.delete(keys)
+        # A key left behind does no harm, and a writer need not be allowed to delete.
+        with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
+            store.delete(keys)
     return ProbeResult(put_if_absent=True, races=_ROUNDS)
 
 

@@ -39,13 +39,3 @@ def test_its_clock_is_the_one_it_was_given(environment: Environment) -> None:
     assert stored.last_modified_ms == 1_000
     assert store.clock.last_date_ms == 5_000
     assert store.tail_bytes == 100
-
-
-def test_a_stored_body_does_not_change_with_the_writers_buffer(environment: Environment) -> None:
-    store, buffer = MemoryStore(environment), bytearray(b"body")
-
-    store.put("a", buffer)
-    store.put_if_absent("b", buffer)
-    buffer[:] = b"else"
-
-    assert (store.get("a").body, store.get("b").body) == (b"body", b"body")

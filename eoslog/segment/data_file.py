@@ -1,10 +1,30 @@
-"""Data files: the rows of a batch as Parquet, and the checks before a stored file is believed."""
+"""Data files: the rows of a batch as Parquet, and the checks before a stored file is believed.
+
+A file is written for speed: no dictionaries, delta encodings, row groups of 64 MiB or 128 k rows. It is read as hostile
+input: its footer is compared with the log's entry, and with fixed limits, before anything is decoded.
+"""
 
 from __future__ import annotations
 
-import google_crc32c
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from eoslog.errors import CorruptRecord
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eoslog.errors import CorruptRecord, InvalidRequest
+
+ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 64 << 20
+BATCH_ROWS = 64 * 1024
+"""Rows of a batch that `read_data_file` gives at most: what costs least on the way to Spark."""
+
+_MAX_ROW_GROUP_ROWS = 1 << 20
+_MAX_ROW_GROUP_BYTES = 1 << 31
+_MAX_FOOTER_STRING_BYTES = 1 << 20
+_MAX_FOOTER_CONTAINER = 1 << 20
 
 
 def crc32c(body: bytes | bytearray | memoryview) -> int:
@@ -29,3 +49,211 @@ def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
     actual = crc32c(body)
     if actual != checksum:
         raise CorruptRecord(f"{name}: checksum is {actual:#010x}, but its entry says {checksum:#010x}")
+
+
+def encode_data_file(table: pa.Table) -> bytes:
+    """The rows as a Parquet file.
+
+    The Arrow schema is not in the file: whoever reads it knows the topic's.
+
+    Raises:
+        pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
+    """
+    flat = [field for field in table.schema if not pa.types.is_nested(field.type)]
+    # Parquet's writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
+    encodings = {
+        field.name: encoding for field in flat if "." not in field.name and (encoding := _encoding(field.type))
+    }
+    statistics = [field.name for field in flat if "." not in field.name and not _is_bytes(field.type)]
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=False,
+        column_encoding=encodings or None,
+        write_statistics=statistics or False,
+        store_schema=False,
+    ) as writer:
+        for rows in _row_groups(table):
+            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+    return sink.getvalue().to_pybytes()
+
+
+def read_data_file(
+    body: bytes | memoryview | pa.Buffer,
+    schema: pa.Schema,
+    columns: Sequence[str] | None,
+    first_row: int,
+    row_count: int | None,
+    expected_rows: int,
+    name: str,
+    *,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a data file, in their order. Only the row groups and columns that are asked for are decoded.
+
+    The footer is checked at the call, the rest as the batches are taken. Columns that the file does not have are null.
+
+    Args:
+        body: the whole file; `check_file` comes before.
+        schema: the columns and types that are wanted: those of the topic.
+        columns: the names of the columns to give, in this order; None gives all.
+        first_row: the first row to give, counted from 0.
+        row_count: how many rows to give; None gives all that follow.
+        expected_rows: how many rows the file has, by the entry that names it.
+        name: the file's path, for the message of an error.
+        batch_rows: how many rows a batch has at most.
+
+    Raises:
+        CorruptRecord: if the file is not Parquet, is damaged, or does not hold these rows and columns.
+        InvalidRequest: if a column or row is asked for that neither schema nor file has.
+    """
+    last_row = expected_rows if row_count is None else first_row + row_count
+    if not 0 <= first_row <= last_row <= expected_rows:
+        raise InvalidRequest(f"{name}: rows {first_row} to {last_row} are not within the file's {expected_rows}")
+    if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
+        raise InvalidRequest(f"{name}: no column {missing[0]!r}; there are {', '.join(schema.names)}")
+    wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+    with _corrupt(name):
+        file = pq.ParquetFile(
+            pa.BufferReader(body),
+            thrift_string_size_limit=_MAX_FOOTER_STRING_BYTES,
+            thrift_container_size_limit=_MAX_FOOTER_CONTAINER,
+        )
+        _check_footer(file.metadata, expected_rows, name)
+        stored = file.schema_arrow.names
+    for field in wanted:
+        if stored.count(field.name) > 1:
+            raise CorruptRecord(f"{name}: column {field.name!r} is there {stored.count(field.name)} times")
+        if field.name not in stored and not field.nullable:
+            raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
+    return _batches(file, wanted, first_row, last_row, batch_rows, name)
+
+
+def _batches(
+    file: pq.ParquetFile, wanted: pa.Schema, first_row: int, last_row: int, batch_rows: int, name: str
+) -> Iterator[pa.RecordBatch]:
+    stored = set(file.schema_arrow.names)
+    names = [field.name for field in wanted if field.name in stored]
+    if not names:
+        for start in range(first_row, last_row, batch_rows):
+            yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
+        return
+    groups, row = _row_groups_of(file.metadata, first_row, last_row)
+    with _corrupt(name):
+        decoded = iter(file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=names))
+    while row < last_row:
+        with _corrupt(name):
+            batch = next(decoded, None)
+        if batch is None or batch.num_rows == 0:
+            raise CorruptRecord(f"{name}: ends after row {row}, but its entry says that it goes on to row {last_row}")
+        begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
+        row += batch.num_rows
+        if begin < end:
+            part = batch.slice(begin, end - begin)
+            yield _conform(part.schema.names, part.columns, part.num_rows, wanted, name)
+
+
+def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema, name: str) -> pa.RecordBatch:
+    """Give columns the wanted types and order. A cast is made only where types differ."""
+    found = dict(zip(names, columns, strict=True))
+    if not wanted.names:
+        # The only way to a batch that has rows but no columns.
+        empty: Any = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+        return pa.RecordBatch.from_struct_array(empty)
+    arrays: list[Any] = []
+    with _corrupt(name):
+        for field in wanted:
+            array = found.get(field.name)
+            if array is None:
+                array = pa.repeat(pa.scalar(None, field.type), rows)
+            elif array.type != field.type:
+                array = array.cast(field.type)
+            if array.null_count and not field.nullable:
+                raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> None:
+    """Refuse a footer whose numbers contradict the entry, or would make the decoder allocate without bound.
+
+    Column chunks are left to the decoder: pyarrow ends the process where a forged one is merely looked at from Python.
+    """
+    if footer.num_rows != expected_rows:
+        raise CorruptRecord(f"{name}: has {footer.num_rows} rows, but its entry says {expected_rows}")
+    rows = 0
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        if not 0 <= group.num_rows <= _MAX_ROW_GROUP_ROWS:
+            raise CorruptRecord(f"{name}: row group {index} claims {group.num_rows} rows")
+        rows += group.num_rows
+        if not 0 <= group.total_byte_size <= _MAX_ROW_GROUP_BYTES:
+            raise CorruptRecord(f"{name}: row group {index} claims {group.total_byte_size} bytes")
+    if rows != expected_rows:
+        raise CorruptRecord(f"{name}: its row groups have {rows} rows, but its entry says {expected_rows}")
+
+
+def _row_groups_of(footer: pq.FileMetaData, first_row: int, last_row: int) -> tuple[list[int], int]:
+    """The row groups that hold these rows, and the first row of the first of them."""
+    groups: list[int] = []
+    start = end = 0
+    for index in range(footer.num_row_groups):
+        begin, end = end, end + footer.row_group(index).num_rows
+        if begin < last_row and end > first_row:
+            start = start if groups else begin
+            groups.append(index)
+    return groups, start if groups else last_row
+
+
+def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
+    """Slices of a table that are neither too many rows nor, if they have several, too many bytes."""
+    rows = table.num_rows
+    step = min(ROW_GROUP_ROWS, max(1, rows * ROW_GROUP_BYTES // max(1, table.nbytes)))
+    if rows <= step:
+        if rows:
+            yield table
+        return
+    for start in range(0, rows, step):
+        piece = table.slice(start, step)
+        if piece.nbytes > 2 * ROW_GROUP_BYTES:
+            yield from _row_groups(piece)  # Its rows are larger than the table's average.
+        else:
+            yield piece
+
+
+def _encoding(data_type: pa.DataType) -> str | None:
+    types = pa.types
+    if types.is_integer(data_type) or types.is_temporal(data_type):
+        return "DELTA_BINARY_PACKED"
+    if types.is_floating(data_type):
+        return "BYTE_STREAM_SPLIT"
+    if _is_bytes(data_type) or types.is_string(data_type) or types.is_large_string(data_type):
+        return "DELTA_LENGTH_BYTE_ARRAY"
+    return None
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type)
+
+
+@contextmanager
+def _corrupt(name: str) -> Iterator[None]:
+    """Whatever Parquet's reader raises about a file says that the file is damaged."""
+    try:
+        yield
+    except CorruptRecord:
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        NotImplementedError,
+        OverflowError,
+    ) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CorruptRecord(f"{name}: cannot be read as a data file: {reason}") from error

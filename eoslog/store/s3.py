@@ -47,7 +47,8 @@ class S3Store(ObjectStore):
         self._key_prefix = f"{prefix}/" if prefix else ""
         self._environment = environment
         self._options = options or S3Options()
-        self._connection: S3Connection | None = None
+        self._connections: dict[int, S3Connection] = {}
+        """By process id. A parent's connection is kept in its child, where closing it would hang, but never used."""
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r}, {self._options!r})"
@@ -250,12 +251,13 @@ class S3Store(ObjectStore):
         return meaning
 
     def _connected(self) -> S3Connection:
-        connection = self._connection
-        if connection is None or connection.pid != os.getpid():
+        connection = self._connections.get(os.getpid())
+        if connection is None:
             # Here, so that opening another kind of store does not wait a second for these imports.
             from eoslog.store.s3_connection import S3Connection
 
-            connection = self._connection = S3Connection(self._options, self.requests)
+            # Threads that come here at once all get the first one's; a lock might be held for ever after a fork.
+            connection = self._connections.setdefault(os.getpid(), S3Connection(self._options, self.requests))
         return connection
 
     def _run(self, work: Callable[[], Awaitable[_T]]) -> _T:

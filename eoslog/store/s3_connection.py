@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -37,7 +36,6 @@ class S3Connection:
     """An s3fs file system and its client. It belongs to the process that made it: fsspec's loop is a thread."""
 
     def __init__(self, options: S3Options, requests: Counter[str]) -> None:
-        self.pid = os.getpid()
         self._requests = requests
         self._counted_client: Any = None
         self._file_system = S3FileSystem(

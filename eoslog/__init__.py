@@ -1,1 +1,49 @@
-"""Kafka's exactly-once semantics on an object store alone."""
+"""eoslog: Kafka's exactly-once semantics as a table format on object storage."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from eoslog.errors import *  # noqa: F403
+
+if TYPE_CHECKING:
+    from eoslog.client.admin import Admin
+    from eoslog.client.consumer import Consumer, ConsumerRecord
+    from eoslog.client.group import GroupMetadata
+    from eoslog.client.positions import OffsetAndMetadata, PartitionOffsets, RecordMetadata
+    from eoslog.client.producer import Producer
+    from eoslog.client.store import Store, connect
+    from eoslog.read.isolation import IsolationLevel
+    from eoslog.read.scan import Scan
+    from eoslog.rules.entries import TopicConfig
+    from eoslog.rules.names import TopicPartition
+
+_PUBLIC = {
+    "Admin": "eoslog.client.admin",
+    "Consumer": "eoslog.client.consumer",
+    "ConsumerRecord": "eoslog.client.consumer",
+    "GroupMetadata": "eoslog.client.group",
+    "IsolationLevel": "eoslog.read.isolation",
+    "OffsetAndMetadata": "eoslog.client.positions",
+    "PartitionOffsets": "eoslog.client.positions",
+    "Producer": "eoslog.client.producer",
+    "RecordMetadata": "eoslog.client.positions",
+    "Scan": "eoslog.read.scan",
+    "Store": "eoslog.client.store",
+    "TopicConfig": "eoslog.rules.entries",
+    "TopicPartition": "eoslog.rules.names",
+    "connect": "eoslog.client.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are imported at their first use, so that importing eoslog costs next to nothing."""
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'eoslog' has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,0 +1,66 @@
+"""``eoslog.json``: what lies at a store's root and says that it is one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from eoslog.errors import CorruptRecord, NotAStore, UnsupportedFormat
+from eoslog.rules.machine import check_features
+from eoslog.store.object_store import ObjectNotFound, ObjectStore
+
+DESCRIPTION_PATH = "eoslog.json"
+FORMAT_VERSION = 1
+
+
+class ProbeRecord(BaseModel):
+    """What the probe of put-if-absent found when the store was made."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    put_if_absent: bool
+    time_ms: int
+
+
+class StoreDescription(BaseModel):
+    """The store's identity, format and features. It is written once and never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format_version: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
+    store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    created_ms: Annotated[int, Field(strict=True, ge=0)]
+    probe: ProbeRecord
+
+
+def read_description(store: ObjectStore) -> StoreDescription:
+    """Raises: NotAStore, CorruptRecord, UnsupportedFormat"""
+    try:
+        body = store.get(DESCRIPTION_PATH).body
+    except ObjectNotFound:
+        raise NotAStore(
+            f"there is no eoslog store at {store.url}: check the place, or create a topic there to make one"
+        ) from None
+    return decode_description(body, store.url)
+
+
+def decode_description(body: bytes, url: str) -> StoreDescription:
+    """Raises: CorruptRecord, UnsupportedFormat"""
+    try:
+        version = _Version.model_validate_json(body).format_version
+        if version > FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"the store at {url} has format version {version}, this version of eoslog knows {FORMAT_VERSION}: upgrade"
+            )
+        description = StoreDescription.model_validate_json(body)
+    except ValidationError as error:
+        raise CorruptRecord(f"{url}/{DESCRIPTION_PATH} is malformed: {error.errors()[0]['msg']}") from None
+    check_features(description.reader_features, description.writer_features)
+    return description
+
+
+class _Version(BaseModel):
+    format_version: int

@@ -1,0 +1,58 @@
+"""A consumer group as producers and consumers name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from eoslog.client.positions import OffsetAndMetadata
+from eoslog.errors import InvalidRequest
+from eoslog.rules.entries import GroupOffset, GroupOffsets
+from eoslog.rules.names import PartitionId, TopicPartition, check_id
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.state import StoreState
+from eoslog.rules.topics import topic_named
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits offsets (KIP-447): a group, and the generation in which the consumer belongs to it."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+
+
+def group_offsets(
+    state: StoreState, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
+) -> GroupOffsets:
+    """Offsets as the log holds them.
+
+    Raises:
+        UnknownTopicOrPartition: the store has no such partition.
+        InvalidRequest: a negative offset, or no group.
+    """
+    if isinstance(group, str):
+        group = GroupMetadata(group)
+    if not isinstance(group, GroupMetadata):
+        raise InvalidRequest("the group is its id, or what consumer.group_metadata() returns")
+    check_id("group id", group.group_id)
+    found = []
+    for place, position in offsets.items():
+        topic = topic_named(state, place[0])
+        partition_of(state, PartitionId(topic.topic_id, place[1]))
+        if not isinstance(position, OffsetAndMetadata):
+            position = OffsetAndMetadata(position)
+        if position.offset < 0:
+            raise InvalidRequest(f"offset {position.offset} of {place[0]}-{place[1]} is negative")
+        found.append(
+            GroupOffset(
+                topic_id=topic.topic_id,
+                partition=place[1],
+                offset=position.offset,
+                metadata=position.metadata,
+                leader_epoch=position.leader_epoch,
+            )
+        )
+    return GroupOffsets(
+        group=group.group_id, generation=group.generation, member_id=group.member_id, offsets=tuple(found)
+    )

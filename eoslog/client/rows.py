@@ -1,0 +1,100 @@
+"""Rows on their way into a topic: checked against its schema and dealt out to its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
+from eoslog.read.columns import stored_schema
+from eoslog.rules.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
+from eoslog.rules.state import Topic
+from eoslog.segment.kafka_records import RECORDS_SCHEMA
+from eoslog.segment.schema_json import conform
+
+
+def check_partition(topic: Topic, partition: int) -> int:
+    """Raises: UnknownTopicOrPartition"""
+    if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
+        raise UnknownTopicOrPartition(
+            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {partition!r}"
+        )
+    return partition
+
+
+def record_row(
+    topic: Topic,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]] | None,
+    timestamp_ms: int,
+) -> dict[str, Any]:
+    """A Kafka record as a row.
+
+    Raises:
+        SchemaMismatch: the topic has columns of its own, or an argument has the wrong type.
+    """
+    if topic.topic_schema.kind != "records":
+        raise SchemaMismatch(f"topic {topic.topic} has columns of its own: write it with send_table()")
+    for name, part in (("key", key), ("value", value)):
+        if part is not None and not isinstance(part, (bytes, bytearray, memoryview)):
+            raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        raise SchemaMismatch(f"topic {topic.topic}: timestamp must be milliseconds since the epoch")
+    return {
+        "key": key if key is None else bytes(key),
+        "value": value if value is None else bytes(value),
+        "headers": [{"key": name, "value": each} for name, each in headers] if headers else None,
+        "timestamp": timestamp_ms,
+    }
+
+
+def records_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows of ``record_row`` as a table."""
+    return pa.Table.from_pylist(list(rows), schema=RECORDS_SCHEMA)
+
+
+def partition_of_key(topic: Topic, key: bytes | None, sticky: int) -> int:
+    """Kafka's default partitioner: by key, else the sticky partition."""
+    return sticky if key is None else partition_for_key(bytes(key), topic.partitions)
+
+
+def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, pa.Table]]:
+    """Rows of a table by partition, each in the topic's schema, in the order in which they came.
+
+    A topic of Kafka records takes ``key`` (may be absent), ``value``, and optionally ``headers``, ``timestamp`` and
+    ``partition``; a topic of columns takes its own columns and optionally ``_partition``.
+
+    Raises:
+        SchemaMismatch: columns or types are not the topic's.
+        UnknownTopicOrPartition: a row asks for a partition that the topic has not.
+    """
+    records = topic.topic_schema.kind == "records"
+    explicit_name = "partition" if records else "_partition"
+    explicit = table[explicit_name] if explicit_name in table.schema.names else None
+    if explicit is not None:
+        table = table.drop_columns([explicit_name])
+    rows = conform(table, stored_schema(topic))
+    key_columns = ["key"] if records else list(topic.topic_schema.key)
+    if key_columns and topic.partitions > 1:
+        places = partitions_for_key_columns([rows[name] for name in key_columns], topic.partitions).copy()
+        places[places < 0] = sticky
+    else:
+        places = np.full(rows.num_rows, sticky, np.int32)
+    if explicit is not None:
+        places = _with_explicit(topic, places, explicit)
+    yield from split_by_partition(rows, places, topic.partitions)
+
+
+def _with_explicit(topic: Topic, places: np.ndarray, explicit: pa.ChunkedArray) -> np.ndarray:
+    if not pa.types.is_integer(explicit.type):
+        raise InvalidRequest(f"topic {topic.topic}: partition numbers must be integers, not {explicit.type}")
+    chosen = explicit.cast(pa.int64()).fill_null(-1).to_numpy()
+    given = ~explicit.is_null().to_numpy()
+    if len(chosen) and bool(np.any(given & ((chosen < 0) | (chosen >= topic.partitions)))):
+        wrong = int(chosen[given & ((chosen < 0) | (chosen >= topic.partitions))][0])
+        raise UnknownTopicOrPartition(f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {wrong}")
+    return np.where(given, chosen, places).astype(np.int32)

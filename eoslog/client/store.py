@@ -1,0 +1,267 @@
+"""A store, as its users hold it: the way to producers, consumers, scans and administration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from eoslog.client.description import (
+    DESCRIPTION_PATH,
+    ProbeRecord,
+    StoreDescription,
+    decode_description,
+    read_description,
+)
+from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidOption, NotAStore, StoreAlreadyExists
+from eoslog.log.log import Log
+from eoslog.log.view import LogConfig
+from eoslog.read.columns import choose_columns, default_columns, stored_schema
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import SegmentIndexes, plan_partition
+from eoslog.read.scan import Scan
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import StoreCreated
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
+from eoslog.rules.state import NO_SLOT, Partition, StoreState, Topic
+from eoslog.rules.topics import topic_named
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.store.open import open_object_store
+from eoslog.store.probe import probe_put_if_absent
+
+if TYPE_CHECKING:
+    from eoslog.client.admin import Admin
+    from eoslog.client.consumer import Consumer
+    from eoslog.client.producer import Producer
+
+T = TypeVar("T")
+
+
+def connect(url: str, *, log_config: LogConfig | None = None, **options: Any) -> Store:
+    """Hold a store. Nothing is read before the first use.
+
+    Args:
+        url: a local path, ``s3://bucket/prefix``, or ``memory://name`` (within this process).
+        options: those of the object store, as ``endpoint_url``, ``key``, ``secret`` for S3 or ``fsync`` for local disk.
+
+    Raises:
+        InvalidOption: an unknown scheme or option.
+    """
+    environment = Environment()
+    return Store(open_object_store(url, environment, **options), environment, log_config)
+
+
+class Store:
+    """One eoslog store: topics, transactions, producers and groups that one log orders. Safe to share between threads."""
+
+    def __init__(
+        self, object_store: ObjectStore, environment: Environment, log_config: LogConfig | None = None
+    ) -> None:
+        self.object_store = object_store
+        self.environment = environment
+        self.log: Log[StoreState] = Log(object_store, StoreMachine(), environment, log_config)
+        self.indexes = SegmentIndexes(object_store)
+        self._description: StoreDescription | None = None
+
+    def __repr__(self) -> str:
+        return f"Store({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """Where the store lies, without credentials."""
+        return self.object_store.url
+
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests sent to the object store so far, by kind: PUT, GET, LIST, DELETE."""
+        return self.object_store.requests
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, transactions, groups: look and change."""
+        from eoslog.client.admin import Admin
+
+        return Admin(self)
+
+    def describe(self) -> StoreDescription:
+        """What the store is.
+
+        Raises:
+            NotAStore, UnsupportedFormat, CorruptRecord
+        """
+        if self._description is None:
+            self._description = read_description(self.object_store)
+        return self._description
+
+    def read(self, function: Callable[[StoreState, int], T], *, refresh: bool = True) -> T:
+        """Call ``function`` with the store's state and slot, by default as of now."""
+        self.describe()
+        return self.log.read(function, refresh=refresh)
+
+    def append(self, propose: Callable[[Draft], T]) -> T:
+        """Append to the store's log; see ``Log.append``."""
+        self.describe()
+        return self.log.append(propose)
+
+    def now_ms(self) -> int:
+        """The time by the object store's clock (ms since the epoch)."""
+        return self.object_store.clock.now_ms()
+
+    def create(self) -> StoreDescription:
+        """Make a store here, after a probe that the object store honours put-if-absent. Goes on where a crash left off.
+
+        Raises:
+            StoreAlreadyExists: there is one.
+            NotAStore: the place holds objects that are not a store's.
+            PutIfAbsentUnsupported: no exactly-once promise could be kept here.
+        """
+        existing = self._existing_description()
+        if existing is None:
+            if next(iter(self.object_store.list("", limit=1)), None) is not None:
+                raise NotAStore(f"{self.url} holds files that are not a store's; choose an empty place for a new store")
+            probe_put_if_absent(self.object_store, self.environment)
+            existing = self._describe_anew()
+        elif self._has_log():
+            raise StoreAlreadyExists(f"there is a store at {self.url} already, its id is {existing.store_id}")
+        first = StoreCreated(
+            store_id=existing.store_id,
+            reader_features=existing.reader_features,
+            writer_features=existing.writer_features,
+            time_ms=existing.created_ms,
+        )
+        try:
+            self.log.create(lambda draft: draft.append(first))
+        except InvalidEntry:
+            self.read(lambda state, slot: None)
+        return existing
+
+    def ensure_created(self) -> None:
+        """Make the store unless it exists."""
+        try:
+            self.describe()
+            self.log.read(lambda state, slot: None)
+        except NotAStore:
+            try:
+                self.create()
+            except StoreAlreadyExists:
+                self.describe()
+
+    def _existing_description(self) -> StoreDescription | None:
+        try:
+            return decode_description(self.object_store.get(DESCRIPTION_PATH).body, self.url)
+        except ObjectNotFound:
+            return None
+
+    def _has_log(self) -> bool:
+        try:
+            self.log.view.newest_slot()
+        except NotAStore:
+            return False
+        return True
+
+    def _describe_anew(self) -> StoreDescription:
+        now_ms = self.now_ms()
+        description = StoreDescription(
+            store_id=self.environment.new_token(),
+            created_ms=now_ms,
+            probe=ProbeRecord(put_if_absent=True, time_ms=now_ms),
+        )
+        body = description.model_dump_json(indent=2).encode() + b"\n"
+        if self.object_store.put_if_absent(DESCRIPTION_PATH, body) is PutOutcome.CREATED:
+            return description
+        return read_description(self.object_store)
+
+    def resolve(self, error: CommitStateUnknown) -> bool:
+        """Whether the append that raised ``error`` landed after all. It can land no more once this has answered.
+
+        Raises:
+            CommitStateUnknown: the store still does not answer, or the slot was deleted meanwhile.
+        """
+        self.describe()
+        return self.log.resolve(error.slot, error.token)
+
+    def producer(
+        self,
+        transactional_id: str | None = None,
+        *,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+        staged: bool = False,
+        buffer_bytes: int | None = None,
+    ) -> Producer:
+        """A producer: transactional with a transactional id, else idempotent.
+
+        Args:
+            transaction_timeout_ms: anybody may abort a transaction that is open for longer.
+            staged: rows get their offsets when the transaction commits, not when they are flushed: they hold nobody back
+                meanwhile, and read_uncommitted does not show them.
+            buffer_bytes: rows are flushed when so many bytes are collected.
+        """
+        from eoslog.client.producer import Producer
+
+        return Producer(
+            self,
+            transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            staged=staged,
+            buffer_bytes=buffer_bytes,
+        )
+
+    def consumer(self, group_id: str | None = None, **options: Any) -> Consumer:
+        """A consumer; see ``Consumer`` for the options."""
+        from eoslog.client.consumer import Consumer
+
+        return Consumer(self, group_id, **options)
+
+    def scan(
+        self,
+        topic: str,
+        *,
+        isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        columns: Sequence[str] | None = None,
+        partitions: Sequence[int] | None = None,
+        starting_offsets: Mapping[int, int] | None = None,
+        ending_offsets: Mapping[int, int] | None = None,
+        slot: int | None = None,
+    ) -> Scan:
+        """Plan a read of a topic's visible rows, as of now.
+
+        Args:
+            columns: the columns to read; ``_topic, _partition, _offset, _timestamp`` are there for topics of columns.
+            partitions: all if None.
+            starting_offsets: first offset by partition (inclusive); the log start where none is given.
+            ending_offsets: end by partition (exclusive); all that is visible where none is given.
+            slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
+
+        Raises:
+            UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
+        """
+        isolation = IsolationLevel.of(isolation_level)
+        if slot is not None and isolation is not IsolationLevel.SNAPSHOT:
+            raise InvalidOption("a slot can be chosen with isolation level 'snapshot' only")
+
+        def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int]:
+            topic_state = topic_named(state, topic)
+            chosen = range(topic_state.partitions) if partitions is None else partitions
+            found = [partition_of(state, PartitionId(topic_state.topic_id, partition)) for partition in chosen]
+            return topic_state, found, newest
+
+        topic_state, found, newest = self.read(look)
+        plans = [
+            plan_partition(
+                self.indexes,
+                topic,
+                partition,
+                isolation,
+                start_offset=(starting_offsets or {}).get(partition.id.partition),
+                end_offset=(ending_offsets or {}).get(partition.id.partition),
+                after_slot=NO_SLOT,
+                slot=slot,
+            )
+            for partition in found
+        ]
+        wanted = default_columns(topic_state) if columns is None else choose_columns(topic_state, columns)
+        return Scan(self.object_store, plans, stored_schema(topic_state), wanted, newest)

@@ -1,0 +1,82 @@
+"""The columns that a reader is given: those of the Kafka connector, or the user's own with their place beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from eoslog.errors import InvalidOption
+from eoslog.rules.state import Topic
+from eoslog.segment.kafka_records import HEADERS_TYPE, RECORDS_SCHEMA
+from eoslog.segment.schema_json import decode_schema
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+
+RECORD_COLUMNS = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", _TIMESTAMP),
+        pa.field("timestampType", pa.int32()),
+    ]
+)
+"""What a topic of Kafka records is read as: the columns of Spark's Kafka connector."""
+
+HEADERS_COLUMN = pa.field("headers", HEADERS_TYPE)
+
+PLACE_COLUMNS = pa.schema(
+    [
+        pa.field("_topic", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", _TIMESTAMP),
+    ]
+)
+"""What a topic of columns can be read with beside its own columns."""
+
+
+def stored_schema(topic: Topic) -> pa.Schema:
+    """The columns of a topic's data files."""
+    if topic.topic_schema.arrow is None:
+        return RECORDS_SCHEMA
+    return decode_schema(topic.topic_schema.arrow)
+
+
+def available_columns(topic: Topic) -> pa.Schema:
+    """Every column that the topic can be read with."""
+    if topic.topic_schema.kind == "records":
+        return RECORD_COLUMNS.append(HEADERS_COLUMN)
+    return pa.schema([*stored_schema(topic), *PLACE_COLUMNS])
+
+
+def default_columns(topic: Topic, *, place: bool = False, headers: bool = False) -> pa.Schema:
+    """The columns that a topic is read with unless the reader chooses.
+
+    Args:
+        place: with the columns ``_topic, _partition, _offset, _timestamp`` (topics of columns only).
+        headers: with the column ``headers`` (Kafka records only).
+    """
+    if topic.topic_schema.kind == "records":
+        return RECORD_COLUMNS.append(HEADERS_COLUMN) if headers else RECORD_COLUMNS
+    return available_columns(topic) if place else stored_schema(topic)
+
+
+def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:
+    """The named columns, in this order.
+
+    Raises:
+        InvalidOption: the topic has no column of that name; the message names those it has.
+    """
+    available = available_columns(topic)
+    for name in names:
+        if name not in available.names:
+            raise InvalidOption(
+                f"topic {topic.topic} has no column {name!r}; its columns are: {', '.join(available.names)}"
+            )
+    return pa.schema([available.field(name) for name in names])

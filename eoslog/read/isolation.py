@@ -1,0 +1,50 @@
+"""Isolation levels: which rows a reader is shown."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from eoslog.errors import InvalidOption
+from eoslog.rules.state import Batch, Partition, Verdict
+
+
+class IsolationLevel(str, Enum):
+    """Kafka's two levels, and one beyond Kafka."""
+
+    READ_COMMITTED = "read_committed"
+    """Rows below the last stable offset, without those of aborted transactions. The default everywhere."""
+    READ_UNCOMMITTED = "read_uncommitted"
+    """All rows below the high watermark."""
+    SNAPSHOT = "snapshot"
+    """Rows of the transactions that had ended by a slot: whole transactions, over all partitions."""
+
+    @classmethod
+    def of(cls, value: str | IsolationLevel) -> IsolationLevel:
+        """Raises: InvalidOption: no such level."""
+        try:
+            return cls(value)
+        except ValueError:
+            levels = ", ".join(level.value for level in cls)
+            raise InvalidOption(f"isolation level {value!r} is unknown; the levels are: {levels}") from None
+
+
+def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
+    """The offset up to which a reader is shown rows now (exclusive)."""
+    if isolation is IsolationLevel.READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+def is_visible(batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None) -> bool:
+    """Whether a batch below the visible end is shown. Control rows are decided upon like the rows they end.
+
+    ``after_slot`` (exclusive) and ``slot`` (inclusive, None for the newest) bound the slots in which transactions ended;
+    only ``snapshot`` looks at them.
+    """
+    if isolation is IsolationLevel.READ_UNCOMMITTED:
+        return True
+    if batch.verdict is not Verdict.COMMITTED:
+        return False
+    if isolation is IsolationLevel.READ_COMMITTED:
+        return True
+    return after_slot < batch.end_slot and (slot is None or batch.end_slot <= slot)

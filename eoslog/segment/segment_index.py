@@ -1,0 +1,32 @@
+"""The index of a sealed segment: its batches and control rows, as they stood in the state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eoslog.errors import CorruptRecord
+from eoslog.rules.checkpoint import BATCHES_SCHEMA, batch_from_row, batch_row
+from eoslog.rules.state import Batch
+
+
+def encode_segment_index(batches: Sequence[Batch]) -> bytes:
+    """The index file of a segment, as Parquet."""
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_pylist([batch_row(batch) for batch in batches], schema=BATCHES_SCHEMA)
+    pq.write_table(table, sink, compression="zstd", store_schema=False)
+    return bytes(sink.getvalue())
+
+
+def decode_segment_index(body: bytes, name: str) -> list[Batch]:
+    """The batches of a segment in the order of their offsets.
+
+    Raises:
+        CorruptRecord: these are not the bytes of an index.
+    """
+    try:
+        return [batch_from_row(row) for row in pq.read_table(pa.BufferReader(body)).to_pylist()]
+    except Exception as error:
+        raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None

@@ -1,0 +1,149 @@
+"""Writing data files: rows are collected by partition, encoded and uploaded under names that nobody can guess.
+
+Nothing that is written here shows until an entry of the log names it; a file that none names is left to vacuum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eoslog.rules.state import StoreState, Topic
+from eoslog.segment.data_file import crc32c, encode_data_file
+from eoslog.store.object_store import ObjectStore
+
+DEFAULT_BUFFER_BYTES = 64 << 20
+_LARGEST_FILE_ROWS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTarget:
+    """Where a topic's new files go: plain values, so that it travels to other processes."""
+
+    topic: str
+    topic_id: str
+    segment_bases: tuple[int, ...]
+    """Base offset of each partition's active segment."""
+
+    @classmethod
+    def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
+        bases = (state.partitions[partition_id].segment_base_offset for partition_id in topic.partition_ids())
+        return cls(topic.topic, topic.topic_id, tuple(bases))
+
+    @property
+    def partitions(self) -> int:
+        return len(self.segment_bases)
+
+    def file_path(self, partition: int, name: str) -> str:
+        return f"{self.topic}/{self.topic_id}/{partition}/{self.segment_bases[partition]:020d}/{name}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """An uploaded data file: plain values, so that it travels to the process that commits."""
+
+    topic_id: str
+    partition: int
+    path: str
+    length: int
+    crc32c: int
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+
+
+@dataclass(slots=True)
+class _Buffer:
+    target: TopicTarget
+    partition: int
+    tables: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+
+
+class DataFileWriter:
+    """Collects rows and uploads them as files, the largest buffer first when their sum exceeds ``buffer_bytes``."""
+
+    def __init__(
+        self, store: ObjectStore, new_name: Callable[[], str], *, buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    ) -> None:
+        self._store = store
+        self._new_name = new_name
+        self._buffer_bytes = buffer_bytes
+        self._buffers: dict[tuple[str, int], _Buffer] = {}
+        self._bytes = 0
+
+    @property
+    def buffered_rows(self) -> int:
+        return sum(buffer.rows for buffer in self._buffers.values())
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._bytes
+
+    def append(self, target: TopicTarget, partition: int, rows: pa.Table, append_time_ms: int) -> list[WrittenFile]:
+        """Add rows of one partition, in the topic's own schema. Returns the files that had to be uploaded for room."""
+        buffer = self._buffers.setdefault((target.topic_id, partition), _Buffer(target, partition))
+        buffer.tables.append(rows)
+        buffer.rows += rows.num_rows
+        buffer.bytes += rows.nbytes
+        self._bytes += rows.nbytes
+        written: list[WrittenFile] = []
+        while self._bytes > self._buffer_bytes or buffer.rows > _LARGEST_FILE_ROWS:
+            largest = max(self._buffers, key=lambda key: self._buffers[key].bytes)
+            written += self._upload([self._take(largest)], append_time_ms)
+        return written
+
+    def flush(self, append_time_ms: int) -> list[WrittenFile]:
+        """Upload everything collected, in parallel where the store can. ``append_time_ms`` dates rows without a time."""
+        buffers = [self._take(key) for key in list(self._buffers)]
+        return self._upload(buffers, append_time_ms)
+
+    def discard(self) -> None:
+        """Forget what was collected and not uploaded."""
+        self._buffers.clear()
+        self._bytes = 0
+
+    def _take(self, key: tuple[str, int]) -> _Buffer:
+        buffer = self._buffers.pop(key)
+        self._bytes -= buffer.bytes
+        return buffer
+
+    def _upload(self, buffers: Sequence[_Buffer], append_time_ms: int) -> list[WrittenFile]:
+        objects: list[tuple[str, bytes]] = []
+        written: list[WrittenFile] = []
+        for buffer in buffers:
+            if buffer.rows == 0:
+                continue
+            table = pa.concat_tables(buffer.tables)
+            body = encode_data_file(table)
+            path = buffer.target.file_path(buffer.partition, self._new_name())
+            objects.append((path, body))
+            earliest, latest = _timestamps(table, append_time_ms)
+            written.append(
+                WrittenFile(
+                    buffer.target.topic_id,
+                    buffer.partition,
+                    path,
+                    len(body),
+                    crc32c(body),
+                    table.num_rows,
+                    earliest,
+                    latest,
+                )
+            )
+        self._store.put_many(objects)
+        return written
+
+
+def _timestamps(table: pa.Table, append_time_ms: int) -> tuple[int, int]:
+    """The least and largest timestamp of Kafka records (ms); rows of columns have that of their append."""
+    if "timestamp" not in table.schema.names or table.schema.field("timestamp").type != pa.timestamp("ms", tz="UTC"):
+        return append_time_ms, append_time_ms
+    ends = pc.min_max(table["timestamp"].cast(pa.int64())).as_py()
+    if ends["min"] is None:
+        return append_time_ms, append_time_ms
+    return max(-1, ends["min"]), max(-1, ends["max"])

@@ -49,6 +49,8 @@ class FaultProxy:
         self._stopped = threading.Event()
         self.counts: Counter[str] = Counter()
         """Requests that arrived here, by kind."""
+        self.asked_to_continue: list[str] = []
+        """Paths of requests that waited for leave to send their body, which costs a round trip."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -132,6 +134,8 @@ class FaultProxy:
     def _handle(self, exchange: _Exchange) -> None:
         with self._lock:
             self.counts[exchange.kind] += 1
+            if exchange.asked_to_continue:
+                self.asked_to_continue.append(exchange.path)
             taking = [fault for fault in self._faults if fault.takes(exchange.kind, exchange.path)]
         if taking:
             taking[0].act(exchange)
@@ -147,6 +151,7 @@ class _Exchange:
         self._handler = handler
         self._target = target
         self.path = handler.path
+        self.asked_to_continue = "Expect" in handler.headers
         self._body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         self.kind = _kind(handler.command, handler.path)
 

@@ -14,6 +14,7 @@ from eoslog.store.s3_options import S3Options
 
 _T = TypeVar("_T")
 _PARALLEL_REQUESTS = 32
+_SMALL_BODY_BYTES = 1024 * 1024
 _KINDS = {
     "PutObject": "PUT",
     "GetObject": "GET",
@@ -63,7 +64,7 @@ class S3Connection:
         client = await self._file_system.set_session()
         if client is not self._counted_client:
             self._counted_client = client
-            client.meta.events.register("before-send.s3", self._count)
+            client.meta.events.register("before-send.s3", self._before_send)
         return client
 
     def run(self, work: Callable[[], Awaitable[_T]]) -> _T:
@@ -71,6 +72,11 @@ class S3Connection:
         result: _T = sync(self._file_system.loop, work)
         return result
 
-    def _count(self, event_name: str, **_: object) -> None:
+    def _before_send(self, request: Any, event_name: str, **_: object) -> None:
         operation = event_name.rpartition(".")[2]
         self._requests[_KINDS.get(operation, operation)] += 1
+        headers = request.headers
+        # A body that is sent in chunks tells its length in a header of Amazon's own.
+        if int(headers.get("X-Amz-Decoded-Content-Length") or headers.get("Content-Length") or 0) <= _SMALL_BODY_BYTES:
+            # To be asked to go on costs a round trip, which pays only where a refusal spares a long upload.
+            headers.pop("Expect", None)

@@ -268,6 +268,16 @@ def test_many_objects_in_no_order_are_deleted_by_one_request(faulty_s3_store: S3
     assert list(faulty_s3_store.list("d/")) == []
 
 
+def test_only_a_long_upload_asks_for_leave_to_send_its_body(
+    faulty_s3_store: S3Store, fault_proxy: FaultProxy, s3_bucket: str
+) -> None:
+    faulty_s3_store.put_if_absent("short", b"body")
+    faulty_s3_store.put("long", bytes(2 * 1024 * 1024))
+
+    assert fault_proxy.asked_to_continue == [f"/{s3_bucket}/some/prefix/long"]
+    assert len(faulty_s3_store.get("long").body) == 2 * 1024 * 1024
+
+
 def test_error_answers_tell_the_time_too(faulty_s3_store: S3Store) -> None:
     with pytest.raises(ObjectNotFound):
         faulty_s3_store.get("missing")

@@ -15,8 +15,8 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
-RECORD_COLUMNS = pa.schema(
-    [
+RECORD_COLUMNS: pa.Schema = pa.schema(
+    [  # type: ignore[arg-type]
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field("topic", pa.string()),
@@ -30,8 +30,8 @@ RECORD_COLUMNS = pa.schema(
 
 HEADERS_COLUMN = pa.field("headers", HEADERS_TYPE)
 
-PLACE_COLUMNS = pa.schema(
-    [
+PLACE_COLUMNS: pa.Schema = pa.schema(
+    [  # type: ignore[arg-type]
         pa.field("_topic", pa.string()),
         pa.field("_partition", pa.int32()),
         pa.field("_offset", pa.int64()),

@@ -122,9 +122,7 @@ def check_offset(topic: str, partition: Partition, offset: int) -> None:
         )
 
 
-def _batches(
-    indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int
-) -> Iterator[Batch]:
+def _batches(indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int) -> Iterator[Batch]:
     for segment in partition.sealed:
         if segment.end_offset > start and segment.base_offset < end and segment.max_end_slot > after_slot:
             yield from _between(indexes.batches(segment), start, end)

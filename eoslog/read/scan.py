@@ -32,9 +32,7 @@ class Scan:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, partition by partition and by offset within each."""
         for plan in self.plans:
-            yield from read_slices(
-                self._store, plan.topic, plan.partition, plan.slices, self._stored, self.schema
-            )
+            yield from read_slices(self._store, plan.topic, plan.partition, plan.slices, self._stored, self.schema)
 
     def to_table(self) -> pa.Table:
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)

@@ -80,9 +80,7 @@ def _stored_column(field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
     return column if column.type == field.type else column.cast(field.type)
 
 
-def _place_column(
-    field: pa.Field, rows: int, topic: str, partition: int, offset: int, timestamp_ms: int
-) -> pa.Array:
+def _place_column(field: pa.Field, rows: int, topic: str, partition: int, offset: int, timestamp_ms: int) -> pa.Array:
     if field.name in ("_topic", "topic"):
         return pa.repeat(pa.scalar(topic, field.type), rows)
     if field.name in ("_partition", "partition"):

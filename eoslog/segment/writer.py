@@ -143,7 +143,8 @@ def _timestamps(table: pa.Table, append_time_ms: int) -> tuple[int, int]:
     """The least and largest timestamp of Kafka records (ms); rows of columns have that of their append."""
     if "timestamp" not in table.schema.names or table.schema.field("timestamp").type != pa.timestamp("ms", tz="UTC"):
         return append_time_ms, append_time_ms
-    ends = pc.min_max(table["timestamp"].cast(pa.int64())).as_py()
-    if ends["min"] is None:
+    ends: dict[str, int | None] = pc.min_max(table["timestamp"].cast(pa.int64())).as_py()  # type: ignore[assignment]
+    earliest, latest = ends["min"], ends["max"]
+    if earliest is None or latest is None:
         return append_time_ms, append_time_ms
-    return max(-1, ends["min"]), max(-1, ends["max"])
+    return max(-1, earliest), max(-1, latest)

@@ -1,0 +1,126 @@
+"""Vacuum: delete the files that no entry names and none can name any more.
+
+First the horizon moves: from its slot on, entries with older files are refused. Only then is the log folded, and what it does
+not name and was uploaded before the horizon is deleted. Files that entries dropped wait for readers that planned before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from eoslog.errors import InvalidEntry
+from eoslog.log.log import Log
+from eoslog.log.paths import slot_path
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import DoomedDeleted, FileReference, HorizonMoved
+from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
+from eoslog.rules.state import Doomed, StoreState
+from eoslog.segment.data_file import check_file
+from eoslog.segment.segment_index import decode_segment_index
+from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore
+
+READER_GRACE_MS = 24 * 3600 * 1000
+_DELETED_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class VacuumReport:
+    """What a vacuum deleted, or would delete."""
+
+    horizon_ms: int = 0
+    dry_run: bool = False
+    paths: list[str] = field(default_factory=list)
+    bytes: int = 0
+    kept_files: int = 0
+
+
+def vacuum(
+    log: Log[StoreState],
+    store: ObjectStore,
+    *,
+    staged_max_age_ms: int = STAGED_MAX_AGE_MS,
+    reader_grace_ms: int = READER_GRACE_MS,
+    dry_run: bool = False,
+) -> VacuumReport:
+    """Delete unreferenced files uploaded more than ``staged_max_age_ms`` ago, and files dropped ``reader_grace_ms`` ago.
+
+    A job that takes longer than ``staged_max_age_ms`` between its first upload and its commit is refused with
+    ``StagedFilesExpired``.
+    """
+    log.read(lambda state, slot: None)
+    horizon_ms = max(0, store.clock.now_ms() - staged_max_age_ms)
+    if not dry_run:
+        _move_horizon(log, horizon_ms)
+        horizon_ms = log.read(lambda state, slot: state.horizon_ms)
+    state = log.read(lambda state, slot: state.frozen_copy())
+    report = VacuumReport(horizon_ms, dry_run)
+    referenced = set(_referenced(store, state))
+    doomed = [each for each in state.doomed if _is_past_grace(store, each, reader_grace_ms)]
+    for info in _data_files(store):
+        dropped = any(info.path.startswith(each.prefix) for each in state.doomed)
+        ripe = any(info.path.startswith(each.prefix) for each in doomed)
+        if info.path in referenced or (dropped and not ripe) or (not ripe and info.last_modified_ms >= horizon_ms):
+            report.kept_files += 1
+            continue
+        report.paths.append(info.path)
+        report.bytes += info.size
+    if not dry_run:
+        for first in range(0, len(report.paths), _DELETED_AT_ONCE):
+            store.delete(report.paths[first : first + _DELETED_AT_ONCE])
+        _forget_doomed(log, doomed)
+    return report
+
+
+def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:
+    def propose(draft: Draft) -> None:
+        if horizon_ms > draft.horizon_ms:
+            draft.append(HorizonMoved(horizon_ms=horizon_ms))
+
+    log.append(propose)
+
+
+def _forget_doomed(log: Log[StoreState], doomed: list[Doomed]) -> None:
+    for each in doomed:
+
+        def propose(draft: Draft, slot: int = each.slot) -> None:
+            try:
+                draft.append(DoomedDeleted(slot=slot))
+            except InvalidEntry:
+                return
+
+        log.append(propose)
+
+
+def _is_past_grace(store: ObjectStore, doomed: Doomed, reader_grace_ms: int) -> bool:
+    try:
+        dropped_ms = store.get(slot_path(doomed.slot)).last_modified_ms
+    except ObjectNotFound:
+        return True
+    return dropped_ms + reader_grace_ms <= store.clock.now_ms()
+
+
+def _referenced(store: ObjectStore, state: StoreState) -> Iterator[str]:
+    for partition in state.partitions.values():
+        for batch in partition.active:
+            if batch.file is not None:
+                yield batch.file.path
+        for segment in partition.sealed:
+            for file in (segment.index, segment.txnindex, segment.snapshot):
+                if file is not None:
+                    yield file.path
+            yield from _in_segment(store, segment.index)
+
+
+def _in_segment(store: ObjectStore, index: FileReference) -> Iterator[str]:
+    body = store.get(index.path).body
+    check_file(body, index.length, index.crc32c, index.path)
+    for batch in decode_segment_index(body, index.path):
+        if batch.file is not None:
+            yield batch.file.path
+
+
+def _data_files(store: ObjectStore) -> Iterator[ObjectInfo]:
+    for topic in store.list_directories(""):
+        if not topic.startswith(("_", ".")):
+            yield from store.list(f"{topic}/")

@@ -29,7 +29,7 @@ $(INSTALLED): requirements.lock requirements-build.lock pyproject.toml
 	@echo "[3/4] Installing the dependencies (PySpark alone is 450 MB: a few minutes)"
 	@set -o pipefail; $(BIN)/python -m pip install --require-hashes --no-build-isolation --use-pep517 \
 		--progress-bar off -r requirements.lock | awk '/ MB\)$$/ { sub(/-[0-9].*\(/, " ("); print; fflush() } \
-		/^Building|^Installing/ { print "  " $$1 " " $$2 " ..."; fflush() }'
+		/^Building wheels/ { print "  Building PySpark ..."; fflush() } /^Installing/ { print "  Installing ..."; fflush() }'
 	@echo "[4/4] Installing eoslog"
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@

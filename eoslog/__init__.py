@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 from eoslog.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from eoslog.client.admin import Admin
-    from eoslog.client.consumer import Consumer, ConsumerRecord
-    from eoslog.client.group import GroupMetadata
-    from eoslog.client.positions import OffsetAndMetadata, PartitionOffsets, RecordMetadata
-    from eoslog.client.producer import Producer
-    from eoslog.client.store import Store, connect
-    from eoslog.read.isolation import IsolationLevel
-    from eoslog.read.scan import Scan
-    from eoslog.rules.entries import TopicConfig
-    from eoslog.rules.names import TopicPartition
+    from eoslog.client.admin import Admin as Admin
+    from eoslog.client.consumer import Consumer as Consumer, ConsumerRecord as ConsumerRecord
+    from eoslog.client.group import GroupMetadata as GroupMetadata
+    from eoslog.client.positions import (
+        OffsetAndMetadata as OffsetAndMetadata,
+        PartitionOffsets as PartitionOffsets,
+        RecordMetadata as RecordMetadata,
+    )
+    from eoslog.client.producer import Producer as Producer
+    from eoslog.client.store import Store as Store, connect as connect
+    from eoslog.read.isolation import IsolationLevel as IsolationLevel
+    from eoslog.read.scan import Scan as Scan
+    from eoslog.rules.entries import TopicConfig as TopicConfig
+    from eoslog.rules.names import TopicPartition as TopicPartition
 
 _PUBLIC = {
     "Admin": "eoslog.client.admin",

@@ -53,7 +53,8 @@ def decode_description(body: bytes, url: str) -> StoreDescription:
         version = _Version.model_validate_json(body).format_version
         if version > FORMAT_VERSION:
             raise UnsupportedFormat(
-                f"the store at {url} has format version {version}, this version of eoslog knows {FORMAT_VERSION}: upgrade"
+                f"the store at {url} has format version {version}, this version of eoslog knows {FORMAT_VERSION}: "
+                "upgrade eoslog"
             )
         description = StoreDescription.model_validate_json(body)
     except ValidationError as error:

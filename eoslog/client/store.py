@@ -56,7 +56,7 @@ def connect(url: str, *, log_config: LogConfig | None = None, **options: Any) ->
 
 
 class Store:
-    """One eoslog store: topics, transactions, producers and groups that one log orders. Safe to share between threads."""
+    """One eoslog store: topics, transactions and groups that one log orders. Safe to share between threads."""
 
     def __init__(
         self, object_store: ObjectStore, environment: Environment, log_config: LogConfig | None = None
@@ -125,6 +125,7 @@ class Store:
                 raise NotAStore(f"{self.url} holds files that are not a store's; choose an empty place for a new store")
             probe_put_if_absent(self.object_store, self.environment)
             existing = self._describe_anew()
+            self.environment.reached("store.create.described")
         elif self._has_log():
             raise StoreAlreadyExists(f"there is a store at {self.url} already, its id is {existing.store_id}")
         first = StoreCreated(
@@ -196,8 +197,8 @@ class Store:
 
         Args:
             transaction_timeout_ms: anybody may abort a transaction that is open for longer.
-            staged: rows get their offsets when the transaction commits, not when they are flushed: they hold nobody back
-                meanwhile, and read_uncommitted does not show them.
+            staged: rows get their offsets when the transaction commits, not when they are flushed: they hold nobody
+                back meanwhile, and read_uncommitted does not show them.
             buffer_bytes: rows are flushed when so many bytes are collected.
         """
         from eoslog.client.producer import Producer

@@ -257,8 +257,10 @@ class Log(Generic[S]):
         attempt = 0
         while True:
             try:
+                self.environment.reached("log.slot.before_put")
                 outcome = self.store.put_if_absent(path, body)
                 if outcome is PutOutcome.CREATED:
+                    self.environment.reached("log.slot.claimed")
                     return None
                 if outcome is PutOutcome.EXISTS:
                     found = self._occupant(path, deadline)

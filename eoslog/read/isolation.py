@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from eoslog.errors import InvalidOption
 from eoslog.rules.state import Batch, Partition, Verdict
 
 
-class IsolationLevel(str, Enum):
+class IsolationLevel(StrEnum):
     """Kafka's two levels, and one beyond Kafka."""
 
     READ_COMMITTED = "read_committed"
@@ -38,8 +38,8 @@ def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
 def is_visible(batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None) -> bool:
     """Whether a batch below the visible end is shown. Control rows are decided upon like the rows they end.
 
-    ``after_slot`` (exclusive) and ``slot`` (inclusive, None for the newest) bound the slots in which transactions ended;
-    only ``snapshot`` looks at them.
+    ``after_slot`` (exclusive) and ``slot`` (inclusive, None for the newest) bound the slots in which transactions
+    ended; only ``snapshot`` looks at them.
     """
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return True

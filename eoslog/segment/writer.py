@@ -98,7 +98,7 @@ class DataFileWriter:
         return written
 
     def flush(self, append_time_ms: int) -> list[WrittenFile]:
-        """Upload everything collected, in parallel where the store can. ``append_time_ms`` dates rows without a time."""
+        """Upload everything collected, in parallel where that pays. ``append_time_ms`` dates rows without a time."""
         buffers = [self._take(key) for key in list(self._buffers)]
         return self._upload(buffers, append_time_ms)
 

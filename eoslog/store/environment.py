@@ -30,6 +30,9 @@ class Environment:
         """A number in [0, 1) that spreads retries."""
         return random.SystemRandom().random()
 
+    def reached(self, crash_point: str) -> None:
+        """The process has come to a named point between two steps: tests stop it there. Nothing happens here."""
+
     def background(self, work: Callable[[], None]) -> None:
         """Run ``work`` off the caller's path."""
         threading.Thread(target=work, daemon=True, name="eoslog-background").start()

@@ -225,11 +225,10 @@ def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _encoding(data_type: pa.DataType) -> str | None:
+    # Floats stay plain: Spark's vectorised reader learned BYTE_STREAM_SPLIT only in 4.3.
     types = pa.types
     if types.is_integer(data_type) or types.is_temporal(data_type):
         return "DELTA_BINARY_PACKED"
-    if types.is_floating(data_type):
-        return "BYTE_STREAM_SPLIT"
     if _is_bytes(data_type) or types.is_string(data_type) or types.is_large_string(data_type):
         return "DELTA_LENGTH_BYTE_ARRAY"
     return None

@@ -133,6 +133,17 @@ def test_a_row_group_is_bounded_in_bytes_even_where_rows_are_larger_than_on_aver
     assert rows_of(body, table.schema, 510).equals(table)
 
 
+def test_every_encoding_is_one_that_sparks_vectorised_reader_knows() -> None:
+    known = {"PLAIN", "RLE", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
+    columns = {str(index): pa.array(values, data_type) for index, (data_type, values) in enumerate(EVERY_TYPE)}
+
+    group = pq.ParquetFile(pa.BufferReader(encode_data_file(pa.table(columns)))).metadata.row_group(0)
+
+    for index in range(group.num_columns):
+        assert set(group.column(index).encodings) <= known
+        assert group.column(index).compression == "ZSTD"
+
+
 def test_spark_can_prune_by_the_statistics_of_plain_columns() -> None:
     table = pa.table({"id": [3, 1], "text": ["b", "a"], "body": [b"x", b"y"]})
 

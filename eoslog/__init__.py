@@ -9,15 +9,21 @@ from eoslog.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from eoslog.client.admin import Admin as Admin
-    from eoslog.client.consumer import Consumer as Consumer, ConsumerRecord as ConsumerRecord
+    from eoslog.client.consumer import Consumer as Consumer
+    from eoslog.client.consumer import ConsumerRecord as ConsumerRecord
     from eoslog.client.group import GroupMetadata as GroupMetadata
     from eoslog.client.positions import (
         OffsetAndMetadata as OffsetAndMetadata,
+    )
+    from eoslog.client.positions import (
         PartitionOffsets as PartitionOffsets,
+    )
+    from eoslog.client.positions import (
         RecordMetadata as RecordMetadata,
     )
     from eoslog.client.producer import Producer as Producer
-    from eoslog.client.store import Store as Store, connect as connect
+    from eoslog.client.store import Store as Store
+    from eoslog.client.store import connect as connect
     from eoslog.read.isolation import IsolationLevel as IsolationLevel
     from eoslog.read.scan import Scan as Scan
     from eoslog.rules.entries import TopicConfig as TopicConfig

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
@@ -89,7 +90,7 @@ def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, 
     yield from split_by_partition(rows, places, topic.partitions)
 
 
-def _with_explicit(topic: Topic, places: np.ndarray, explicit: pa.ChunkedArray) -> np.ndarray:
+def _with_explicit(topic: Topic, places: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:
     if not pa.types.is_integer(explicit.type):
         raise InvalidRequest(f"topic {topic.topic}: partition numbers must be integers, not {explicit.type}")
     chosen = explicit.cast(pa.int64()).fill_null(-1).to_numpy()

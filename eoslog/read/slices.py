@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,12 +76,12 @@ def _place_only(topic: str, partition: int, piece: FileSlice, wanted: pa.Schema)
         yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _stored_column(field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
+def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:
     column = batch.column(field.name)
     return column if column.type == field.type else column.cast(field.type)
 
 
-def _place_column(field: pa.Field, rows: int, topic: str, partition: int, offset: int, timestamp_ms: int) -> pa.Array:
+def _place_column(field: Any, rows: int, topic: str, partition: int, offset: int, timestamp_ms: int) -> Any:
     if field.name in ("_topic", "topic"):
         return pa.repeat(pa.scalar(topic, field.type), rows)
     if field.name in ("_partition", "partition"):

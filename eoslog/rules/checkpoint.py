@@ -112,6 +112,7 @@ _PARTITIONS = _schema(
         ("next_offset", _I64),
         ("segment_base_offset", _I64),
         ("changed_slot", _I64),
+        ("snapshot_floor", _I64),
         ("sealed", pa.list_(_SEALED)),
         ("active", pa.list_(_BATCH)),
         ("open_transactions", pa.list_(_OPEN)),
@@ -216,7 +217,7 @@ def _encode_store(state: StoreState) -> bytes:
             "reader_features": state.reader_features,
             "writer_features": state.writer_features,
             "horizon_ms": state.horizon_ms,
-            "doomed": [doomed._asdict() for doomed in state.doomed],
+            "doomed": [_doomed_row(doomed) for doomed in state.doomed],
             "topics": [
                 _row(topic) | {"topic_schema": topic.topic_schema.model_dump(), "config": topic.config.model_dump()}
                 for topic in state.topics.values()
@@ -241,7 +242,7 @@ def _decode_store(body: bytes) -> StoreState:
         tuple(value["reader_features"]),
         tuple(value["writer_features"]),
         value["horizon_ms"],
-        tuple(Doomed(**doomed) for doomed in value["doomed"]),
+        tuple(_doomed(row) for row in value["doomed"]),
     )
     for row in value["topics"]:
         row["topic_schema"] = TopicSchema.model_validate(row["topic_schema"])
@@ -254,6 +255,22 @@ def _decode_store(body: bytes) -> StoreState:
         members = {member: tuple(topics) for member, topics in row["members"].items()}
         state.groups[row["group"]] = Group(row["generation"], members, offsets)
     return state
+
+
+def _doomed_row(doomed: Doomed) -> dict[str, Any]:
+    return doomed._asdict() | {
+        "files": [_file_row(file) for file in doomed.files],
+        "indexes": [_file_row(file) for file in doomed.indexes],
+    }
+
+
+def _doomed(row: dict[str, Any]) -> Doomed:
+    return Doomed(
+        row["slot"],
+        row["prefix"],
+        tuple(_file(file) for file in row["files"]),
+        tuple(_file(file) for file in row["indexes"]),
+    )
 
 
 def _transaction_row(transaction: Transaction) -> dict[str, Any]:
@@ -278,6 +295,7 @@ def _partition_row(partition: Partition) -> dict[str, Any]:
         "next_offset": partition.next_offset,
         "segment_base_offset": partition.segment_base_offset,
         "changed_slot": partition.changed_slot,
+        "snapshot_floor": partition.snapshot_floor,
         "sealed": [
             _row(segment) | {name: _file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
             for segment in partition.sealed
@@ -320,6 +338,7 @@ def _partition(topic_id: str, row: dict[str, Any]) -> Partition:
             for each in row["producers"]
         },
         row["changed_slot"],
+        row["snapshot_floor"],
     )
 
 

@@ -15,10 +15,12 @@ from eoslog.rules.entries import (
     BatchAppended,
     CommitSummary,
     GroupOffsets,
+    LogStartMoved,
     ProducerInitialized,
     StagedBatch,
     TransactionEnded,
 )
+from eoslog.rules.partitions import topic_of
 from eoslog.rules.producer_ids import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     ProducerIdentity,
@@ -149,11 +151,13 @@ def commit_job(
     task_count: int,
     summary: CommitSummary,
     time_ms: int,
+    replaces: str | None = None,
 ) -> ProducerIdentity:
     """Commit the transactions of all tasks of a job in this slot.
 
     ``owner`` is the run that planned the job. A run that was fenced never commits again; one that never held the job takes
-    it over if ``take_over``, else it is fenced too.
+    it over if ``take_over``, else it is fenced too. ``replaces`` is the id of a topic whose rows so far go in the same
+    step.
 
     Raises:
         ProducerFenced: another run holds the job.
@@ -189,7 +193,25 @@ def commit_job(
         wanted = wanted.model_copy(
             update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
         )
+    if replaces is not None:
+        replace_rows(draft, replaces)
     return end_transaction(draft, wanted)
+
+
+def replace_rows(draft: Draft, topic_id: str) -> None:
+    """Drop all rows that a topic has, for readers that plan from this slot on.
+
+    Raises:
+        OffsetOutOfRange: a transaction is open in the topic.
+    """
+    for place in topic_of(draft, topic_id).partition_ids():
+        partition = draft.partitions[place]
+        if partition.next_offset > partition.log_start_offset:
+            draft.append(
+                LogStartMoved(
+                    topic_id=topic_id, partition=place.partition, offset=partition.next_offset, reason="overwrite"
+                )
+            )
 
 
 def abort_open_transaction(draft: Draft, transactional_id: str, *, reason: str, time_ms: int) -> bool:

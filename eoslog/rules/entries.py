@@ -247,6 +247,17 @@ class SegmentSealed(Model):
     upload_ms: Milliseconds
 
 
+class LogStartMoved(Model):
+    """Rows below ``offset`` are gone for readers that plan from here on."""
+
+    type: Literal["log_start"] = "log_start"
+    topic_id: Hex
+    partition: PartitionIndex
+    offset: Offset
+    """The new first offset (inclusive)."""
+    reason: Literal["delete_records", "retention", "overwrite"]
+
+
 class HorizonMoved(Model):
     """Files uploaded at or before the horizon that no entry names may be deleted, and can no longer be named."""
 
@@ -290,6 +301,7 @@ Entry = Annotated[
     | OffsetsCommitted
     | GroupChanged
     | SegmentSealed
+    | LogStartMoved
     | HorizonMoved
     | DoomedDeleted
     | Expired,

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from eoslog.errors import InvalidEntry
+from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import DoomedDeleted, Expired, ExpiredProducer, ExpiredTransactionalId, HorizonMoved
-from eoslog.rules.state import StoreState, TransactionState
+from eoslog.rules.entries import (
+    DoomedDeleted,
+    Expired,
+    ExpiredProducer,
+    ExpiredTransactionalId,
+    HorizonMoved,
+    LogStartMoved,
+)
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.state import Doomed, StoreState, TransactionState
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
@@ -22,6 +31,42 @@ def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
     if entry.horizon_ms <= draft.horizon_ms:
         raise InvalidEntry(f"the horizon is at {draft.horizon_ms} ms already")
     draft.horizon_ms = entry.horizon_ms
+
+
+def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
+    """Drop rows below an offset, whole segments and batches at a time. Producer state outlives them (Kafka's
+    ``deleteRecords``).
+
+    Raises:
+        OffsetOutOfRange: the offset lies beyond the last stable offset, so that an open transaction would lose rows.
+        InvalidEntry: the log start would not move forward.
+    """
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    before = partition_of(draft, partition_id)
+    if entry.offset <= before.log_start_offset:
+        raise InvalidEntry(f"the log of partition {entry.partition} starts at {before.log_start_offset} already")
+    if entry.offset > before.last_stable_offset:
+        raise OffsetOutOfRange(
+            f"the log of partition {entry.partition} cannot start at {entry.offset}: the last stable offset is "
+            f"{before.last_stable_offset}, and an open transaction may not lose rows"
+        )
+    partition = draft.edit_partition(partition_id)
+    partition.log_start_offset = entry.offset
+    partition.snapshot_floor = draft.slot
+    dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
+    partition.sealed = partition.sealed[len(dropped) :]
+    gone = [batch for batch in partition.active if batch.end_offset <= entry.offset]
+    del partition.active[: len(gone)]
+    files = [batch.file for batch in gone if batch.file is not None]
+    partition.active_bytes -= sum(file.length for file in files)
+    if gone:
+        partition.segment_base_offset = gone[-1].end_offset
+        partition.aborted = [txn for txn in partition.aborted if txn.last_offset >= partition.segment_base_offset]
+    for segment in dropped:
+        files += [file for file in (segment.txnindex, segment.snapshot) if file is not None]
+    if files or dropped:
+        indexes = tuple(segment.index for segment in dropped)
+        draft.doomed = (*draft.doomed, Doomed(draft.slot, "", tuple(files), indexes))
 
 
 def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:

@@ -15,7 +15,7 @@ from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
 from eoslog.rules import checkpoint, groups, partitions, producer_ids, topics, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
-from eoslog.rules.forgetting import expire, forget_doomed, move_horizon
+from eoslog.rules.forgetting import expire, forget_doomed, move_horizon, move_log_start
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
 
@@ -59,6 +59,7 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "offsets": _commit_offsets,
     "group": groups.change_group,
     "seal": partitions.seal,
+    "log_start": move_log_start,
     "horizon": move_horizon,
     "doomed_deleted": forget_doomed,
     "expire": expire,

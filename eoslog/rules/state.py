@@ -123,6 +123,8 @@ class Partition:
     """Aborted transactions whose marker lies in the active segment."""
     producers: dict[int, ProducerState] = field(default_factory=dict)
     changed_slot: int = NO_SLOT
+    snapshot_floor: int = NO_SLOT
+    """The slot of the last entry that removed rows: a snapshot of an earlier slot cannot be read any more."""
 
     @property
     def high_watermark(self) -> int:
@@ -147,6 +149,7 @@ class Partition:
             list(self.aborted),
             dict(self.producers),
             self.changed_slot,
+            self.snapshot_floor,
         )
 
 
@@ -224,10 +227,14 @@ class TokenKey(NamedTuple):
 
 
 class Doomed(NamedTuple):
-    """Files that an entry dropped: everything below ``prefix``."""
+    """Files that the entry of a slot dropped. They are deleted when no reader that planned before can need them."""
 
-    prefix: str
     slot: int
+    prefix: str = ""
+    """Everything below this directory, if it is not empty."""
+    files: tuple[FileReference, ...] = ()
+    indexes: tuple[FileReference, ...] = ()
+    """Indexes of sealed segments; all files that they name are dropped with them."""
 
 
 @dataclass(slots=True)

@@ -56,4 +56,4 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
         offsets = {place: offset for place, offset in group.offsets.items() if place.topic_id != entry.topic_id}
         if len(offsets) < len(group.offsets):
             draft.groups[name] = Group(group.generation, group.members, offsets)
-    draft.doomed = (*draft.doomed, Doomed(topic.prefix, draft.slot))
+    draft.doomed = (*draft.doomed, Doomed(draft.slot, topic.prefix))

@@ -57,11 +57,12 @@ def vacuum(
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(_referenced(store, state))
-    doomed = [each for each in state.doomed if _is_past_grace(store, each, reader_grace_ms)]
+    waiting = _Dropped(store, [each for each in state.doomed if not _is_past_grace(store, each, reader_grace_ms)])
+    ripe = [each for each in state.doomed if _is_past_grace(store, each, reader_grace_ms)]
+    dropped = _Dropped(store, ripe)
     for info in _data_files(store):
-        dropped = any(info.path.startswith(each.prefix) for each in state.doomed)
-        ripe = any(info.path.startswith(each.prefix) for each in doomed)
-        if info.path in referenced or (dropped and not ripe) or (not ripe and info.last_modified_ms >= horizon_ms):
+        old = info.last_modified_ms < horizon_ms
+        if info.path in referenced or info.path in waiting or not (old or info.path in dropped):
             report.kept_files += 1
             continue
         report.paths.append(info.path)
@@ -69,8 +70,22 @@ def vacuum(
     if not dry_run:
         for first in range(0, len(report.paths), _DELETED_AT_ONCE):
             store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
-        _forget_doomed(log, doomed)
+        _forget_doomed(log, ripe)
     return report
+
+
+class _Dropped:
+    """The files that entries dropped."""
+
+    def __init__(self, store: ObjectStore, doomed: list[Doomed]) -> None:
+        self._prefixes = tuple(each.prefix for each in doomed if each.prefix)
+        self._files = {file.path for each in doomed for file in (*each.files, *each.indexes)}
+        for each in doomed:
+            for index in each.indexes:
+                self._files |= set(_in_segment(store, index))
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files or path.startswith(self._prefixes)
 
 
 def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:

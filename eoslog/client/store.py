@@ -28,6 +28,7 @@ from eoslog.rules.partitions import partition_of
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import NO_SLOT, Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
+from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from eoslog.store.open import open_object_store
@@ -64,6 +65,7 @@ class Store:
         self.object_store = object_store
         self.environment = environment
         self.log: Log[StoreState] = Log(object_store, StoreMachine(), environment, log_config)
+        self.log.before_checkpoint = lambda: seal_segments(self.log, object_store, environment)
         self.indexes = SegmentIndexes(object_store)
         self._description: StoreDescription | None = None
 

@@ -77,6 +77,8 @@ class Log(Generic[S]):
         self.environment = environment
         self.config = config or LogConfig()
         self.view: View[S] = View(store, machine, environment, self.config)
+        self.before_checkpoint: Callable[[], object] = lambda: None
+        """Called before a checkpoint that is due, to make the state smaller."""
         self._lock = threading.RLock()
         self._queue: list[_Proposal] = []
         self._queue_lock = threading.Lock()
@@ -347,6 +349,7 @@ class Log(Generic[S]):
 
     def _checkpoint_and_report(self) -> None:
         try:
+            self.before_checkpoint()
             self.checkpoint()
         except EosLogError as error:
             _logger.info("%s: no checkpoint was written: %s", self.store.url, error)

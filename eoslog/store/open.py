@@ -17,8 +17,11 @@ _FORMS = "a local path, file:///path, memory://name, s3://bucket/prefix"
 def open_object_store(url: str, environment: Environment, **options: Any) -> ObjectStore:
     """The object store at ``url``: a local path, ``file://``, ``memory://name`` or ``s3://bucket/prefix``.
 
-    Nothing is read or written yet. Options other than those of ``S3Options`` do not exist, and only an S3 store has
-    any; raises ``InvalidOption`` for an unknown scheme or option.
+    Nothing is read or written yet. A local store has the option ``fsync`` (true by default: a put that returned
+    outlives a power failure), an S3 store has those of ``S3Options``. Values may be text.
+
+    Raises:
+        InvalidOption: an unknown scheme or option, or a value that is not allowed.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -31,7 +34,8 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
         case "memory":
             from eoslog.store.memory import MemoryStore
 
-            _refuse_options("a memory", options)
+            if options:
+                raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of a memory store; it has none.")
             return MemoryStore(environment, rest.strip("/"))
         case "s3" | "s3a":
             from eoslog.store.s3 import S3Store
@@ -46,10 +50,12 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
 def _local(path: str, environment: Environment, options: dict[str, Any]) -> ObjectStore:
     from eoslog.store.local import LocalStore
 
-    _refuse_options("a local", options)
+    fsync = _truth("fsync", options.pop("fsync", True))
+    if options:
+        raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of a local store; it has one: fsync.")
     if not path or "\0" in path:
         raise InvalidOption(f"A store's URL is empty or has a NUL character; valid are {_FORMS}.")
-    return LocalStore(path, environment)
+    return LocalStore(path, environment, fsync=fsync)
 
 
 def _path_of_file_url(url: str) -> str:
@@ -59,6 +65,12 @@ def _path_of_file_url(url: str) -> str:
     return unquote(parts.path)
 
 
-def _refuse_options(kind: str, options: dict[str, Any]) -> None:
-    if options:
-        raise InvalidOption(f"Unknown option {sorted(options)[0]!r} of {kind} store; it has none.")
+def _truth(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    match str(value).strip().lower():
+        case "true" | "1" | "yes":
+            return True
+        case "false" | "0" | "no":
+            return False
+    raise InvalidOption(f"Option {name} is true or false, not {value!r}.")

@@ -10,8 +10,10 @@ from eoslog.errors import *  # noqa: F403
 if TYPE_CHECKING:
     from eoslog.client.admin import Admin as Admin
     from eoslog.client.consumer import Consumer as Consumer
-    from eoslog.client.consumer import ConsumerRecord as ConsumerRecord
+    from eoslog.client.consumer_records import ConsumerRecord as ConsumerRecord
+    from eoslog.client.coordinator import Coordinator as Coordinator
     from eoslog.client.group import GroupMetadata as GroupMetadata
+    from eoslog.client.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
     from eoslog.client.positions import (
         OffsetAndMetadata as OffsetAndMetadata,
     )
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "Admin": "eoslog.client.admin",
     "Consumer": "eoslog.client.consumer",
-    "ConsumerRecord": "eoslog.client.consumer",
+    "ConsumerRecord": "eoslog.client.consumer_records",
+    "Coordinator": "eoslog.client.coordinator",
     "GroupMetadata": "eoslog.client.group",
     "IsolationLevel": "eoslog.read.isolation",
     "OffsetAndMetadata": "eoslog.client.positions",
+    "OffsetAndTimestamp": "eoslog.client.offset_lookup",
     "PartitionOffsets": "eoslog.client.positions",
     "Producer": "eoslog.client.producer",
     "RecordMetadata": "eoslog.client.positions",

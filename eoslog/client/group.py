@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.errors import InvalidRequest
+from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupOffset, GroupOffsets
 from eoslog.rules.names import PartitionId, TopicPartition, check_id
 from eoslog.rules.partitions import partition_of
@@ -23,7 +24,7 @@ class GroupMetadata(NamedTuple):
 
 
 def group_offsets(
-    state: StoreState, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
+    state: StoreState | Draft, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
 ) -> GroupOffsets:
     """Offsets as the log holds them.
 

@@ -77,7 +77,7 @@ def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:
 
 
 def plan_expiry(
-    state: StoreState,
+    state: StoreState | Draft,
     now_ms: int,
     *,
     transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,

@@ -1,0 +1,143 @@
+"""The coordinator's work for what nobody asks for. It is code, not a place: any process may run it, any number at once.
+
+Nothing depends on it being run. Each step is an entry that validates against the log's tail, so one that was overtaken is
+inert.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eoslog.client.heartbeats import Heartbeats
+from eoslog.client.timeouts import end_timed_out
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import Expired, GroupChanged
+from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.groups import EMPTY_GROUP
+from eoslog.rules.names import TopicPartition
+from eoslog.rules.state import StoreState
+from eoslog.segment.sealing import seal_segments
+from eoslog.segment.vacuum import VacuumReport, vacuum
+
+if TYPE_CHECKING:
+    from eoslog.client.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorReport:
+    """What one round did."""
+
+    aborted_transactions: list[str] = field(default_factory=list)
+    """Transactional ids."""
+    evicted_members: list[str] = field(default_factory=list)
+    """Member ids of consumers that fell silent."""
+    expired_transactional_ids: list[str] = field(default_factory=list)
+    expired_producer_ids: list[int] = field(default_factory=list)
+    sealed_segments: list[TopicPartition] = field(default_factory=list)
+    vacuum: VacuumReport | None = None
+
+
+class Coordinator:
+    """Looks after one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    ) -> None:
+        self._store = store
+        self._transactional_id_expiration_ms = transactional_id_expiration_ms
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+
+    def run_once(self, *, with_vacuum: bool = True) -> CoordinatorReport:
+        """One round of everything. A vacuum lists every file of the store: do it now and then.
+
+        Raises:
+            RetriableError, StoreAccessDenied, CorruptRecord: what was done until then stays done.
+        """
+        aborted = self.abort_timed_out_transactions()
+        evicted = self.evict_silent_members()
+        expired = self.expire()
+        sealed = self.seal()
+        vacuumed = vacuum(self._store.log, self._store.object_store) if with_vacuum else None
+        return CoordinatorReport(
+            aborted_transactions=aborted,
+            evicted_members=evicted,
+            expired_transactional_ids=[each.transactional_id for each in expired.transactional_ids] if expired else [],
+            expired_producer_ids=[each.producer_id for each in expired.producers] if expired else [],
+            sealed_segments=sealed,
+            vacuum=vacuumed,
+        )
+
+    def abort_timed_out_transactions(self) -> list[str]:
+        """Abort every transaction that is open for longer than its time-out. Returns the transactional ids."""
+        self._store.read(lambda state, slot: None)
+        aborted: list[str] = []
+        while True:
+            ended = end_timed_out(self._store)
+            if not ended:
+                return aborted
+            aborted += ended
+
+    def expire(self) -> Expired | None:
+        """Forget transactional and producer ids that nobody used for long. None if there is none."""
+        now_ms = self._store.now_ms()
+
+        def propose(draft: Draft) -> Expired | None:
+            expired = plan_expiry(
+                draft,
+                now_ms,
+                transactional_id_expiration_ms=self._transactional_id_expiration_ms,
+                producer_id_expiration_ms=self._producer_id_expiration_ms,
+            )
+            if expired is not None:
+                draft.append(expired)
+            return expired
+
+        return self._store.append(propose)
+
+    def evict_silent_members(self) -> list[str]:
+        """Evict consumers that are silent for longer than their session time-out. Returns the member ids."""
+
+        def look(state: StoreState, slot: int) -> dict[str, list[str]]:
+            return {name: list(group.members) for name, group in state.groups.items() if group.members}
+
+        evicted: list[str] = []
+        for group_id, members in self._store.read(look).items():
+            heartbeats = Heartbeats(self._store.object_store, group_id)
+            silent = heartbeats.silent(members)
+            if silent:
+                evicted += self._evict(group_id, silent)
+                heartbeats.delete(silent)
+        return evicted
+
+    def _evict(self, group_id: str, silent: set[str]) -> list[str]:
+        now_ms = self._store.now_ms()
+
+        def propose(draft: Draft) -> list[str]:
+            group = draft.groups.get(group_id, EMPTY_GROUP)
+            left = sorted(silent & group.members.keys())
+            if left:
+                draft.append(
+                    GroupChanged(group=group_id, generation=group.generation + 1, left=tuple(left), time_ms=now_ms)
+                )
+            return left
+
+        return self._store.append(propose)
+
+    def seal(self) -> list[TopicPartition]:
+        """Seal segments that are large enough. Returns their partitions."""
+        store = self._store
+        store.describe()
+        sealed = seal_segments(store.log, store.object_store, store.environment)
+        return store.read(
+            lambda state, slot: [
+                TopicPartition(state.topics[each.topic_id].topic, each.partition)
+                for each in sealed
+                if each.topic_id in state.topics
+            ],
+            refresh=False,
+        )

@@ -1,0 +1,65 @@
+"""Offsets by time: the first visible row of a partition that is not older than a moment."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eoslog.client.consumer_records import columns_to_read
+from eoslog.read.columns import stored_schema
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import FileSlice, SegmentIndexes, plan_partition
+from eoslog.read.slices import read_slices
+from eoslog.rules.state import Partition, Topic
+from eoslog.store.object_store import ObjectStore
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A row, by its place and its time."""
+
+    offset: int
+    timestamp: int
+    """ms since the epoch."""
+
+
+def offset_for_time(
+    store: ObjectStore,
+    indexes: SegmentIndexes,
+    topic: Topic,
+    partition: Partition,
+    isolation: IsolationLevel,
+    timestamp_ms: int,
+) -> OffsetAndTimestamp | None:
+    """The first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
+
+    Reads one file at most. The rows of a topic of columns have the time at which their batch was written.
+    """
+    start = next(
+        (segment.base_offset for segment in partition.sealed if segment.max_timestamp >= timestamp_ms),
+        partition.segment_base_offset,
+    )
+    plan = plan_partition(
+        indexes, topic.topic, partition, isolation, start_offset=max(start, partition.log_start_offset)
+    )
+    piece = next((each for each in plan.slices if each.timestamp >= timestamp_ms), None)
+    if piece is None:
+        return None
+    if topic.topic_schema.kind == "columns":
+        return OffsetAndTimestamp(piece.base_offset, piece.timestamp)
+    return _first_row(store, topic, partition.id.partition, piece, timestamp_ms)
+
+
+def _first_row(
+    store: ObjectStore, topic: Topic, partition: int, piece: FileSlice, timestamp_ms: int
+) -> OffsetAndTimestamp | None:
+    everything = columns_to_read(topic)
+    wanted = pa.schema([everything.field("timestamp"), everything.field("offset")])
+    for rows in read_slices(store, topic.topic, partition, [piece], stored_schema(topic), wanted):
+        times = rows.column("timestamp").cast(pa.int64()).to_numpy()
+        late_enough = np.flatnonzero(times >= timestamp_ms)
+        if len(late_enough):
+            row = int(late_enough[0])
+            return OffsetAndTimestamp(int(rows.column("offset").to_numpy()[row]), int(times[row]))
+    return None

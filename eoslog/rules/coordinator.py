@@ -155,9 +155,9 @@ def commit_job(
 ) -> ProducerIdentity:
     """Commit the transactions of all tasks of a job in this slot.
 
-    ``owner`` is the run that planned the job. A run that was fenced never commits again; one that never held the job takes
-    it over if ``take_over``, else it is fenced too. ``replaces`` is the id of a topic whose rows so far go in the same
-    step.
+    ``owner`` is the run that planned the job. A run that was fenced never commits again; one that never held the job
+    takes it over if ``take_over``, else it is fenced too. Without a token a run commits once: a call that repeats its
+    commit is answered again. ``replaces`` is the id of a topic whose rows so far go in the same step.
 
     Raises:
         ProducerFenced: another run holds the job.
@@ -186,6 +186,13 @@ def commit_job(
         time_ms=time_ms,
     )
     check_token(draft, wanted)
+    if (
+        token is None
+        and transaction is not None
+        and transaction.owner == owner
+        and transaction.state is TransactionState.COMPLETE_COMMIT
+    ):
+        return identity
     if transaction is None or transaction.owner != owner:
         identity = initialise(
             draft, job_id, timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS, time_ms=time_ms, kind="job", owner=owner

@@ -1,7 +1,7 @@
 """A state one record ahead of the log, which can still be dropped.
 
-A record is applied to a draft entry by entry. Merged, it changes the state; dropped, it leaves no trace: so a record with
-one invalid entry is wholly inert, and a lost race costs nothing.
+A record is applied to a draft entry by entry. Merged, it changes the state; dropped, it leaves no trace: so a record
+with one invalid entry is wholly inert, and a lost race costs nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Consumer groups: members, generations, committed offsets, and who reads which partition.
 
-Offsets of a transaction count from the slot that ends it, where the generation is checked (KIP-447); none is ever pending.
+Offsets of a transaction count from the slot that ends it, where the generation is checked (KIP-447); none is ever
+pending.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fold: entries as they stand in the log, applied one by one to the state of a store.
 
-Applying is validating, then changing. It never guesses: an entry of an unknown type or a feature that is needed and unknown
-is an error of its own, apart from an entry that contradicts the state.
+Applying is validating, then changing. It never guesses: an entry of an unknown type or a feature that is needed and
+unknown is an error of its own, apart from an entry that contradicts the state.
 """
 
 from __future__ import annotations

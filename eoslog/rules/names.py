@@ -9,6 +9,7 @@ from eoslog.errors import InvalidRequest, InvalidTopic
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_ID = 1024
+_DESCRIPTION = "eoslog.json"
 
 
 class TopicPartition(NamedTuple):
@@ -26,7 +27,7 @@ class PartitionId(NamedTuple):
 
 
 def check_topic_name(topic: str) -> None:
-    """Kafka's rule (``Topic.validate``). Names that begin with ``__`` are the store's own.
+    """Kafka's rule (``Topic.validate``). Names that begin with ``__``, and ``eoslog.json``, are the store's own.
 
     Raises:
         InvalidTopic: if the name may not become a path.
@@ -36,8 +37,10 @@ def check_topic_name(topic: str) -> None:
             f"topic name {topic!r} is not allowed: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
             "and neither '.' nor '..'"
         )
-    if topic.startswith(("__", ".")):
-        raise InvalidTopic(f"topic name {topic!r} is not allowed: names that begin with '__' or '.' are reserved")
+    if topic.startswith(("__", ".")) or topic.lower() == _DESCRIPTION:
+        raise InvalidTopic(
+            f"topic name {topic!r} is not allowed: names that begin with '__' or '.' and {_DESCRIPTION!r} are reserved"
+        )
 
 
 def check_id(kind: str, value: str) -> None:

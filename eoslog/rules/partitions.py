@@ -191,11 +191,10 @@ def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: 
 def sealable_end(partition: Partition, config: TopicConfig) -> int | None:
     """Where the active segment may be sealed now: the end offset (exclusive), None if it is too small or undecided."""
     stable = partition.last_stable_offset
-    size = count = 0
-    for batch in partition.active:
+    size = 0
+    for count, batch in enumerate(partition.active, 1):
         if batch.end_offset > stable:
             return None
-        count += 1
         size += batch.file.length if batch.file is not None else 0
         if size >= config.segment_bytes or count >= config.segment_batches:
             return batch.end_offset
@@ -206,7 +205,8 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     """Close the active segment below ``end_offset``.
 
     Raises:
-        InvalidEntry: the segment is not the active one, reaches the last stable offset, or cuts a batch.
+        InvalidEntry: the segment is not the active one, goes beyond the last stable offset, cuts a batch, or forgets
+            its aborted transactions.
         OffsetOutOfRange: somebody sealed it before.
     """
     partition_id = PartitionId(entry.topic_id, entry.partition)
@@ -225,6 +225,8 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     batches = partition.active[:count]
     if batches[-1].end_offset != entry.end_offset:
         raise InvalidEntry(f"a segment ends between batches, not at offset {entry.end_offset}")
+    if entry.txnindex is None and any(txn.last_offset < entry.end_offset for txn in partition.aborted):
+        raise InvalidEntry(f"segment {entry.base_offset} holds aborted transactions, but the seal names no txnindex")
     topic = topic_of(draft, entry.topic_id)
     for file in (entry.index, entry.txnindex, entry.snapshot):
         if file is not None:
@@ -261,6 +263,6 @@ def check_upload(draft: StoreState | Draft, upload_ms: int) -> None:
     """
     if upload_ms <= draft.horizon_ms:
         raise StagedFilesExpired(
-            f"files uploaded at {upload_ms} ms or later were named too late: vacuum's horizon is {draft.horizon_ms} ms; "
-            "write them again"
+            f"files uploaded at {upload_ms} ms or later were named too late: vacuum's horizon is {draft.horizon_ms} "
+            "ms; write them again"
         )

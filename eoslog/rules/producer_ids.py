@@ -89,13 +89,14 @@ def check_transactional_id(draft: StoreState | Draft, transactional_id: str) -> 
 def check_expected(transaction: Transaction | None, expected: ProducerIdentity | None) -> ProducerIdentity | None:
     """Whether a producer that says who it was may go on. Returns the answer of an earlier attempt, if this repeats it.
 
+    A producer whose transactional id has expired begins anew. One whose successor has a transaction open already cannot
+    be the one that asks again.
+
     Raises:
         ProducerFenced: another producer took the id over.
     """
-    if expected is None:
+    if expected is None or transaction is None:
         return None
-    if transaction is None:
-        raise InvalidProducerIdMapping(f"producer id {expected.producer_id} is mapped to no transactional id any more")
     current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if expected == current:
         return None
@@ -103,7 +104,7 @@ def check_expected(transaction: Transaction | None, expected: ProducerIdentity |
         last = ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch)
     else:
         last = ProducerIdentity(transaction.producer_id, transaction.last_producer_epoch)
-    if expected == last:
+    if expected == last and transaction.state is not TransactionState.ONGOING:
         return current
     raise ProducerFenced(
         f"transactional id {transaction.transactional_id!r}: another producer holds it now, with id and epoch "
@@ -195,8 +196,8 @@ def check_identity(state: StoreState | Draft, transactional_id: str, identity: P
         )
     if transaction.last_end_reason == "timeout" and transaction.last_producer_epoch == identity.producer_epoch:
         raise InvalidProducerEpoch(
-            f"transactional id {transactional_id!r}: the transaction of epoch {identity.producer_epoch} was open longer "
-            f"than {transaction.timeout_ms} ms and was aborted; initialise again and repeat it"
+            f"transactional id {transactional_id!r}: the transaction of epoch {identity.producer_epoch} was open for "
+            f"more than {transaction.timeout_ms} ms and was aborted; initialise again and repeat it"
         )
     raise ProducerFenced(
         f"transactional id {transactional_id!r}: another producer or an administrator has taken it over (epoch "

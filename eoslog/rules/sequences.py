@@ -1,7 +1,7 @@
 """Idempotence: whether a batch's (producer id, epoch, sequence) may follow what a partition has seen of its producer.
 
-Kafka's rules of transaction version 2 (``ProducerAppendInfo``, ``ProducerStateEntry``, KIP-890), and one beyond Kafka: a
-batch below the expected sequence is known as a duplicate at any age, not only among the last five.
+Kafka's rules of transaction version 2 (``ProducerAppendInfo``, ``ProducerStateEntry``, KIP-890), and one beyond
+Kafka: a batch that lies below the last five is known as a duplicate at any age.
 """
 
 from __future__ import annotations
@@ -60,15 +60,19 @@ def check_sequence(
     expected = sequence_after(known.batches[-1].last_sequence, 1)
     if base_sequence == expected:
         return
-    if _is_before(base_sequence, expected) and _is_before(last, expected):
+    if _is_older(known, base_sequence, last):
         raise DuplicateBatch(NO_OFFSET)
     raise OutOfOrderSequence(
         f"{place}: sequence {expected} is expected next, the batch holds {base_sequence} to {last}"
     )
 
 
-def _is_before(sequence: int, other: int) -> bool:
-    return 0 < (other - sequence) % _SEQUENCES < _SEQUENCES // 2
+def _is_older(known: ProducerState, base_sequence: int, last: int) -> bool:
+    """Whether the sequences lie below those of the batches that are kept, and not so far below that they never were."""
+    oldest = known.batches[0]
+    first_back = (oldest.base_sequence - base_sequence) % _SEQUENCES
+    last_back = (oldest.base_sequence - last) % _SEQUENCES
+    return 0 < last_back <= first_back <= oldest.base_offset
 
 
 def with_batch(

@@ -16,7 +16,7 @@ NO_SLOT = -1
 
 
 class TransactionState(IntEnum):
-    """Kafka's states (``TransactionState.java``). PREPARE_* and DEAD are passed through within a slot, never at rest."""
+    """Kafka's states (``TransactionState.java``). PREPARE_* are passed through within a slot; DEAD is never stored."""
 
     EMPTY = 0
     ONGOING = 1

@@ -37,6 +37,8 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
     if (schema.kind == "columns") != (schema.arrow is not None):
         raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records have their own")
     topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot)
+    if any(doomed.prefix == topic.prefix for doomed in draft.doomed):
+        raise InvalidTopic(f"topic id {entry.topic_id} was that of a deleted topic, whose files are being deleted")
     draft.topic_ids[entry.topic] = entry.topic_id
     draft.topics[entry.topic_id] = topic
     for partition_id in topic.partition_ids():

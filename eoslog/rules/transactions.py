@@ -1,7 +1,7 @@
 """Transactions: begun by their first batch, ended in one slot with everything they hold.
 
-Answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). The end passes
-through PREPARE_* and reaches COMPLETE_* within its slot, so there is nothing to roll forward and no marker to lose.
+Answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). The end
+passes through PREPARE_* and reaches COMPLETE_* within its slot, so there is nothing to roll forward, no marker to lose.
 """
 
 from __future__ import annotations

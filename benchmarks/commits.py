@@ -41,6 +41,7 @@ def main(histories: list[int]) -> None:
             newest = store.read(lambda state, slot: slot)
             for _ in track(range(max(0, history - newest)), f"{history:,} slots"):
                 commit()
+            newest = store.read(lambda state, slot: slot)
             puts, commits = [], []
             for number in range(ROUNDS):
                 # A commit is two durable puts, one after the other: the data file and the slot.

@@ -1,0 +1,166 @@
+"""Vacuum deletes what no entry names and none can name any more, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eoslog import StagedFilesExpired, Store, TopicConfig
+from eoslog.segment.sealing import seal_segments
+from eoslog.segment.vacuum import VacuumReport, vacuum
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class _Clock:
+    """The memory store's own clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def store(clock: _Clock) -> Store:
+    environment = Environment()
+    store = Store(MemoryStore(environment, wall_clock=clock), environment)
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    return store
+
+
+def _produce(store: Store, count: int) -> None:
+    producer = store.producer("etl")
+    producer.init_transactions()
+    for number in range(count):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % number)
+        producer.commit_transaction()
+
+
+def _orphan(store: Store) -> str:
+    """Upload a file that no entry names, as a task that died does."""
+    producer = store.producer("dead", staged=True)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"orphan")
+    before = _paths(store)
+    producer.flush()
+    (path,) = _paths(store) - before
+    return path
+
+
+def _paths(store: Store) -> set[str]:
+    return {info.path for info in store.object_store.list("t/")}
+
+
+def _vacuum(store: Store, **options: int | bool) -> VacuumReport:
+    return vacuum(store.log, store.object_store, **options)  # type: ignore[arg-type]
+
+
+def test_a_file_that_no_entry_names_is_deleted_once_it_is_old_enough(store: Store, clock: _Clock) -> None:
+    _produce(store, 3)
+    orphan = _orphan(store)
+    assert _vacuum(store).paths == []
+
+    clock.now_ms += 8 * DAY_MS
+
+    assert _vacuum(store).paths == [orphan]
+    assert orphan not in _paths(store)
+    assert store.scan("t").to_table().num_rows == 3
+
+
+def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock: _Clock) -> None:
+    _produce(store, 10)
+    assert len(seal_segments(store.log, store.object_store, store.environment)) == 5
+    clock.now_ms += 8 * DAY_MS
+
+    assert _vacuum(store).paths == []
+
+    assert store.scan("t").to_table().num_rows == 10
+
+
+def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: _Clock) -> None:
+    orphan = _orphan(store)
+    clock.now_ms += 8 * DAY_MS
+    slot = store.read(lambda state, slot: slot)
+
+    assert _vacuum(store, dry_run=True).paths == [orphan]
+
+    assert orphan in _paths(store)
+    assert store.read(lambda state, slot: slot) == slot
+
+
+def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Store, clock: _Clock) -> None:
+    slow = store.producer("slow", staged=True)
+    slow.init_transactions()
+    slow.begin_transaction()
+    slow.send("t", b"late")
+    slow.flush()
+    clock.now_ms += 8 * DAY_MS
+    _vacuum(store)
+
+    with pytest.raises(StagedFilesExpired, match=r"\[EOSLOG_STAGED_FILES_EXPIRED\]"):
+        slow.commit_transaction()
+
+    slow.abort_transaction()
+    assert store.scan("t").record_count == 0
+
+
+def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store, clock: _Clock) -> None:
+    _orphan(store)
+    clock.now_ms += 8 * DAY_MS
+    seen: list[int] = []
+    delete: Callable[..., None] = store.object_store.delete_many
+
+    def watched(paths: list[str]) -> None:
+        seen.append(Store(store.object_store, Environment()).read(lambda state, slot: state.horizon_ms))
+        delete(paths)
+
+    store.object_store.delete_many = watched  # type: ignore[method-assign]
+
+    report = _vacuum(store)
+
+    assert seen == [report.horizon_ms]
+    assert report.horizon_ms > 0
+
+
+def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: Store, clock: _Clock) -> None:
+    _produce(store, 2)
+    store.admin.delete_topic("t")
+    assert _vacuum(store).paths == []
+
+    clock.now_ms += 2 * DAY_MS
+
+    assert len(_vacuum(store).paths) == 2
+    assert _paths(store) == set()
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -> None:
+    orphans = {_orphan(store) for _ in range(3)}
+    clock.now_ms += 8 * DAY_MS
+    delete = store.object_store.delete_many
+
+    def dying(paths: list[str]) -> None:
+        delete(paths[:1])
+        raise KeyboardInterrupt
+
+    store.object_store.delete_many = dying  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        _vacuum(store)
+    store.object_store.delete_many = delete  # type: ignore[method-assign]
+
+    _vacuum(store)
+
+    assert orphans.isdisjoint(_paths(store))

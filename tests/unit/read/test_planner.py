@@ -1,0 +1,131 @@
+"""Which rows a reader is shown, under each isolation level, decided over batch metadata."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog import InvalidOption, OffsetOutOfRange, Store, UnknownTopicOrPartition
+from eoslog.segment.sealing import seal_segments
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectStore
+
+
+@pytest.fixture
+def store(memory_store: ObjectStore, environment: Environment) -> Store:
+    """Offsets 0 committed, 1 its marker, 2 aborted, 3 its marker, 4 open, 5 committed by another, 6 its marker."""
+    store = Store(memory_store, environment)
+    store.admin.create_topic("t")
+    producer = store.producer("etl")
+    producer.init_transactions()
+    for value, verdict in ((b"committed", "commit"), (b"aborted", "abort"), (b"open", "")):
+        producer.begin_transaction()
+        producer.send("t", value)
+        producer.flush()
+        if verdict:
+            getattr(producer, f"{verdict}_transaction")()
+    other = store.producer("other")
+    other.init_transactions()
+    other.begin_transaction()
+    other.send("t", b"behind")
+    other.commit_transaction()
+    return store
+
+
+def _values(store: Store, **options: object) -> list[bytes]:
+    table = store.scan("t", **options).to_table()  # type: ignore[arg-type]
+    return table["value"].to_pylist()
+
+
+def test_read_committed_ends_at_the_last_stable_offset_and_leaves_aborted_rows_out(store: Store) -> None:
+    assert _values(store) == [b"committed"]
+
+
+def test_read_uncommitted_shows_every_row_below_the_high_watermark(store: Store) -> None:
+    assert _values(store, isolation_level="read_uncommitted") == [b"committed", b"aborted", b"open", b"behind"]
+
+
+def test_snapshot_shows_committed_rows_behind_an_open_transaction(store: Store) -> None:
+    assert _values(store, isolation_level="snapshot") == [b"committed", b"behind"]
+
+
+def test_a_snapshot_of_an_earlier_slot_shows_what_had_been_committed_then(store: Store) -> None:
+    newest = store.read(lambda state, slot: slot)
+
+    assert _values(store, isolation_level="snapshot", slot=newest - 1) == [b"committed"]
+    assert _values(store, isolation_level="snapshot", slot=0) == []
+
+
+def test_an_aborted_transaction_costs_no_read_of_its_file(store: Store) -> None:
+    before = store.requests["GET"]
+
+    plan = store.scan("t")
+    rows = plan.to_table()
+
+    log_polls, files = 1, 1
+    assert rows.num_rows == 1
+    assert store.requests["GET"] - before == log_polls + files
+
+
+def test_offsets_bound_a_read_within_a_batch(memory_store: ObjectStore, environment: Environment) -> None:
+    store = Store(memory_store, environment)
+    store.admin.create_topic("t")
+    with store.producer() as producer:
+        for number in range(10):
+            producer.send("t", b"%d" % number)
+
+    assert _values(store, starting_offsets={0: 3}, ending_offsets={0: 6}) == [b"3", b"4", b"5"]
+    assert store.scan("t", starting_offsets={0: 3}).record_count == 7
+
+
+def test_a_read_beyond_the_log_is_out_of_range(store: Store) -> None:
+    with pytest.raises(OffsetOutOfRange, match="holds offsets 0 to 7"):
+        store.scan("t", starting_offsets={0: 8})
+
+
+def test_control_rows_occupy_offsets_and_are_not_rows(store: Store) -> None:
+    offsets = store.scan("t", isolation_level="read_uncommitted", columns=["offset"]).to_table()["offset"]
+
+    assert offsets.to_pylist() == [0, 2, 4, 5]
+
+
+def test_unknown_names_are_refused_with_the_valid_ones(store: Store) -> None:
+    with pytest.raises(InvalidOption, match="read_committed, read_uncommitted, snapshot"):
+        store.scan("t", isolation_level="serializable")
+    with pytest.raises(InvalidOption, match="key, value, topic"):
+        store.scan("t", columns=["nothing"])
+    with pytest.raises(UnknownTopicOrPartition, match="the store has: t"):
+        store.scan("u")
+    with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0, not 7"):
+        store.scan("t", partitions=[7])
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
+    memory_store: ObjectStore, environment: Environment, isolation: str
+) -> None:
+    from eoslog import TopicConfig
+
+    store = Store(memory_store, environment)
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=3))
+    producer = store.producer("etl")
+    producer.init_transactions()
+    for number in range(12):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % number)
+        producer.flush()
+        if number % 3:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+    ranges = [(start, end) for start in range(0, 25, 5) for end in range(start, 25, 4)]
+
+    def plans() -> list[list[bytes]]:
+        return [
+            _values(store, isolation_level=isolation, starting_offsets={0: start}, ending_offsets={0: end})
+            for start, end in ranges
+        ]
+
+    before = plans()
+    assert seal_segments(store.log, store.object_store, store.environment)
+
+    assert plans() == before

@@ -1,0 +1,61 @@
+"""The entry that Spark knows: it hands each read and write on to its module, imported when it is needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from pyspark_eoslog.options import Options
+    from pyspark_eoslog.reader import EosLogReader
+    from pyspark_eoslog.sink import EosLogStreamWriter, EosLogWriter
+    from pyspark_eoslog.stream_reader import EosLogStreamReader
+
+
+class DefaultSource(DataSource):
+    """``spark.read``, ``readStream``, ``write`` and ``writeStream`` with ``format("eoslog")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "eoslog"
+
+    def schema(self) -> StructType:
+        """The columns of the topics that the options name."""
+        from pyspark_eoslog.read_plan import look_at_topics
+        from pyspark_eoslog.schemas import default_schema
+        from pyspark_eoslog.stores import plain_errors, verified_store
+
+        with plain_errors():
+            options = self._options()
+            look = look_at_topics(verified_store(options.location), options.topics_to_read())
+            return default_schema([view.topic for view in look.topics], options)
+
+    def reader(self, schema: StructType) -> EosLogReader:
+        from pyspark_eoslog.reader import EosLogReader
+
+        return EosLogReader(self._options(), schema)
+
+    def streamReader(self, schema: StructType) -> EosLogStreamReader:  # noqa: N802 - Spark's name
+        from pyspark_eoslog.stream_reader import EosLogStreamReader
+
+        return EosLogStreamReader(self._options(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> EosLogWriter:
+        from pyspark_eoslog.sink import EosLogWriter
+
+        return EosLogWriter(self._options(), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> EosLogStreamWriter:  # noqa: N802 - Spark's name
+        from pyspark_eoslog.sink import EosLogStreamWriter
+
+        return EosLogStreamWriter(self._options(), schema, overwrite)
+
+    def _options(self) -> Options:
+        from pyspark_eoslog.options import Options
+        from pyspark_eoslog.stores import plain_errors
+
+        with plain_errors():
+            return Options.of(self.options)

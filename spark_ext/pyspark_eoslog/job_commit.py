@@ -1,0 +1,145 @@
+"""Committing a job: the transactions of all its tasks end in one slot, or none does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from eoslog.client.store import Store
+from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
+from eoslog.rules.coordinator import commit_job, initialise
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import ApplicationToken, CommitSummary, FileReference, StagedBatch
+from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
+from eoslog.rules.state import TokenKey
+from pyspark_eoslog.options import StoreLocation
+from pyspark_eoslog.stores import mark_current, store_with_id
+from pyspark_eoslog.tasks import TaskCommit
+
+_logger = logging.getLogger(__name__)
+_ATTEMPTS = 3
+
+
+def take_job_over(store: Store, job_id: str, owner: str, token: ApplicationToken | None) -> bool:
+    """Fence earlier runs of a job. False, and nothing is done, if the work of ``token`` was committed before."""
+
+    def propose(draft: Draft) -> bool:
+        if token is not None:
+            committed = draft.tokens.get(TokenKey(job_id, token.application_id, token.sink))
+            if committed is not None and token.version <= committed:
+                return False
+        initialise(
+            draft,
+            job_id,
+            timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS,
+            time_ms=store.now_ms(),
+            kind="job",
+            owner=owner,
+        )
+        return True
+
+    return store.append(propose)
+
+
+def commit_tasks(
+    location: StoreLocation,
+    messages: Sequence[TaskCommit],
+    *,
+    job_id: str,
+    owner: str,
+    take_over: bool,
+    token: ApplicationToken | None,
+    replaces: str | None = None,
+) -> None:
+    """Commit what the tasks uploaded. Work whose token was committed before is done already, and stays as it is.
+
+    ``replaces`` is the id of a topic whose rows so far go in the same step.
+
+    Raises:
+        ProducerFenced: another run has taken the job over.
+        CommitStateUnknown: the store did not tell whether the commit landed.
+    """
+    store = store_with_id(location, messages[0].store_id)
+    batches = [_staged(message) for message in messages]
+    staged = [batch for part in batches for batch in part]
+    now_ms = store.now_ms()
+    summary = CommitSummary(
+        rows=sum(batch.record_count for batch in staged),
+        files=len(staged),
+        bytes=sum(batch.file.length for batch in staged),
+        duration_ms=max(0, now_ms - min(message.planned_ms for message in messages)),
+    )
+
+    def propose(draft: Draft) -> ProducerIdentity:
+        return commit_job(
+            draft,
+            job_id,
+            owner,
+            take_over=take_over,
+            batches=staged,
+            upload_ms=min(message.upload_ms for message in messages),
+            token=token,
+            task_count=max(message.task for message in messages) + 1,
+            summary=summary,
+            time_ms=now_ms,
+            replaces=replaces,
+        )
+
+    try:
+        _append_until_known(store, lambda: store.append(propose))
+    except Replayed as replayed:
+        _logger.info("%s: job %s: %s; nothing is committed again", store.url, job_id, replayed)
+    mark_current(location)
+
+
+def same_for_all(messages: Sequence[TaskCommit | None]) -> list[TaskCommit]:
+    """The messages of a commit: one of each task, all of the same run.
+
+    Raises:
+        IllegalState: Spark asks to commit a job that is not complete.
+    """
+    complete = [message for message in messages if message is not None]
+    if not complete or len(complete) < len(messages):
+        raise IllegalState("Spark asked to commit a job without the messages of all its tasks; run it again")
+    for name in ("store_id", "sink", "run_id", "query_id", "batch_id"):
+        if len({getattr(message, name) for message in complete}) > 1:
+            raise IllegalState(f"Spark asked to commit tasks of which each has another {name}; run the job again")
+    return complete
+
+
+def _append_until_known(store: Store, append: Callable[[], object]) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            append()
+            return
+        except CommitStateUnknown as error:
+            if _landed(store, error):
+                return
+            if attempt == _ATTEMPTS - 1:
+                raise
+
+
+def _landed(store: Store, error: CommitStateUnknown) -> bool:
+    for attempt in range(_ATTEMPTS):
+        try:
+            return store.resolve(error)
+        except CommitStateUnknown:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise error
+
+
+def _staged(message: TaskCommit) -> list[StagedBatch]:
+    return [
+        StagedBatch(
+            topic_id=file.topic_id,
+            partition=file.partition,
+            base_offset=0,
+            record_count=file.record_count,
+            file=FileReference(path=file.path, length=file.length, crc32c=file.crc32c),
+            min_timestamp=file.min_timestamp,
+            max_timestamp=file.max_timestamp,
+            task=message.task,
+        )
+        for file in message.files
+    ]

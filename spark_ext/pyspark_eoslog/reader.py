@@ -1,0 +1,120 @@
+"""The batch reader: planned once, on one consistent state; its tasks fetch files and never read the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import plan_partition
+from eoslog.read.slices import read_slices
+from eoslog.rules.state import NO_SLOT, Partition
+from eoslog.segment.kafka_records import RECORDS_SCHEMA
+from eoslog.segment.schema_json import decode_schema
+from pyspark_eoslog.options import EARLIEST, LATEST, Options, StoreLocation
+from pyspark_eoslog.packing import Piece, pack
+from pyspark_eoslog.read_plan import Look, end_timed_out, look_at_topics, piece_of, resolve_offsets
+from pyspark_eoslog.schemas import ReadColumns, choose_columns
+from pyspark_eoslog.stores import object_store, plain_errors, verified_store
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPartition(InputPartition):
+    """What one task reads."""
+
+    pieces: tuple[tuple[Piece, ReadColumns], ...]
+
+
+def read_partitions(
+    look: Look, schema: StructType, pieces: Sequence[Piece], min_partitions: int | None
+) -> list[InputPartition]:
+    """Packed pieces with the columns that are wanted of each."""
+    columns = {view.topic.topic: choose_columns(view.topic, schema) for view in look.topics}
+    return [
+        ReadPartition(tuple((piece, columns[piece.topic]) for piece in part)) for part in pack(pieces, min_partitions)
+    ]
+
+
+def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. Spark hands over an empty ``InputPartition`` where nothing was planned."""
+    if not isinstance(partition, ReadPartition):
+        return
+    with plain_errors():
+        store = object_store(location)
+        for piece, columns in partition.pieces:
+            stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
+            for batch in read_slices(store, piece.topic, piece.partition, piece.slices, stored, columns.source):
+                yield columns.convert(batch)
+
+
+class EosLogReader(DataSourceReader):
+    """Reads what was visible when Spark planned the first action on the DataFrame."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with plain_errors():
+            _check_options(self._options)
+            return self._plan()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self._options.location, partition)
+
+    def _plan(self) -> list[InputPartition]:
+        options = self._options
+        store = verified_store(options.location)
+        look = look_at_topics(store, options.topics_to_read())
+        if options.isolation is IsolationLevel.READ_COMMITTED and end_timed_out(store, look):
+            look = look_at_topics(store, options.topics_to_read(), refresh=False)
+        if options.slot is not None and options.slot > look.slot:
+            raise InvalidOption(f"option 'slot' is {options.slot}, but the newest slot is {look.slot}")
+        starts = resolve_offsets(options.starting_offsets or EARLIEST, look, options.isolation, "startingOffsets")
+        ends = resolve_offsets(options.ending_offsets or LATEST, look, options.isolation, "endingOffsets")
+        pieces = []
+        for view in look.topics:
+            for partition in view.partitions:
+                place = (view.topic.topic, partition.id.partition)
+                start, end = starts[place], ends[place]  # type: ignore[index]
+                if not options.fail_on_data_loss:
+                    start = max(start, partition.log_start_offset)
+                _check_end(view.topic.topic, partition, start, end)
+                plan = plan_partition(
+                    store.indexes,
+                    view.topic.topic,
+                    partition,
+                    options.isolation,
+                    start_offset=start,
+                    end_offset=end,
+                    after_slot=NO_SLOT,
+                    slot=options.slot,
+                )
+                pieces.append(piece_of(view.topic, plan))
+        return read_partitions(look, self._schema, pieces, options.min_partitions)
+
+
+def _check_options(options: Options) -> None:
+    if options.starting_offsets == LATEST:
+        raise InvalidOption(
+            "option 'startingOffsets' is 'latest', with which a batch would read nothing; use 'earliest'"
+        )
+    if options.ending_offsets == EARLIEST:
+        raise InvalidOption("option 'endingOffsets' is 'earliest', with which a batch would read nothing; use 'latest'")
+    if options.max_offsets_per_trigger is not None:
+        raise InvalidOption("option 'maxOffsetsPerTrigger' is for readStream; a batch ends at 'endingOffsets'")
+    if options.slot is not None and options.isolation is not IsolationLevel.SNAPSHOT:
+        raise InvalidOption("option 'slot' needs option 'isolationLevel' to be 'snapshot'")
+
+
+def _check_end(topic: str, partition: Partition, start: int, end: int) -> None:
+    name = f"{topic}-{partition.id.partition}"
+    if end > partition.high_watermark:
+        raise OffsetOutOfRange(f"partition {name} ends at offset {partition.high_watermark}, before the wanted {end}")
+    if end < start:
+        raise OffsetOutOfRange(f"partition {name}: the wanted end {end} lies before the start {start}")

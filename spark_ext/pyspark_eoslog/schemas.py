@@ -1,0 +1,155 @@
+"""Schemas between Spark, Arrow and topics: what a topic is read as, and what may be written to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnsupportedSchema
+from eoslog.read.columns import PLACE_COLUMNS, available_columns, default_columns, stored_schema
+from eoslog.rules.state import Topic
+from eoslog.segment.column_types import LossyCast, cast_losslessly, widens
+from eoslog.segment.schema_json import normalise_schema
+from pyspark_eoslog.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class ReadColumns:
+    """The columns of a read: as the topic has them, and as Spark wants them, one for one."""
+
+    source: pa.Schema
+    target: pa.Schema
+
+    def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of the topic's columns with exactly Spark's types.
+
+        Raises:
+            SchemaMismatch: a value is not one of the wanted type.
+        """
+        columns = [
+            column if column.type == field.type else _cast(column, field)
+            for column, field in zip(batch.columns, self.target, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.target)
+
+
+def storable_schema(schema: StructType) -> pa.Schema:
+    """A DataFrame's schema as that of a topic.
+
+    Raises:
+        UnsupportedSchema: naming a column that a topic cannot hold.
+    """
+    return normalise_schema(arrow_schema(schema))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema with which Spark hands rows over, in UTC.
+
+    Raises:
+        UnsupportedSchema: naming a column whose type Arrow has not.
+    """
+    fields = []
+    for field in schema.fields:
+        try:
+            fields.append(to_arrow_schema(StructType([field]), timezone="UTC").field(0))
+        except (PySparkException, KeyError, TypeError, ValueError):
+            raise UnsupportedSchema(
+                f"column {field.name!r}: type {field.dataType.simpleString()} cannot be handed over by Spark and "
+                "stored; cast it to another"
+            ) from None
+    return pa.schema(fields)
+
+
+def default_schema(topics: Sequence[Topic], options: Options) -> StructType:
+    """What the topics are read as unless the user gives a schema.
+
+    Raises:
+        InvalidOption: their columns differ.
+    """
+    schemas = [_topic_columns(topic, options) for topic in topics]
+    for topic, schema in zip(topics, schemas, strict=True):
+        if schema != schemas[0]:
+            raise InvalidOption(
+                f"topics {topics[0].topic} and {topic.topic} have different columns: read them one by one, or choose "
+                "common columns with schema(...)"
+            )
+    return schemas[0]
+
+
+def choose_columns(topic: Topic, wanted: StructType) -> ReadColumns:
+    """The columns that a user's schema asks for.
+
+    Raises:
+        SchemaMismatch: the topic has no such column, or not as this type; the message names those it has.
+    """
+    if not wanted.fields:
+        raise SchemaMismatch(f"topic {topic.topic}: the schema names no column")
+    available = available_columns(topic)
+    by_lower_name = {name.lower(): name for name in available.names}
+    target = arrow_schema(wanted)
+    source = []
+    for field in target:
+        name = field.name if field.name in available.names else by_lower_name.get(field.name.lower())
+        if name is None:
+            raise SchemaMismatch(
+                f"topic {topic.topic} has no column {field.name!r}; its columns are: {', '.join(available.names)}"
+            )
+        found = available.field(name)
+        if not widens(found.type, field.type):
+            raise SchemaMismatch(
+                f"topic {topic.topic}: column {name!r} is {found.type}, which cannot be read as {field.type}"
+            )
+        if found.nullable and not field.nullable and name not in never_null(topic):
+            raise SchemaMismatch(
+                f"topic {topic.topic}: column {name!r} may be null, but the schema says that it is not"
+            )
+        source.append(found)
+    return ReadColumns(pa.schema(source), target)
+
+
+def never_null(topic: Topic) -> frozenset[str]:
+    """Columns that are never null, though they are declared as the Kafka connector declares them."""
+    names = set(available_columns(topic).names) - set(stored_schema(topic).names)
+    return frozenset(names | {"timestamp"} if topic.topic_schema.kind == "records" else names)
+
+
+def _topic_columns(topic: Topic, options: Options) -> StructType:
+    if topic.topic_schema.kind == "records":
+        return from_arrow_schema(default_columns(topic, headers=options.include_headers))
+    schema = _columns_as_spark_names_them(topic)
+    if options.metadata_columns:
+        schema = StructType([*schema.fields, *from_arrow_schema(PLACE_COLUMNS).fields])
+    return schema
+
+
+def _columns_as_spark_names_them(topic: Topic) -> StructType:
+    """The user's columns: by Spark's own description where there is one, which tells a variant from a struct."""
+    stored = from_arrow_schema(stored_schema(topic))
+    if topic.topic_schema.spark is None:
+        return stored
+    try:
+        described = StructType.fromJson(json.loads(topic.topic_schema.spark))
+    except (ValueError, KeyError, TypeError, AttributeError, PySparkException):
+        raise CorruptRecord(f"topic {topic.topic}: its schema in Spark's JSON cannot be read") from None
+    by_name = {field.name: field for field in described.fields}
+    return StructType(
+        [
+            StructField(field.name, by_name[field.name].dataType, field.nullable) if field.name in by_name else field
+            for field in stored.fields
+        ]
+    )
+
+
+def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> Any:
+    try:
+        cast = cast_losslessly(pa.chunked_array([column]), field.type)
+    except LossyCast as error:
+        raise SchemaMismatch(f"column {field.name!r} cannot be read as {field.type}: {error}") from None
+    return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()

@@ -1,0 +1,123 @@
+"""Stores that this worker process holds open from one call of Spark to the next.
+
+A worker is reused for many calls, and a store may be deleted and made anew at the same place meanwhile: a cached one is
+compared by its id before it is believed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from eoslog.client.description import read_description
+from eoslog.client.store import Store, connect
+from eoslog.errors import EosLogError, NotAStore, StoreUnavailable
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectStore
+from eoslog.store.open import open_object_store
+from pyspark_eoslog.options import StoreLocation
+
+T = TypeVar("T")
+ENVIRONMENT = Environment()
+
+_PATIENCE_MS = 120_000
+_LONGEST_WAIT_MS = 5_000
+
+
+@dataclass(slots=True)
+class _Held:
+    store: Store
+    verified_ms: int | None = None
+    """When its id and its tail were last known to be current, in elapsed time of this process."""
+
+
+_stores: dict[tuple[int, StoreLocation], _Held] = {}
+_object_stores: dict[tuple[int, StoreLocation], ObjectStore] = {}
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Errors of eoslog leave without those behind them: through Spark only their text arrives."""
+    try:
+        yield
+    except EosLogError as error:
+        raise error from None
+
+
+def object_store(location: StoreLocation) -> ObjectStore:
+    """The object store alone, for tasks: they read no log."""
+    key = (os.getpid(), location)
+    if key not in _object_stores:
+        _object_stores[key] = open_object_store(location.url, ENVIRONMENT, **dict(location.options))
+    return _object_stores[key]
+
+
+def verified_store(location: StoreLocation) -> Store:
+    """The store that is at this place now: one request tells whether it is still the one held."""
+    held = _hold(location)
+    if read_description(held.store.object_store).store_id != held.store.describe().store_id:
+        held = _reopen(location)
+    return held.store
+
+
+def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store, bool]:
+    """The store, and whether its state must be refreshed because it was not for ``age_ms``."""
+    held = _hold(location)
+    now_ms = ENVIRONMENT.monotonic_ms()
+    if held.verified_ms is not None and now_ms - held.verified_ms < age_ms:
+        return held.store, False
+    store = verified_store(location)
+    _hold(location).verified_ms = now_ms
+    return store, True
+
+
+def store_with_id(location: StoreLocation, store_id: str) -> Store:
+    """The store of this id, without a request if it is held already.
+
+    Raises:
+        NotAStore: another one is at this place.
+    """
+    store = _hold(location).store
+    if store.describe().store_id != store_id:
+        store = _reopen(location).store
+    if store.describe().store_id != store_id:
+        raise NotAStore(f"{store.url}: the store was replaced by another while the job ran; nothing was committed")
+    return store
+
+
+def mark_current(location: StoreLocation) -> None:
+    """An append has just proved the held state to be current."""
+    _hold(location).verified_ms = ENVIRONMENT.monotonic_ms()
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Call again while the object store does not answer, for two minutes: a stream must outlive a short outage.
+
+    Raises:
+        StoreUnavailable: it did not answer for so long.
+    """
+    deadline_ms = ENVIRONMENT.monotonic_ms() + _PATIENCE_MS
+    wait_ms = 100
+    while True:
+        try:
+            return call()
+        except StoreUnavailable:
+            if ENVIRONMENT.monotonic_ms() > deadline_ms:
+                raise
+        ENVIRONMENT.sleep_ms(wait_ms)
+        wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
+
+
+def _hold(location: StoreLocation) -> _Held:
+    key = (os.getpid(), location)
+    return _stores.get(key) or _reopen(location)
+
+
+def _reopen(location: StoreLocation) -> _Held:
+    options: dict[str, Any] = dict(location.options)
+    held = _Held(connect(location.url, **options))
+    _stores[os.getpid(), location] = held
+    return held

@@ -1,0 +1,95 @@
+"""What a writing task does: it uploads files that nobody sees yet, and reports them to the process that commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from eoslog.client.rows import deal_out
+from eoslog.rules.state import Topic
+from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from pyspark_eoslog.options import StoreLocation
+from pyspark_eoslog.stores import ENVIRONMENT, object_store
+from pyspark_eoslog.write_rows import rows_by_topic
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What the planner tells the tasks. They read no log."""
+
+    location: StoreLocation
+    store_id: str
+    targets: tuple[tuple[Topic, TopicTarget], ...]
+    by_column: bool
+    """Whether each row names its topic."""
+    sink: str
+    """What an application token counts for: a topic with its id, or ``*``."""
+    upload_ms: int
+    """A lower bound of the time at which any task begins to upload, by the store's clock."""
+    planned_ms: int
+    replayed: bool = False
+    """This work was committed before: tasks take their rows and write nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit(WriterCommitMessage):
+    """What a task reports."""
+
+    task: int
+    files: tuple[WrittenFile, ...]
+    store_id: str
+    sink: str
+    upload_ms: int
+    planned_ms: int
+    run_id: str | None
+    query_id: str | None
+    batch_id: int | None
+
+
+def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+    """Upload a task's rows. Whatever becomes of the attempt: only files that are committed are ever read."""
+    context = TaskContext.get()
+    assert context is not None
+    task = context.partitionId()
+    files: list[WrittenFile] = []
+    if plan.replayed:
+        for _ in batches:
+            continue
+    else:
+        files = _upload(plan, batches, task)
+    batch_id = context.getLocalProperty("streaming.sql.batchId")
+    return TaskCommit(
+        task,
+        tuple(files),
+        plan.store_id,
+        plan.sink,
+        plan.upload_ms,
+        plan.planned_ms,
+        context.getLocalProperty("spark.jobGroup.id"),
+        context.getLocalProperty("sql.streaming.queryId"),
+        None if batch_id is None else int(batch_id),
+    )
+
+
+def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:
+    store = object_store(plan.location)
+    writer = DataFileWriter(store, ENVIRONMENT.new_token)
+    topics = {topic.topic: topic for topic, _ in plan.targets}
+    targets = {topic.topic_id: target for topic, target in plan.targets}
+    files: list[WrittenFile] = []
+
+    def now_ms() -> int:
+        return max(plan.planned_ms, store.clock.now_ms())
+
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        table = pa.Table.from_batches([batch])
+        for topic, rows in rows_by_topic(table, topics, by_column=plan.by_column, append_time_ms=now_ms()):
+            for partition, part in deal_out(topic, rows, task % topic.partitions):
+                files += writer.append(targets[topic.topic_id], partition, part, now_ms())
+    return files + writer.flush(now_ms())

@@ -1,0 +1,84 @@
+"""Planning a write: the topics that rows may go to, and whether their columns fit, before anything is uploaded."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from eoslog.client.store import Store
+from eoslog.errors import UnknownTopicOrPartition
+from eoslog.rules.state import StoreState, Topic
+from eoslog.rules.topics import topic_named
+from eoslog.segment.writer import TopicTarget
+from pyspark_eoslog.options import Options
+from pyspark_eoslog.schemas import arrow_schema
+from pyspark_eoslog.stores import recently_verified_store, verified_store
+from pyspark_eoslog.tasks import WritePlan
+from pyspark_eoslog.write_rows import check_columns, check_routing
+
+ANY_TOPIC = "*"
+_TOPICS_AGE_MS = 60_000
+"""A stream's planner asks for its topics no more often than this."""
+
+
+def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, Store]:
+    """Plan on the store's state as of now.
+
+    Raises:
+        UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
+    """
+    columns = arrow_schema(schema)
+    store = verified_store(options.location)
+    return _plan(options, columns, store, refresh=True), store
+
+
+def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
+    """Plan a micro-batch without a request, if the state was as of now a short time ago."""
+    columns = arrow_schema(schema)
+    store, refresh = recently_verified_store(options.location, _TOPICS_AGE_MS)
+    try:
+        return _plan(options, columns, store, refresh=refresh)
+    except UnknownTopicOrPartition:
+        return _plan(options, columns, store, refresh=True)
+
+
+def _plan(options: Options, columns: pa.Schema, store: Store, *, refresh: bool) -> WritePlan:
+    name = options.topic_to_write()
+
+    def look(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
+        if name is None:
+            topics = [topic for topic in state.topics.values() if topic.topic_schema.kind == "records"]
+        else:
+            topics = [_topic(state, name)]
+        return state.store_id, [(topic, TopicTarget.of(state, topic)) for topic in topics]
+
+    store_id, targets = store.read(look, refresh=refresh)
+    if name is None:
+        check_routing(columns)
+        for topic, _ in targets[:1]:
+            check_columns(columns, topic)
+        sink = ANY_TOPIC
+    else:
+        topic = targets[0][0]
+        check_columns(columns, topic)
+        sink = f"{topic.topic}:{topic.topic_id}"
+    return WritePlan(
+        options.location,
+        store_id,
+        tuple(targets),
+        name is None,
+        sink,
+        store.object_store.clock.last_date_ms,
+        store.now_ms(),
+    )
+
+
+def _topic(state: StoreState, name: str) -> Topic:
+    try:
+        return topic_named(state, name)
+    except UnknownTopicOrPartition:
+        known = ", ".join(sorted(state.topic_ids)) or "none"
+        raise UnknownTopicOrPartition(
+            f"no topic is named {name!r}; the store has: {known}. Create it first: eoslog.connect(path).admin."
+            "create_topic(name, partitions=…, schema=pyspark_eoslog.topic_schema(df.schema))"
+        ) from None

@@ -15,7 +15,7 @@ class EosLogError(Exception):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        cls.code = "EOSLOG_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).upper()
+        cls.code = "EOSLOG_" + re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).upper()
 
     def __init__(self, message: str) -> None:
         super().__init__(f"[{self.code}] {message}")

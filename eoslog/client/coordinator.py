@@ -1,7 +1,7 @@
-"""The coordinator's work for what nobody asks for. It is code, not a place: any process may run it, any number at once.
+"""The coordinator's work for what nobody asks for. It is code, not a place: any number of processes may run it at once.
 
-Nothing depends on it being run. Each step is an entry that validates against the log's tail, so one that was overtaken is
-inert.
+Nothing depends on it being run. Each step is an entry that validates against the log's tail, so whoever was overtaken
+changes nothing.
 """
 
 from __future__ import annotations

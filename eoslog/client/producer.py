@@ -7,10 +7,11 @@ uploaded, and get their offsets in the slot that commits them.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,20 +21,25 @@ from eoslog.client.group import GroupMetadata, group_offsets
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerPhase, check_transition
 from eoslog.client.rows import check_partition, deal_out, partition_of_key, record_row, records_table
+from eoslog.client.timeouts import add_timed_out
 from eoslog.errors import (
-    AbortableError,
     ApplicationRecoverableError,
+    CorruptRecord,
     EosLogError,
-    FatalError,
     IllegalState,
+    InvalidEntry,
     InvalidRequest,
+    InvalidTxnState,
     RetriableError,
     TransactionAbortable,
+    TransactionAborted,
+    UnsupportedFormat,
 )
 from eoslog.rules.coordinator import append_batch, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import BatchAppended, FileReference, GroupOffsets, StagedBatch
 from eoslog.rules.names import PartitionId, TopicPartition, check_id
+from eoslog.rules.partitions import topic_of
 from eoslog.rules.producer_ids import ProducerIdentity, check_timeout
 from eoslog.rules.sequences import DuplicateBatch, sequence_after
 from eoslog.rules.state import NO_OFFSET, StoreState, Topic
@@ -46,6 +52,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _RECORD_OVERHEAD_BYTES = 64
 _ROWS_A_BUFFER = 10_000
+_OLDEST_DATE_MS = 3_600_000
+
+
+Waiting = Future[RecordMetadata] | int
+"""Who waits for the offsets of a partition's rows, in their order: the future of one record, or so many rows for whom
+nobody waits."""
+
+_PRODUCER_IS_DONE = (ApplicationRecoverableError, InvalidTxnState, CorruptRecord, UnsupportedFormat, InvalidEntry)
+"""After these an abort leads nowhere either. Whatever else is refused ends only the transaction."""
 
 
 @dataclass(slots=True)
@@ -54,7 +69,7 @@ class _Rows:
 
     topic: Topic
     rows: list[dict[str, Any]] = field(default_factory=list)
-    futures: list[Future[RecordMetadata]] = field(default_factory=list)
+    futures: list[Waiting] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -62,7 +77,7 @@ class _Unacknowledged:
     """Batches that were uploaded and whose append has no answer yet. They are appended again, and recognised."""
 
     batches: list[BatchAppended]
-    futures: dict[tuple[str, int], list[Future[RecordMetadata]]]
+    futures: dict[tuple[str, int], list[Waiting]]
 
 
 class Producer:
@@ -90,20 +105,20 @@ class Producer:
         self._timeout_ms = transaction_timeout_ms
         self._staged = staged
         self._limit = buffer_bytes or DEFAULT_BUFFER_BYTES
-        self._writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=self._limit)
+        self._writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=self._limit // 2)
         self._lock = threading.RLock()
         self._phase = ProducerPhase.UNINITIALIZED
         self._identity: ProducerIdentity | None = None
         self._error: EosLogError | None = None
-        self._topics: dict[str, Topic] = {}
         self._sticky = int(store.environment.jitter() * 1_000_003)
         self._forget()
 
     def _forget(self) -> None:
-        """Drop everything that belongs to one transaction."""
+        """Drop everything that belongs to one transaction. A topic may be another by the next."""
+        self._topics: dict[str, Topic] = {}
         self._rows: dict[tuple[str, int], _Rows] = {}
         self._row_bytes = 0
-        self._futures: dict[tuple[str, int], list[Future[RecordMetadata]]] = defaultdict(list)
+        self._futures: dict[tuple[str, int], list[Waiting]] = defaultdict(list)
         self._written: list[WrittenFile] = []
         self._upload_ms: int | None = None
         self._unacknowledged: _Unacknowledged | None = None
@@ -122,11 +137,10 @@ class Producer:
             self.close()
             return
         try:
-            if self._phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
-                self.abort_transaction()
-        except EosLogError:
-            self._phase = ProducerPhase.FATAL_ERROR
-        finally:
+            self.close()
+        except EosLogError as also:
+            error.add_note(f"the producer could not be closed in order: {also}")
+            self._fail_futures(also)
             self._phase = ProducerPhase.CLOSED
 
     @property
@@ -155,11 +169,13 @@ class Producer:
 
     def _initialise(self) -> ProducerIdentity:
         now_ms = self._now_ms()
-        self._identity = self._guarded(
-            lambda: self._store.append(
-                lambda draft: initialise(draft, self.transactional_id, timeout_ms=self._timeout_ms, time_ms=now_ms)
-            )
-        )
+
+        def propose(draft: Draft) -> ProducerIdentity:
+            identity = initialise(draft, self.transactional_id, timeout_ms=self._timeout_ms, time_ms=now_ms)
+            add_timed_out(draft, now_ms)
+            return identity
+
+        self._identity = self._guarded(lambda: self._store.append(propose))
         return self._identity
 
     def begin_transaction(self) -> None:
@@ -190,13 +206,15 @@ class Producer:
             timestamp: ms since the epoch; the store's time if None.
 
         Returns:
-            A future of where the record went, done after the flush.
+            A future of where the record went, done after the flush. It cannot be cancelled; an abort of the transaction
+            ends it with ``TransactionAborted``.
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
         with self._lock:
             self._check_sendable("send()")
+            self._make_room()
             target = self._topic(topic)
             when = self._now_ms() if timestamp is None else timestamp
             row = record_row(target, key, value, headers, when)
@@ -207,12 +225,11 @@ class Producer:
             )
             rows = self._rows.setdefault((target.topic_id, place), _Rows(target))
             future: Future[RecordMetadata] = Future()
+            future.set_running_or_notify_cancel()
             rows.rows.append(row)
             rows.futures.append(future)
             self._row_bytes += len(key or b"") + len(value or b"") + _RECORD_OVERHEAD_BYTES
-            if self._row_bytes > self._limit:
-                self.flush()
-            elif len(rows.rows) >= _ROWS_A_BUFFER:
+            if len(rows.rows) >= _ROWS_A_BUFFER:
                 self._encode_rows()
             return future
 
@@ -224,33 +241,59 @@ class Producer:
         """
         with self._lock:
             self._check_sendable("send_table()")
+            self._make_room()
             target = self._topic(topic)
             if isinstance(table, pa.RecordBatch):
                 table = pa.Table.from_batches([table])
             if target.topic_schema.kind == "records" and "timestamp" not in table.schema.names:
                 now = pa.scalar(self._now_ms(), pa.timestamp("ms", tz="UTC"))
                 table = table.append_column("timestamp", pa.repeat(now, table.num_rows))
+            dealt_out = list(deal_out(target, table, self._sticky % target.partitions))
             self._encode_rows()
-            for partition, rows in list(deal_out(target, table, self._sticky % target.partitions)):
-                self._collect(target, partition, rows)
-            if not self._staged and self._writer.buffered_bytes > self._limit // 2:
-                self.flush()
+            for partition, rows in dealt_out:
+                self._futures[(target.topic_id, partition)].append(rows.num_rows)
+                self._writer.add(self._target(target), partition, rows)
+
+    def _make_room(self) -> None:
+        """Write what fills the buffer, before more is taken in: so a call that fails has taken in nothing."""
+        if self._row_bytes + self._writer.buffered_bytes <= self._limit:
+            return
+        if not self._staged:
+            self.flush()
+            return
+        self._encode_rows()
+        self._note_upload()
+        self._written += self._guarded(lambda: self._writer.make_room(self._now_ms()))
 
     def _encode_rows(self) -> None:
-        for (_, partition), rows in self._rows.items():
-            self._futures[(rows.topic.topic_id, partition)] += rows.futures
-            self._collect(rows.topic, partition, records_table(rows.rows))
+        topics = {rows.topic.topic_id: rows.topic for rows in self._rows.values()}
+        targets = {topic_id: self._target(topic) for topic_id, topic in topics.items()}
+        for (topic_id, partition), rows in self._rows.items():
+            self._futures[(topic_id, partition)] += rows.futures
+            self._writer.add(targets[topic_id], partition, records_table(rows.rows))
         self._rows.clear()
         self._row_bytes = 0
 
-    def _collect(self, topic: Topic, partition: int, rows: pa.Table) -> None:
-        self._note_upload()
-        target = self._store.log.read(lambda state, slot: TopicTarget.of(state, topic), refresh=False)
-        self._written += self._guarded(lambda: self._writer.append(target, partition, rows, self._now_ms()))
+    def _target(self, topic: Topic) -> TopicTarget:
+        """Where a topic's files go.
+
+        Raises:
+            UnknownTopicOrPartition: it was deleted meanwhile.
+        """
+
+        def look(state: StoreState, slot: int) -> TopicTarget:
+            topic_of(state, topic.topic_id)
+            return TopicTarget.of(state, topic)
+
+        return self._guarded(lambda: self._store.read(look, refresh=False))
 
     def _note_upload(self) -> None:
-        if self._upload_ms is None:
-            self._upload_ms = self._store.object_store.clock.last_date_ms
+        """Remember when the upload of the oldest file began, at the latest that the store's own dates prove."""
+        if self._written or not self._writer.buffered_rows:
+            return
+        if self._now_ms() - self._store.object_store.clock.last_date_ms > _OLDEST_DATE_MS:
+            self._store.read(lambda state, slot: None)
+        self._upload_ms = self._store.object_store.clock.last_date_ms
 
     def flush(self) -> None:
         """Write everything handed over. Eager rows get their offsets now; staged ones are uploaded.
@@ -260,7 +303,7 @@ class Producer:
             AbortableError, ApplicationRecoverableError, FatalError
         """
         with self._lock:
-            if self._phase is ProducerPhase.FATAL_ERROR:
+            if self._phase in (ProducerPhase.FATAL_ERROR, ProducerPhase.ABORTABLE_ERROR):
                 return
             if self._identity is None and self.transactional_id is None and self._has_rows():
                 self._initialise()
@@ -268,6 +311,7 @@ class Producer:
             self._encode_rows()
             self._note_upload()
             self._written += self._guarded(lambda: self._writer.flush(self._now_ms()))
+            self._sticky += 1
             if self._staged:
                 self._deliver(self._futures, {})
                 self._futures.clear()
@@ -276,7 +320,6 @@ class Producer:
                 self._unacknowledged = _Unacknowledged(self._batches(), dict(self._futures))
                 self._written = []
                 self._futures.clear()
-                self._upload_ms = None
                 self._settle_unacknowledged()
 
     def _has_rows(self) -> bool:
@@ -328,26 +371,26 @@ class Producer:
         offsets = self._guarded(lambda: self._store.append(propose))
         self._unacknowledged = None
         self._began = True
-        first: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        bases: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for batch, offset in zip(pending.batches, offsets, strict=True):
-            first[(batch.topic_id, batch.partition)].append((offset, batch.record_count))
-        self._deliver(pending.futures, first)
+            bases[(batch.topic_id, batch.partition)].append((offset, batch.record_count))
+        self._deliver(pending.futures, bases)
+        if self.transactional_id is None:
+            self._topics.clear()
 
     def _deliver(
         self,
-        futures: Mapping[tuple[str, int], list[Future[RecordMetadata]]],
+        futures: Mapping[tuple[str, int], list[Waiting]],
         bases: Mapping[tuple[str, int], list[tuple[int, int]]],
     ) -> None:
         names = {topic.topic_id: name for name, topic in self._topics.items()}
-        for (topic_id, partition), waiting in futures.items():
-            offsets = [
-                NO_OFFSET if base == NO_OFFSET else base + row
-                for base, count in bases.get((topic_id, partition), [])
-                for row in range(count)
-            ]
-            offsets += [NO_OFFSET] * (len(waiting) - len(offsets))
-            for future, offset in zip(waiting, offsets, strict=False):
-                future.set_result(RecordMetadata(names[topic_id], partition, offset))
+        for place, waiting in futures.items():
+            offsets = _offsets_of_rows(bases.get(place, ()))
+            for future in waiting:
+                if isinstance(future, int):
+                    deque(islice(offsets, future), maxlen=0)
+                else:
+                    future.set_result(RecordMetadata(names[place[0]], place[1], next(offsets)))
 
     def send_offsets_to_transaction(
         self,
@@ -407,7 +450,7 @@ class Producer:
         with self._lock:
             self._need_transactional("abort_transaction()")
             self._enter(ProducerPhase.ABORTING, "abort_transaction()")
-            self._cancel_futures()
+            self._fail_futures(TransactionAborted("the transaction was aborted before this record was written"))
             if self._began or self._unacknowledged is not None:
                 self._end("abort", [])
             self._forget()
@@ -426,7 +469,13 @@ class Producer:
             offsets=tuple(self._offsets.values()) if verdict == "commit" else (),
             time_ms=self._now_ms(),
         )
-        self._identity = self._guarded(lambda: self._store.append(lambda draft: end_transaction(draft, request)))
+
+        def propose(draft: Draft) -> ProducerIdentity:
+            identity = end_transaction(draft, request)
+            add_timed_out(draft, request.time_ms)
+            return identity
+
+        self._identity = self._guarded(lambda: self._store.append(propose))
 
     def _staged_batches(self) -> list[StagedBatch]:
         if not self._staged:
@@ -454,6 +503,8 @@ class Producer:
                 self.flush()
             elif self._phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
                 self.abort_transaction()
+            self._fail_futures(TransactionAborted("the producer was closed before this record was acknowledged"))
+            self._forget()
             self._phase = ProducerPhase.CLOSED
 
     def _enter(self, phase: ProducerPhase, call: str) -> None:
@@ -484,14 +535,15 @@ class Producer:
         if self._phase is not ProducerPhase.IN_TRANSACTION:
             check_transition(self._phase, ProducerPhase.COMMITTING, call)
 
-    def _cancel_futures(self) -> None:
-        waiting = [future for rows in self._rows.values() for future in rows.futures]
-        waiting += [future for futures in self._futures.values() for future in futures]
+    def _pending_futures(self) -> list[Future[RecordMetadata]]:
+        waiting = [rows.futures for rows in self._rows.values()] + list(self._futures.values())
         if self._unacknowledged is not None:
-            waiting += [future for futures in self._unacknowledged.futures.values() for future in futures]
-        for future in waiting:
-            if not future.done():
-                future.cancel()
+            waiting += self._unacknowledged.futures.values()
+        return [each for futures in waiting for each in futures if not isinstance(each, int) and not each.done()]
+
+    def _fail_futures(self, error: EosLogError) -> None:
+        for future in self._pending_futures():
+            future.set_exception(error)
 
     def _guarded(self, call: Callable[[], T]) -> T:
         """Run a step; an error that leaves no way on is remembered, one that leaves only an abort too."""
@@ -499,18 +551,13 @@ class Producer:
             return call()
         except RetriableError:
             raise
-        except AbortableError as error:
-            self._fail(error, ProducerPhase.ABORTABLE_ERROR)
+        except EosLogError as error:
+            in_transaction = self._phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.COMMITTING)
+            abortable = in_transaction and not isinstance(error, _PRODUCER_IS_DONE)
+            self._error = error
+            self._phase = ProducerPhase.ABORTABLE_ERROR if abortable else ProducerPhase.FATAL_ERROR
+            self._fail_futures(error)
             raise
-        except (ApplicationRecoverableError, FatalError) as error:
-            self._fail(error, ProducerPhase.FATAL_ERROR)
-            raise
-
-    def _fail(self, error: EosLogError, phase: ProducerPhase) -> None:
-        if self.transactional_id is None and phase is ProducerPhase.ABORTABLE_ERROR:
-            return
-        self._error = error
-        self._phase = phase
 
     def _topic(self, name: str) -> Topic:
         topic = self._topics.get(name)
@@ -528,3 +575,10 @@ class Producer:
 
     def _now_ms(self) -> int:
         return self._store.now_ms()
+
+
+def _offsets_of_rows(batches: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """The offset of each row of consecutive batches, given as (base offset, rows); then no offsets for ever."""
+    for base, count in batches:
+        yield from repeat(NO_OFFSET, count) if base == NO_OFFSET else range(base, base + count)
+    yield from repeat(NO_OFFSET)

@@ -43,14 +43,28 @@ def record_row(
     for name, part in (("key", key), ("value", value)):
         if part is not None and not isinstance(part, (bytes, bytearray, memoryview)):
             raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
-        raise SchemaMismatch(f"topic {topic.topic}: timestamp must be milliseconds since the epoch")
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 2**53:
+        raise SchemaMismatch(
+            f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {timestamp_ms!r}"
+        )
+    for header in headers or ():
+        name, each = header
+        if not isinstance(name, str) or not _is_text(name) or not (each is None or isinstance(each, bytes)):
+            raise SchemaMismatch(f"topic {topic.topic}: a header is a pair of str and bytes or None, not {header!r}")
     return {
         "key": key if key is None else bytes(key),
         "value": value if value is None else bytes(value),
         "headers": [{"key": name, "value": each} for name, each in headers] if headers else None,
         "timestamp": timestamp_ms,
     }
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def records_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -86,36 +86,44 @@ class DataFileWriter:
 
     def append(self, target: TopicTarget, partition: int, rows: pa.Table, append_time_ms: int) -> list[WrittenFile]:
         """Add rows of one partition, in the topic's own schema. Returns the files that had to be uploaded for room."""
+        self.add(target, partition, rows)
+        return self.make_room(append_time_ms)
+
+    def add(self, target: TopicTarget, partition: int, rows: pa.Table) -> None:
+        """Add rows of one partition, in the topic's own schema, and upload nothing."""
         buffer = self._buffers.setdefault((target.topic_id, partition), _Buffer(target, partition))
         buffer.tables.append(rows)
         buffer.rows += rows.num_rows
         buffer.bytes += rows.nbytes
         self._bytes += rows.nbytes
-        written: list[WrittenFile] = []
-        while self._bytes > self._buffer_bytes or buffer.rows > _LARGEST_FILE_ROWS:
-            largest = max(self._buffers, key=lambda key: self._buffers[key].bytes)
-            written += self._upload([self._take(largest)], append_time_ms)
-        return written
+
+    def make_room(self, append_time_ms: int) -> list[WrittenFile]:
+        """Upload the largest buffers until no more than ``buffer_bytes`` are collected. What fails stays collected."""
+        keys = [key for key, buffer in self._buffers.items() if buffer.rows > _LARGEST_FILE_ROWS]
+        excess = self._bytes - self._buffer_bytes - sum(self._buffers[key].bytes for key in keys)
+        for key in sorted(self._buffers.keys() - set(keys), key=lambda key: -self._buffers[key].bytes):
+            if excess <= 0:
+                break
+            keys.append(key)
+            excess -= self._buffers[key].bytes
+        return self._upload(keys, append_time_ms)
 
     def flush(self, append_time_ms: int) -> list[WrittenFile]:
-        """Upload everything collected, in parallel where that pays. ``append_time_ms`` dates rows without a time."""
-        buffers = [self._take(key) for key in list(self._buffers)]
-        return self._upload(buffers, append_time_ms)
+        """Upload everything collected, in parallel where that pays. ``append_time_ms`` dates rows without a time.
+
+        What fails stays collected, and the call may be made again.
+        """
+        return self._upload(list(self._buffers), append_time_ms)
 
     def discard(self) -> None:
         """Forget what was collected and not uploaded."""
         self._buffers.clear()
         self._bytes = 0
 
-    def _take(self, key: tuple[str, int]) -> _Buffer:
-        buffer = self._buffers.pop(key)
-        self._bytes -= buffer.bytes
-        return buffer
-
-    def _upload(self, buffers: Sequence[_Buffer], append_time_ms: int) -> list[WrittenFile]:
+    def _upload(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
         objects: list[tuple[str, bytes]] = []
         written: list[WrittenFile] = []
-        for buffer in buffers:
+        for buffer in [self._buffers[key] for key in keys]:
             if buffer.rows == 0:
                 continue
             table = pa.concat_tables(buffer.tables)
@@ -136,6 +144,8 @@ class DataFileWriter:
                 )
             )
         self._store.put_many(objects)
+        for key in keys:
+            self._bytes -= self._buffers.pop(key).bytes
         return written
 
 

@@ -32,7 +32,7 @@ from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from eoslog.store.open import open_object_store
-from eoslog.store.probe import probe_put_if_absent
+from eoslog.store.probe import PROBE_DIRECTORY, probe_put_if_absent
 
 if TYPE_CHECKING:
     from eoslog.client.admin import Admin
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from eoslog.client.producer import Producer
 
 T = TypeVar("T")
+_LARGEST_PROBE = 100
 
 
 def connect(url: str, *, log_config: LogConfig | None = None, **options: Any) -> Store:
@@ -111,6 +112,9 @@ class Store:
 
     def now_ms(self) -> int:
         """The time by the object store's clock (ms since the epoch)."""
+        if self.object_store.clock.last_date_ms == 0:
+            # No answer has told the time yet.
+            self.describe()
         return self.object_store.clock.now_ms()
 
     def create(self) -> StoreDescription:
@@ -122,9 +126,12 @@ class Store:
             PutIfAbsentUnsupported: no exactly-once promise could be kept here.
         """
         existing = self._existing_description()
-        if existing is None:
-            if next(iter(self.object_store.list("", limit=1)), None) is not None:
+        if existing is None and self._is_occupied():
+            # Another process may have made the store between the two looks.
+            existing = self._existing_description()
+            if existing is None:
                 raise NotAStore(f"{self.url} holds files that are not a store's; choose an empty place for a new store")
+        if existing is None:
             probe_put_if_absent(self.object_store, self.environment)
             existing = self._describe_anew()
             self.environment.reached("store.create.described")
@@ -153,6 +160,11 @@ class Store:
             except StoreAlreadyExists:
                 self.describe()
 
+    def _is_occupied(self) -> bool:
+        """Whether something lies here. The probe of another process that makes the store just now does not count."""
+        listed = self.object_store.list("", limit=_LARGEST_PROBE)
+        return any(not info.path.startswith(PROBE_DIRECTORY) for info in listed)
+
     def _existing_description(self) -> StoreDescription | None:
         try:
             return decode_description(self.object_store.get(DESCRIPTION_PATH).body, self.url)
@@ -167,7 +179,7 @@ class Store:
         return True
 
     def _describe_anew(self) -> StoreDescription:
-        now_ms = self.now_ms()
+        now_ms = self.object_store.clock.now_ms()
         description = StoreDescription(
             store_id=self.environment.new_token(),
             created_ms=now_ms,

@@ -11,6 +11,7 @@ from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavai
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore, PutOutcome
 
+PROBE_DIRECTORY = ".probe/"
 _RACERS = 8
 _ROUNDS = 4
 _ATTEMPTS = 5
@@ -32,7 +33,7 @@ def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeRe
     A race that goes right proves nothing by itself, so it is repeated; a store that checks and then writes is caught
     with high probability, not with certainty. Raises ``StoreUnavailable`` where the store's answers were lost.
     """
-    directory = f".probe/{environment.new_token()}"
+    directory = f"{PROBE_DIRECTORY}{environment.new_token()}"
     keys = [f"{directory}/twice", *(f"{directory}/race-{number}" for number in range(_ROUNDS))]
     try:
         _probe_twice(store, environment, keys[0])

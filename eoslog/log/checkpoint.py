@@ -66,9 +66,12 @@ def write_checkpoint(
     inlined = 0
     for number, part in enumerate(machine.parts(state, slot)):
         old = known.get(part.name)
-        if old is not None and old.path is not None and old.changed_slot == part.changed_slot:
-            parts.append(old)
-            continue
+        if old is not None and old.changed_slot == part.changed_slot:
+            inlined += old.length if old.path is None else 0
+            if inlined <= INLINE_TOTAL_BYTES:
+                parts.append(old)
+                continue
+            inlined -= old.length
         body = part.encode()
         path = text = None
         if len(body) <= INLINE_PART_BYTES and inlined + len(body) <= INLINE_TOTAL_BYTES:

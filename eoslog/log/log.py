@@ -1,7 +1,7 @@
-"""The log: a sequence of contiguous slots, each put if absent. Whoever puts slot n+1 has proved that slot n was the last.
+"""The log: contiguous slots, each put if absent. Whoever puts slot n+1 has proved that slot n was the last.
 
-An append validates against the state after the newest slot and claims the next one; who loses the race folds the winner and
-validates again. A put that was not answered is repeated, the same bytes to the same slot, until its fate is known.
+An append validates against the state after the newest slot and claims the next one; who loses the race folds the winner
+and validates again. A put that was not answered is repeated, the same bytes to the same slot, until its fate is known.
 """
 
 from __future__ import annotations
@@ -12,12 +12,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, RecordFull, StoreUnavailable
+from eoslog.errors import (
+    CommitStateUnknown,
+    CorruptRecord,
+    EosLogError,
+    InvalidRequest,
+    RecordFull,
+    StoreUnavailable,
+)
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.machine import Machine
-from eoslog.log.paths import SLOTS, slot_of, slot_path
-from eoslog.log.record import CheckpointReference, SlotRecord, decode_line, encode_line, first_line, with_tail
-from eoslog.log.view import CHECKPOINT_ENTRY, LogConfig, View
+from eoslog.log.paths import slot_path
+from eoslog.log.record import (
+    LARGEST_RECORD_BYTES,
+    CheckpointEntry,
+    CheckpointReference,
+    SlotRecord,
+    decode_line,
+    encode_line,
+    first_line,
+    with_tail,
+)
+from eoslog.log.view import LogConfig, View
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 
@@ -36,7 +52,7 @@ class _Proposal:
     """What one caller wants to append: a function of the state at the slot that it will get."""
 
     propose: Callable[[Any], Any] | None
-    checkpoint: tuple[dict[str, Any], CheckpointReference, CheckpointRoot] | None = None
+    checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     occupy: bool = False
     answer: Any = None
     error: BaseException | None = None
@@ -60,6 +76,17 @@ class _Round:
     silent: list[_Proposal] = field(default_factory=list)
     refused: list[tuple[_Proposal, BaseException]] = field(default_factory=list)
     later: list[_Proposal] = field(default_factory=list)
+    """What does not fit into the record, and what follows only if the record is won: an error or an answer without
+    entries that leans on entries of the same record."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A record whose put was sent and not yet settled."""
+
+    slot: int
+    token: str
+    passengers: list[_Proposal]
 
 
 class Log(Generic[S]):
@@ -80,6 +107,7 @@ class Log(Generic[S]):
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
         self._lock = threading.RLock()
+        self._flight: _Flight | None = None
         self._queue: list[_Proposal] = []
         self._queue_lock = threading.Lock()
         self._no_checkpoint_runs = threading.Event()
@@ -89,14 +117,18 @@ class Log(Generic[S]):
         """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now."""
         with self._lock:
             if refresh or not self.view.is_open:
-                self.view.refresh()
+                try:
+                    self.view.refresh()
+                except BaseException as error:
+                    self._drop_view_unless_sound(error)
+                    raise
             return function(self.view.state, self.view.slot)
 
     def append(self, propose: Callable[[Any], T]) -> T:
         """Append what ``propose`` adds to the draft that it is given, and return its answer.
 
-        ``propose`` is called with the state at the slot that the entries would get, perhaps several times; its answer of
-        the slot that was won is returned. It may add nothing; then its answer holds at the log's tail. Proposals of
+        ``propose`` is called with the state at the slot that the entries would get, perhaps several times; its answer
+        of the slot that was won is returned. It may add nothing; then its answer holds at the log's tail. Proposals of
         several threads share a record.
 
         Raises:
@@ -127,19 +159,27 @@ class Log(Generic[S]):
             CommitStateUnknown: the slot has been deleted since; decide by what the state says of the work itself.
         """
         with self._lock:
+            self.view.refresh()
             if self.view.slot < slot:
                 occupier = _Proposal(None, occupy=True)
                 self._append_all([occupier])
                 occupier.result()
             try:
-                body = self.store.get(slot_path(slot)).body
+                found = decode_line(first_line(self.store.get(slot_path(slot)).body), slot)
             except ObjectNotFound:
+                found = None
+            if found is None or (self._may_be_deleted(slot) and not self._continues(slot, found.token)):
                 raise CommitStateUnknown(
                     f"slot {slot} has been deleted; what became of the append must be read from the state",
                     slot=slot,
                     token=token,
-                ) from None
-            return decode_line(first_line(body), slot).token == token
+                )
+            return found.token == token
+
+    def _may_be_deleted(self, slot: int) -> bool:
+        """Slots are deleted only below the older of the two checkpoints that the log names."""
+        older = self.view.previous_checkpoint
+        return older is not None and slot < older.slot
 
     def _submit(self, proposal: _Proposal) -> None:
         with self._queue_lock:
@@ -158,11 +198,31 @@ class Log(Generic[S]):
             with self.store.turn():
                 self._append_rounds(proposals, first=first)
         except BaseException as error:
+            self._drop_view_unless_sound(error)
             for proposal in proposals:
                 if not proposal.done:
-                    proposal.fail(error)
+                    proposal.fail(self._outcome(proposal, error))
             if not isinstance(error, Exception):
                 raise
+        finally:
+            self._flight = None
+
+    def _outcome(self, proposal: _Proposal, error: BaseException) -> BaseException:
+        """What an error that ended an attempt means for one of those who waited for it."""
+        flight = self._flight
+        aboard = flight is not None and any(proposal is passenger for passenger in flight.passengers)
+        if flight is not None and aboard and not isinstance(error, Exception):
+            return self._unknown(flight.slot, flight.token)
+        if not aboard and (isinstance(error, CommitStateUnknown) or not isinstance(error, Exception)):
+            return StoreUnavailable(
+                f"{self.store.url}: the record before this one was not settled; nothing was appended"
+            )
+        return error
+
+    def _drop_view_unless_sound(self, error: BaseException) -> None:
+        """An error of ours leaves the view at a slot. Any other, such as Ctrl-C, may have stopped a fold half-way."""
+        if not isinstance(error, EosLogError):
+            self.view = View(self.store, self.machine, self.environment, self.config)
 
     def _append_rounds(self, pending: list[_Proposal], *, first: bool) -> None:
         token = self.environment.new_token()
@@ -182,14 +242,18 @@ class Log(Generic[S]):
             for proposal in this.silent:
                 proposal.done = True
             if not this.taken:
-                pending = this.later
+                return
+            body = self._record(draft, this.taken, token)
+            if len(body) > LARGEST_RECORD_BYTES:
+                pending = self._without_too_large(this, len(body))
                 continue
-            won = self._claim(draft, this.taken, token)
+            won = self._claim(draft, this.taken, token, body)
             if won:
                 for proposal in this.taken:
                     proposal.done = True
                 pending = this.later
                 token = self.environment.new_token()
+                tail_slot = self.view.slot
             else:
                 races += 1
                 self._back_off(races)
@@ -203,56 +267,93 @@ class Log(Generic[S]):
             child = draft.child()
             try:
                 if proposal.checkpoint is not None:
+                    if any(other.checkpoint is not None for other in this.taken):
+                        raise RecordFull
                     self.view.check_checkpoint_entry(proposal.checkpoint[0])
                 if proposal.propose is not None:
                     proposal.answer = proposal.propose(child)
-            except RecordFull:
-                this.later.append(proposal)
             except Exception as error:
-                this.refused.append((proposal, error))
+                if this.taken:
+                    this.later.append(proposal)
+                elif isinstance(error, RecordFull):
+                    asked = InvalidRequest(
+                        "a record has room for one new producer id; ask for each in a call of its own"
+                    )
+                    this.refused.append((proposal, asked))
+                else:
+                    this.refused.append((proposal, error))
             else:
                 if child.entries or proposal.checkpoint is not None or proposal.occupy:
                     child.merge()
                     this.taken.append(proposal)
+                elif this.taken:
+                    this.later.append(proposal)
                 else:
                     this.silent.append(proposal)
         return this
 
-    def _claim(self, draft: Any, taken: list[_Proposal], token: str) -> bool | None:
-        """Put the next slot: True won, False lost to the record that was folded, None if the view had to be reopened."""
+    def _record(self, draft: Any, taken: list[_Proposal], token: str) -> bytes:
+        view = self.view
+        entries = [self.machine.encode_entry(entry) for entry in draft.entries]
+        entries += [
+            proposal.checkpoint[0].model_dump(exclude_none=True)
+            for proposal in taken
+            if proposal.checkpoint is not None
+        ]
+        record = SlotRecord(
+            slot=view.slot + 1,
+            token=token,
+            prev=view.token,
+            checkpoint=view.checkpoint,
+            previous_checkpoint=view.previous_checkpoint,
+            entries=tuple(entries),
+        )
+        return with_tail(encode_line(record), view.tail_lines())
+
+    def _without_too_large(self, this: _Round, size: int) -> list[_Proposal]:
+        """What is tried next when a record would be larger than anybody reads: each proposal alone, in turn."""
+        if len(this.taken) == 1:
+            this.taken[0].fail(
+                InvalidRequest(
+                    f"{self.store.url}: a record of {size} bytes is larger than the {LARGEST_RECORD_BYTES} that a slot "
+                    "holds; commit fewer files at once"
+                )
+            )
+        else:
+            for proposal in this.taken:
+                self._append_rounds([proposal], first=False)
+        return this.later
+
+    def _claim(self, draft: Any, taken: list[_Proposal], token: str, body: bytes) -> bool | None:
+        """Put the next slot. True: won. False: lost to the record now folded. None: the view had to be reopened."""
         view = self.view
         slot = view.slot + 1
-        checkpoints = [proposal.checkpoint for proposal in taken if proposal.checkpoint is not None]
-        entries = [self.machine.encode_entry(entry) for entry in draft.entries]
-        line = encode_line(
-            SlotRecord(
-                slot=slot,
-                token=token,
-                prev=view.token,
-                checkpoint=view.checkpoint,
-                previous_checkpoint=view.previous_checkpoint,
-                entries=tuple(entries + [entry for entry, _, _ in checkpoints]),
-            )
-        )
-        winner = self._put_until_known(slot, with_tail(line, view.tail_lines()), token)
+        asked = view.moment()
+        self._flight = _Flight(slot, token, taken)
+        winner = self._put_until_known(slot, body, token)
         if winner is None:
-            if not self._is_genuine(slot, token):
-                view.open()
-                return None
+            try:
+                if not self._is_genuine(slot, token):
+                    view.open()
+                    return None
+            except EosLogError as error:
+                raise self._unknown(slot, token) from error
             draft.merge()
-            for _, reference, root in checkpoints:
-                view.adopt_own_checkpoint(reference, root)
-            view.advance(slot, token, line)
-            view.prove()
+            for proposal in taken:
+                if proposal.checkpoint is not None:
+                    entry, root = proposal.checkpoint
+                    view.adopt_own_checkpoint(entry.reference, root)
+            view.advance(slot, token, first_line(body))
+            view.prove(asked)
             return True
-        if not winner or not view.fold_body(slot, winner):
+        self._flight = None
+        if not winner or view.is_stale() or not view.fold_body(slot, winner):
             view.open()
             return None
-        view.prove()
         return False
 
     def _put_until_known(self, slot: int, body: bytes, token: str) -> bytes | None:
-        """Put a slot until its fate is known. None: ours. Else the record that stands there; empty if it was deleted."""
+        """Put a slot until its fate is known. None: ours. Else what stands there, empty if that was deleted."""
         path = slot_path(slot)
         deadline = self.environment.monotonic_ms() + self.config.commit_timeout_ms
         may_have_landed = False
@@ -264,21 +365,23 @@ class Log(Generic[S]):
                 if outcome is PutOutcome.CREATED:
                     self.environment.reached("log.slot.claimed")
                     return None
+            except StoreUnavailable:
+                may_have_landed = True
+            except EosLogError as error:
+                if may_have_landed:
+                    raise self._unknown(slot, token) from error
+                raise
+            else:
                 if outcome is PutOutcome.EXISTS:
-                    found = self._occupant(path, deadline)
+                    try:
+                        found = self._occupant(path, deadline)
+                    except EosLogError as error:
+                        raise self._unknown(slot, token) from error
                     if found is None and may_have_landed:
                         raise self._unknown(slot, token)
                     if found is None:
                         return b""
                     return None if decode_line(first_line(found), slot).token == token else found
-            except StoreUnavailable:
-                may_have_landed = True
-            except CommitStateUnknown:
-                raise
-            except EosLogError as error:
-                if may_have_landed:
-                    raise self._unknown(slot, token) from error
-                raise
             if self.environment.monotonic_ms() > deadline:
                 if may_have_landed:
                     raise self._unknown(slot, token)
@@ -301,23 +404,20 @@ class Log(Generic[S]):
 
     def _unknown(self, slot: int, token: str) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"{self.store.url}: the put of slot {slot} was not answered; it may have landed or land later. Resolve it with "
-            "Store.resolve(error), or repeat the same call: a producer's work is recognised and never done twice",
+            f"{self.store.url}: the put of slot {slot} was not answered; it may have landed or land later. Resolve it "
+            "with Store.resolve(error), or repeat the same call: a producer's work is recognised and never done twice",
             slot=slot,
             token=token,
         )
 
     def _is_genuine(self, slot: int, token: str) -> bool:
-        """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one it may lie in a
-        name that was deleted."""
-        view = self.view
-        if slot == 0 or self.store.clock.last_date_ms - view.proved_ms <= self.config.grace_ms // 2:
-            return True
-        slots = sorted(
-            found
-            for found in (slot_of(info.path) for info in self.store.list(SLOTS))
-            if found is not None and found >= slot
-        )
+        """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it
+        may lie in a name that was deleted."""
+        return (self.view.is_open and not self.view.is_stale()) or self._continues(slot, token)
+
+    def _continues(self, slot: int, token: str) -> bool:
+        """Whether the record of ``slot`` is one of the log's, not one in a name that was deleted before it was put."""
+        slots = self.view.slots_from(slot)
         if slots != list(range(slot, slot + len(slots))):
             return False
         if len(slots) == 1:
@@ -345,7 +445,10 @@ class Log(Generic[S]):
         elif overdue:
             self._checkpoint_and_report()
         elif not running:
-            self.environment.background(self._checkpoint_and_report)
+            try:
+                self.environment.background(self._checkpoint_and_report)
+            except RuntimeError:  # no thread can be started, as while the interpreter shuts down
+                self._no_checkpoint_runs.set()
 
     def _checkpoint_and_report(self) -> None:
         try:
@@ -353,6 +456,8 @@ class Log(Generic[S]):
             self.checkpoint()
         except EosLogError as error:
             _logger.info("%s: no checkpoint was written: %s", self.store.url, error)
+        except Exception:  # the append that made it due has succeeded, and says so
+            _logger.exception("%s: no checkpoint was written", self.store.url)
         finally:
             self._no_checkpoint_runs.set()
 
@@ -366,15 +471,12 @@ class Log(Generic[S]):
             shared = view.checkpoint_root
             upload_ms = self.store.clock.last_date_ms
         reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, token, shared)
-        entry: dict[str, Any] = {
-            "type": CHECKPOINT_ENTRY,
-            "reference": reference.model_dump(),
-            "upload_ms": upload_ms,
-        }
         own = {part.path for part in root.parts if part.path is not None}
-        if shared is not None and any(part.path in own for part in shared.parts if part.path is not None):
-            entry["shares_with"] = shared.slot
-        proposal = _Proposal(None, checkpoint=(entry, reference, root))
+        shares = shared is not None and any(part.path in own for part in shared.parts if part.path is not None)
+        entry = CheckpointEntry(
+            reference=reference, upload_ms=upload_ms, shares_with=shared.slot if shared is not None and shares else None
+        )
+        proposal = _Proposal(None, checkpoint=(entry, root))
         self._submit(proposal)
         proposal.result()
         return reference

@@ -6,7 +6,7 @@ Followers read the first line only. The tail is spliced in as text, so that it c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
@@ -26,6 +26,19 @@ class CheckpointReference(BaseModel):
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")]
     length: Annotated[int, Field(strict=True, ge=0)]
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+
+
+class CheckpointEntry(BaseModel):
+    """The one entry that is the log's own: a checkpoint was written, and cold readers may begin there."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: Literal["checkpoint"] = "checkpoint"
+    reference: CheckpointReference
+    upload_ms: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
+    """A lower bound of the time at which its first object was written."""
+    shares_with: Annotated[int, Field(strict=True, ge=0, lt=2**43)] | None = None
+    """The slot of the checkpoint some of whose parts it names."""
 
 
 class SlotRecord(BaseModel):

@@ -1,7 +1,7 @@
 """One process's idea of the log: the state after the newest slot that it knows, and when that was proved.
 
-A view whose proof is older than half the grace is never continued but opened again: slots behind it may have been deleted,
-and a deleted name proves nothing.
+A view whose proof is older than half the grace is never continued but opened again: slots behind it may have been
+deleted, and a deleted name proves nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from eoslog.errors import CorruptRecord, InvalidEntry, NotAStore
+from pydantic import ValidationError
+
+from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, NotAStore, StoreUnavailable
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
 from eoslog.log.machine import Machine
 from eoslog.log.paths import GROUP_SIZE, SLOTS, slot_of, slot_path
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
+    CheckpointEntry,
     CheckpointReference,
     SlotRecord,
     decode_line,
@@ -44,6 +47,13 @@ class LogConfig:
     """A checkpoint is written after so many slots."""
     commit_timeout_ms: int = 60_000
     """How long an append asks for the fate of its slot before it raises ``CommitStateUnknown``."""
+
+
+class Moment(NamedTuple):
+    """A time, by the store's clock (ms since the epoch, 0 before its first answer) and by elapsed time (ms)."""
+
+    date_ms: int
+    monotonic_ms: int
 
 
 class View(Generic[S]):
@@ -78,10 +88,14 @@ class View(Generic[S]):
         elapsed = self.environment.monotonic_ms() - self._proved_monotonic_ms
         return elapsed > half or self.store.clock.last_date_ms - self.proved_ms > half
 
-    def prove(self) -> None:
-        """The newest slot was just seen to be the newest."""
-        self.proved_ms = self.store.clock.last_date_ms
-        self._proved_monotonic_ms = self.environment.monotonic_ms()
+    def moment(self) -> Moment:
+        """Now. Taken before a request, it is a lower bound of the time that the answer speaks of."""
+        return Moment(self.store.clock.last_date_ms, self.environment.monotonic_ms())
+
+    def prove(self, asked: Moment) -> None:
+        """A request sent at ``asked`` showed that ``slot`` was the newest: nothing followed it, or it was just won."""
+        self.proved_ms = asked.date_ms or self.store.clock.last_date_ms
+        self._proved_monotonic_ms = asked.monotonic_ms
 
     def tail_lines(self) -> list[bytes]:
         """The lines that the next record repeats for cold readers."""
@@ -101,6 +115,7 @@ class View(Generic[S]):
             return
         ahead = 1
         while True:
+            asked = self.moment()
             wanted = range(self.slot + 1, self.slot + 1 + ahead)
             found = self._read(wanted)
             if self.is_stale():
@@ -108,7 +123,7 @@ class View(Generic[S]):
                 return
             for slot, body in zip(wanted, found, strict=True):
                 if body is None:
-                    self.prove()
+                    self.prove(asked)
                     return
                 if not self.fold_body(slot, body):
                     self.open()
@@ -136,17 +151,19 @@ class View(Generic[S]):
     def fold(self, record: SlotRecord, line: bytes) -> None:
         """Apply a record that continues this view; an invalid one is wholly inert, but reported."""
         entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
+        checkpoints: list[CheckpointReference] = []
         try:
-            for entry in record.entries:
-                if entry.get("type") == CHECKPOINT_ENTRY:
-                    self.check_checkpoint_entry(entry)
+            for value in record.entries:
+                if value.get("type") == CHECKPOINT_ENTRY:
+                    entry = decode_checkpoint_entry(value)
+                    if self._obstacle(entry) is None:
+                        checkpoints.append(entry.reference)
             reason = self.machine.fold(self.state, record.slot, entries)
         except InvalidEntry as error:
             reason = str(error)
         if reason is None:
-            for entry in record.entries:
-                if entry.get("type") == CHECKPOINT_ENTRY:
-                    self._adopt_checkpoint(CheckpointReference.model_validate(entry["reference"]))
+            for reference in checkpoints:
+                self._adopt_checkpoint(reference)
         else:
             self.invalid = f"slot {record.slot} holds an invalid record: {reason}"
             _logger.error("%s: %s", self.store.url, self.invalid)
@@ -163,36 +180,40 @@ class View(Generic[S]):
             while self._tail and (self._tail_bytes > self.store.tail_bytes or self._tail[0][0] <= floor):
                 self._tail_bytes -= len(self._tail.popleft()[1])
 
-    def check_checkpoint_entry(self, entry: object) -> CheckpointReference:
-        """Refuse a checkpoint that is older than the current one, or leans on one that was replaced.
-
-        A cold reader begins at a checkpoint and meets the entry that names it later: that one is known already.
+    def check_checkpoint_entry(self, entry: CheckpointEntry) -> None:
+        """Refuse to append a checkpoint that the log would not begin at.
 
         Raises:
-            InvalidEntry
+            InvalidEntry: it is older than the current one, leans on one that was replaced, or on objects that vacuum
+                may have deleted.
         """
-        try:
-            assert isinstance(entry, dict)
-            reference = CheckpointReference.model_validate(entry["reference"])
-            shares_with = entry.get("shares_with")
-            upload_ms = int(entry["upload_ms"])
-        except (AssertionError, KeyError, TypeError, ValueError) as error:
-            raise InvalidEntry(f"malformed checkpoint entry: {error}") from None
+        obstacle = self._obstacle(entry)
+        if obstacle is not None:
+            raise InvalidEntry(obstacle)
+
+    def _obstacle(self, entry: CheckpointEntry) -> str | None:
+        """Why a checkpoint is passed over, None if it is not.
+
+        In a fold this is no fault of the record: who begins at a checkpoint meets older ones, which landed later.
+        """
+        reference = entry.reference
         if reference in (self.checkpoint, self.previous_checkpoint):
-            return reference
+            return None
         if self.checkpoint is not None and reference.slot <= self.checkpoint.slot:
-            raise InvalidEntry(f"there is a checkpoint of slot {self.checkpoint.slot} already")
+            return f"there is a checkpoint of slot {self.checkpoint.slot} already"
         live = {each.slot for each in (self.checkpoint, self.previous_checkpoint) if each is not None}
-        if shares_with is not None and shares_with not in live:
-            raise InvalidEntry(f"the checkpoint shares parts with that of slot {shares_with}, which was replaced")
+        if entry.shares_with is not None and entry.shares_with not in live:
+            return f"the checkpoint shares parts with that of slot {entry.shares_with}, which was replaced"
         try:
-            self.machine.check_upload(self.state, upload_ms)
-        except Exception as error:
-            raise InvalidEntry(str(error)) from None
-        return reference
+            self.machine.check_upload(self.state, entry.upload_ms)
+        except EosLogError as error:
+            return str(error)
+        return None
 
     def _adopt_checkpoint(self, reference: CheckpointReference) -> None:
         if reference in (self.checkpoint, self.previous_checkpoint):
+            return
+        if self.checkpoint is not None and reference.slot <= self.checkpoint.slot:
             return
         self.previous_checkpoint = self.checkpoint
         self.checkpoint = reference
@@ -202,7 +223,8 @@ class View(Generic[S]):
     def adopt_own_checkpoint(self, reference: CheckpointReference, root: CheckpointRoot) -> None:
         """Adopt a checkpoint that this process wrote, and remember its parts."""
         self._adopt_checkpoint(reference)
-        self.checkpoint_root = root
+        if self.checkpoint == reference:
+            self.checkpoint_root = root
 
     def newest_slot(self) -> int:
         """The newest slot there is, by one LIST where the store lists in order.
@@ -220,26 +242,46 @@ class View(Generic[S]):
             raise NotAStore(f"{self.store.url} holds no log: create a store there first")
         return max(slots)
 
+    def slots_from(self, first: int) -> list[int]:
+        """The slots that exist at or after ``first``, ascending."""
+        found = []
+        for info in self.store.list(SLOTS):
+            slot = slot_of(info.path)
+            if slot is None:
+                continue
+            if self.store.lists_in_order and slot // GROUP_SIZE < first // GROUP_SIZE:
+                break
+            if slot >= first:
+                found.append(slot)
+        return sorted(found)
+
     def open(self) -> None:
         """Read the log anew: newest record, checkpoint, and what lies between.
 
         Raises:
             NotAStore, CorruptRecord, UnsupportedFormat
+            StoreUnavailable: reading took longer than half the grace, again and again.
         """
         problem = ""
         for _ in range(_OPEN_ATTEMPTS):
             try:
                 self._open_once()
-                return
             except CorruptRecord as error:
                 if str(error) == problem:
                     raise
                 problem = str(error)
-        raise CorruptRecord(f"{self.store.url}: the log changes faster than it can be read: {problem}")
+                continue
+            if not self.is_stale():
+                return
+        if problem:
+            raise CorruptRecord(f"{self.store.url}: the log changes faster than it can be read: {problem}")
+        raise StoreUnavailable(
+            f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
+        )
 
     def _open_once(self) -> None:
+        asked = self.moment()
         newest = self.newest_slot()
-        listed_ms = self.store.clock.last_date_ms
         body = self._read([newest])[0]
         if body is None:
             raise CorruptRecord(f"slot {newest} was listed but is not there")
@@ -263,8 +305,7 @@ class View(Generic[S]):
                 raise CorruptRecord(f"the record of slot {slot} does not continue that of slot {slot - 1}")
             fresh.fold(slot_record, slot_line)
         self._become(fresh)
-        self.prove()
-        self.proved_ms = listed_ms
+        self.prove(asked)
 
     def _become(self, other: View[S]) -> None:
         self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid
@@ -291,3 +332,11 @@ class View(Generic[S]):
             return
         if problem is not None:
             _logger.warning("%s: no checkpoint can be read, the whole log is folded", self.store.url)
+
+
+def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
+    """Raises: InvalidEntry: it is malformed."""
+    try:
+        return CheckpointEntry.model_validate(value)
+    except ValidationError as error:
+        raise InvalidEntry(f"malformed checkpoint entry: {error.errors()[0]['msg']}") from None

@@ -177,6 +177,8 @@ class Demo:
         second.close()
 
     def downstream(self, spark: object) -> None:
+        from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
         (
             spark.readStream.format("eoslog")  # type: ignore[attr-defined]
             .option("subscribe", "flights")
@@ -185,8 +187,7 @@ class Demo:
             .schema("carrier string, month bigint, distance bigint")
             .load(self.url)
             .groupBy("carrier", "month")
-            .agg({"*": "count", "distance": "sum"})
-            .toDF("carrier", "month", "flights", "miles")
+            .agg(F.count("*").alias("flights"), F.sum("distance").alias("miles"))
             .writeStream.format("eoslog")
             .option("topic", "carrier_months")
             .option("checkpointLocation", str(self.work / "downstream-checkpoint"))

@@ -34,12 +34,14 @@ def run_driver(
     Raises:
         DriverFailed: it ended with an error, or not at all.
     """
-    environment = os.environ | spark_environment() | {"PYTHONPATH": str(REPOSITORY)}
+    path = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | spark_environment()
     order = log.with_suffix(".crash")
     if crash is not None:
         order.write_text(f"{crash[0]} {crash[1]}")
         environment["DEMO_CRASH"] = str(order)
-        environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / "examples/demo/crash_point"), str(REPOSITORY)])
+        path.insert(0, str(REPOSITORY / "examples/demo/crash_point"))
+    environment["PYTHONPATH"] = os.pathsep.join(path)
     with log.open("wb") as output:
         python = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],

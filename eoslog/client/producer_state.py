@@ -22,7 +22,7 @@ class ProducerPhase(Enum):
 _P = ProducerPhase
 VALID_PREVIOUS_PHASES: dict[ProducerPhase, frozenset[ProducerPhase]] = {
     _P.UNINITIALIZED: frozenset({_P.READY, _P.ABORTABLE_ERROR}),
-    _P.INITIALIZING: frozenset({_P.UNINITIALIZED, _P.INITIALIZING, _P.COMMITTING, _P.ABORTING}),
+    _P.INITIALIZING: frozenset({_P.UNINITIALIZED, _P.INITIALIZING}),
     _P.READY: frozenset({_P.INITIALIZING, _P.COMMITTING, _P.ABORTING}),
     _P.IN_TRANSACTION: frozenset({_P.READY}),
     _P.COMMITTING: frozenset({_P.IN_TRANSACTION, _P.COMMITTING}),

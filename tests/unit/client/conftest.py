@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.store import Store
+from tests.unit.client.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def store(world: World) -> Store:
+    """A store with the topic ``t`` of Kafka records, in two partitions."""
+    store = world.process()
+    store.admin.create_topic("t", partitions=2)
+    return store

@@ -1,0 +1,106 @@
+"""A world for client tests: one object store in memory, any number of processes on it, one clock that tests move."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from eoslog.client.store import Store
+from eoslog.errors import StoreAccessDenied, StoreUnavailable
+from eoslog.log.view import LogConfig
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+from eoslog.store.object_store import PutOutcome, StoredObject
+
+SLOTS = "__transaction_state/slot/"
+
+
+class World:
+    """Time, and the name under which the processes share their objects."""
+
+    def __init__(self) -> None:
+        self.time_ms = 1_700_000_000_000
+        self.name = uuid.uuid4().hex
+        self.slept_ms = 0.0
+        self.while_asleep: Callable[[], None] = lambda: None
+
+    def process(self, log_config: LogConfig | None = None) -> Store:
+        """A store as another process opens it."""
+        environment = ManualEnvironment(self)
+        return Store(FaultyStore(self, environment), environment, log_config)
+
+    def pass_time(self, duration_ms: float) -> None:
+        self.time_ms += int(duration_ms)
+
+
+class ManualEnvironment(Environment):
+    """Elapsed time is the world's; sleep moves it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic_ms(self) -> int:
+        return self._world.time_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self._world.slept_ms += duration_ms
+        self._world.pass_time(max(1, duration_ms))
+        self._world.while_asleep()
+
+    def background(self, work: Callable[[], None]) -> None:
+        work()
+
+
+class FaultyStore(MemoryStore):
+    """A store whose writes to some paths fail, for as long as a test wants."""
+
+    def __init__(self, world: World, environment: Environment) -> None:
+        super().__init__(environment, world.name, wall_clock=lambda: world.time_ms)
+        self.gets: list[str] = []
+        self._faulty = ""
+        self._lands_first = False
+        self._outage = False
+        self._down = False
+        self._denied: tuple[str, ...] = ()
+
+    def lose_answers(self, to: str, *, lands: bool) -> None:
+        """The next write below ``to`` is not answered, and from there on nothing is, until ``heal``."""
+        self._faulty, self._lands_first, self._outage = to, lands, True
+
+    def deny(self, *prefixes: str) -> None:
+        """Writes below these are refused."""
+        self._denied = prefixes
+
+    def heal(self) -> None:
+        self._outage = self._down = False
+        self._denied = ()
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        if self._goes_down(path):
+            super().put_if_absent(path, body)
+        self._check(path)
+        return super().put_if_absent(path, body)
+
+    def put(self, path: str, body: bytes) -> None:
+        if self._goes_down(path):
+            super().put(path, body)
+        self._check(path)
+        super().put(path, body)
+
+    def get(self, path: str) -> StoredObject:
+        self._check("")
+        self.gets.append(path)
+        return super().get(path)
+
+    def _goes_down(self, path: str) -> bool:
+        """Whether this write brings the outage, and lands all the same."""
+        if not self._outage or self._down or not path.startswith(self._faulty):
+            return False
+        self._down = True
+        return self._lands_first
+
+    def _check(self, path: str) -> None:
+        if self._down:
+            raise StoreUnavailable("no answer")
+        if path.startswith(self._denied) and path and self._denied:
+            raise StoreAccessDenied("not allowed")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from eoslog.client.group import GroupMetadata, group_offsets
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
-from eoslog.client.producer_state import ProducerPhase, check_transition
+from eoslog.client.producer_state import ProducerPhase, check_in_transaction, check_not_closed, check_transition
 from eoslog.client.rows import check_partition, deal_out, partition_of_key, record_row, records_table
 from eoslog.client.timeouts import add_timed_out
 from eoslog.errors import (
@@ -409,8 +409,7 @@ class Producer:
         """
         with self._lock:
             self._need_transactional("send_offsets_to_transaction()")
-            if self._phase is not ProducerPhase.IN_TRANSACTION:
-                check_transition(self._phase, ProducerPhase.COMMITTING, "send_offsets_to_transaction()")
+            check_in_transaction(self._phase, "send_offsets_to_transaction()")
             if not offsets:
                 return
             added = self._store.read(lambda state, slot: group_offsets(state, offsets, group), refresh=False)
@@ -526,14 +525,12 @@ class Producer:
 
     def _check_sendable(self, call: str) -> None:
         if self.transactional_id is None:
-            if self._phase is ProducerPhase.CLOSED:
-                check_transition(self._phase, ProducerPhase.COMMITTING, call)
+            check_not_closed(self._phase, call)
             self._raise_fatal()
             return
         self._raise_fatal()
         self._raise_abortable()
-        if self._phase is not ProducerPhase.IN_TRANSACTION:
-            check_transition(self._phase, ProducerPhase.COMMITTING, call)
+        check_in_transaction(self._phase, call)
 
     def _pending_futures(self) -> list[Future[RecordMetadata]]:
         waiting = [rows.futures for rows in self._rows.values()] + list(self._futures.values())

@@ -37,7 +37,23 @@ VALID_PREVIOUS_PHASES: dict[ProducerPhase, frozenset[ProducerPhase]] = {
 def check_transition(before: ProducerPhase, after: ProducerPhase, call: str) -> None:
     """Raises: IllegalState: ``call`` is not allowed now."""
     if before not in VALID_PREVIOUS_PHASES[after]:
-        raise IllegalState(f"{call} is not allowed while the producer is {before.value}: {_advice(before)}")
+        raise _illegal(before, call)
+
+
+def check_in_transaction(phase: ProducerPhase, call: str) -> None:
+    """Raises: IllegalState: ``call`` needs an open transaction."""
+    if phase is not ProducerPhase.IN_TRANSACTION:
+        raise _illegal(phase, call)
+
+
+def check_not_closed(phase: ProducerPhase, call: str) -> None:
+    """Raises: IllegalState: the producer is closed."""
+    if phase is ProducerPhase.CLOSED:
+        raise _illegal(phase, call)
+
+
+def _illegal(phase: ProducerPhase, call: str) -> IllegalState:
+    return IllegalState(f"{call} is not allowed while the producer is {phase.value}: {_advice(phase)}")
 
 
 def _advice(phase: ProducerPhase) -> str:

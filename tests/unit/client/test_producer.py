@@ -381,16 +381,13 @@ def test_a_second_producer_of_the_same_id_fences_the_first_at_its_next_write(
     second.send("t", b"winner")
     second.commit_transaction()
 
+    if step == "flush":
+        first.send("t", b"zombie again")
+    elif step == "offsets":
+        first.send_offsets_to_transaction({TopicPartition("t", 0): 5}, "g")
+    next_write = {"flush": first.flush, "abort": first.abort_transaction}.get(step, first.commit_transaction)
     with pytest.raises((errors.ProducerFenced, errors.InvalidProducerEpoch)):
-        if step == "flush":
-            first.send("t", b"zombie again")
-            first.flush()
-        elif step == "abort":
-            first.abort_transaction()
-        else:
-            if step == "offsets":
-                first.send_offsets_to_transaction({TopicPartition("t", 0): 5}, "g")
-            first.commit_transaction()
+        next_write()
 
     assert values(store) == [b"winner"]
     assert store.consumer("g").committed([TopicPartition("t", 0)]) == {TopicPartition("t", 0): None}
@@ -649,28 +646,36 @@ def test_the_store_resolves_a_commit_without_an_answer(store: Store, lands: bool
 
 
 def test_leaving_the_context_by_an_exception_aborts(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError), store.producer("tx") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send("t", b"v")
-        producer.flush()
-        raise ZeroDivisionError
+    def interrupted() -> None:
+        with store.producer("tx") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"v")
+            producer.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
 
     assert values(store) == []
     assert store.admin.describe_transaction("tx").transaction_state == "COMPLETE_ABORT"
 
 
 def test_an_exception_that_left_the_context_is_not_hidden_by_one_of_the_abort(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError), store.producer("tx") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        future = producer.send("t", b"v")
-        producer.flush()
-        faulty(store).lose_answers(SLOTS, lands=False)
-        raise ZeroDivisionError
+    def interrupted() -> None:
+        with store.producer("tx") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"v")
+            producer.flush()
+            faulty(store).lose_answers(SLOTS, lands=False)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        interrupted()
 
     faulty(store).heal()
-    assert future.done()
+    assert "could not be closed" in raised.value.__notes__[0]
     assert values(store) == []
 
 

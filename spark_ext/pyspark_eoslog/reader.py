@@ -84,7 +84,6 @@ class EosLogReader(DataSourceReader):
                 start, end = starts[place], ends[place]  # type: ignore[index]
                 if not options.fail_on_data_loss:
                     start = max(start, partition.log_start_offset)
-                _check_end(view.topic.topic, partition, start, end)
                 plan = plan_partition(
                     store.indexes,
                     view.topic.topic,
@@ -95,6 +94,7 @@ class EosLogReader(DataSourceReader):
                     after_slot=NO_SLOT,
                     slot=options.slot,
                 )
+                _check_end(view.topic.topic, partition, start, end)
                 pieces.append(piece_of(view.topic, plan))
         return read_partitions(look, self._schema, pieces, options.min_partitions)
 

@@ -1,0 +1,306 @@
+"""Batch reads and writes: rows come back as they went in, once, and mistakes are told before anything is uploaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eoslog
+import pyspark_eoslog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> eoslog.Store:
+    return eoslog.connect(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def flights(spark: SparkSession, store: eoslog.Store) -> DataFrame:
+    """Rows, and an empty topic of two partitions that takes them."""
+    rows = spark.range(100).selectExpr("id", "cast(id as string) as carrier", "timestamp_millis(id) as departure")
+    store.admin.create_topic("flights", partitions=2, schema=pyspark_eoslog.topic_schema(rows.schema), key="carrier")
+    return rows
+
+
+def write(rows: DataFrame, store: eoslog.Store, **options: Any) -> None:
+    rows.write.format("eoslog").options(**options).mode("append").save(store.url)
+
+
+def read(spark: SparkSession, store: eoslog.Store, schema: str | None = None, **options: Any) -> DataFrame:
+    reader = spark.read.format("eoslog").options(**options)
+    return (reader if schema is None else reader.schema(schema)).load(store.url)
+
+
+def newest_slot(store: eoslog.Store) -> int:
+    return store.read(lambda state, slot: slot)
+
+
+def test_rows_of_columns_come_back_with_their_place(
+    spark: SparkSession, store: eoslog.Store, flights: DataFrame
+) -> None:
+    write(flights, store, topic="flights")
+
+    found = read(spark, store, topic="flights")
+
+    assert found.columns == ["id", "carrier", "departure", "_topic", "_partition", "_offset", "_timestamp"]
+    assert sorted(found.select("id", "carrier", "departure").collect()) == sorted(flights.collect())
+    places = {(row._topic, row._partition, row._offset) for row in found.collect()}
+    assert len(places) == 100
+    assert {partition for _, partition, _ in places} == {0, 1}
+    assert store.scan("flights").record_count == 100
+
+
+def test_the_whole_write_is_one_slot(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    before = newest_slot(store)
+
+    write(flights.repartition(3), store, topic="flights")
+
+    assert newest_slot(store) == before + 1
+    listed = [each for each in store.admin.list_transactions() if "/" in each.transactional_id]
+    assert {each.transaction_state for each in listed} == {"COMPLETE_COMMIT"}
+    assert len(listed) == 3
+
+
+def test_a_narrower_schema_reads_only_its_columns(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    write(flights, store, topic="flights")
+
+    found = read(spark, store, "_offset bigint, ID bigint", topic="flights")
+
+    assert found.columns == ["_offset", "ID"]
+    assert sorted(row.ID for row in found.collect()) == list(range(100))
+
+
+def test_metadata_columns_can_be_left_out(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    assert read(spark, store, topic="flights", metadataColumns="false").columns == ["id", "carrier", "departure"]
+
+
+def test_an_empty_topic_is_read_as_no_rows(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    assert read(spark, store, topic="flights").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("destination string", "has no column 'destination'; its columns are: id, carrier, departure, _topic"),
+        ("id int", "column 'id' is int64, which cannot be read as int32"),
+        ("id string", "column 'id' is int64, which cannot be read as string"),
+    ],
+)
+def test_a_schema_that_the_topic_has_not_is_refused(
+    spark: SparkSession, store: eoslog.Store, flights: DataFrame, schema: str, message: str
+) -> None:
+    write(flights.limit(1), store, topic="flights")
+
+    with pytest.raises(Exception, match=r"EOSLOG_SCHEMA_MISMATCH.*" + message):
+        read(spark, store, schema, topic="flights").collect()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["id", "carrier", "departure", "1 as extra"], "column 'extra' .* is not in the topic"),
+        (["carrier", "departure"], "column 'id' is missing"),
+        (["cast(id as string) id", "carrier", "departure"], "column 'id': expected int64, found string"),
+        (
+            ["id", "carrier", "make_ym_interval(1) departure"],
+            "EOSLOG_UNSUPPORTED_SCHEMA.*column 'departure': type interval",
+        ),
+    ],
+)
+def test_rows_of_other_columns_are_refused_before_anything_is_uploaded(
+    spark: SparkSession, store: eoslog.Store, flights: DataFrame, columns: list[str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Exception, match=message):
+        write(flights.selectExpr(*columns), store, topic="flights")
+
+    assert list((tmp_path / "store").rglob("*.parquet")) == []
+
+
+def test_overwrite_replaces_the_rows_in_one_slot(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    write(flights, store, topic="flights")
+    before = newest_slot(store)
+
+    flights.limit(3).write.format("eoslog").option("topic", "flights").mode("overwrite").save(store.url)
+
+    assert newest_slot(store) == before + 1
+    assert read(spark, store, topic="flights").count() == 3
+    with pytest.raises(Exception, match="EOSLOG_INVALID_REQUEST"):
+        spark.sql("select 'v' value, 't' topic").write.format("eoslog").mode("overwrite").save(store.url)
+
+
+def test_an_unknown_topic_is_refused_with_advice(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    with pytest.raises(Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*the store has: flights.*create_topic"):
+        write(flights, store, topic="nope")
+    with pytest.raises(Exception, match="EOSLOG_UNKNOWN_TOPIC_OR_PARTITION"):
+        read(spark, store, topic="nope")
+
+
+def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, store: eoslog.Store) -> None:
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*'path' is missing"):
+        spark.read.format("eoslog").option("topic", "a").load()
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*valid are path, topic"):
+        read(spark, store, topics="a")
+
+
+def test_records_are_read_as_the_kafka_connector_reads_them(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("events", partitions=3)
+    rows = spark.createDataFrame(
+        [("k1", "v1", [("h", b"1")], 0), ("k2", None, None, 2)],
+        "key string, value string, headers array<struct<key:string,value:binary>>, partition int",
+    ).selectExpr("*", "timestamp '2024-05-06 07:08:09.123' as timestamp")
+
+    write(rows, store, topic="events")
+
+    found = read(spark, store, subscribe="events", includeHeaders="true")
+    assert found.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+        ("headers", "array<struct<key:string,value:binary>>"),
+    ]
+    first, second = found.orderBy("key").collect()
+    assert (bytes(first.key), bytes(first.value), first.topic, first.partition, first.offset) == (
+        b"k1",
+        b"v1",
+        "events",
+        0,
+        0,
+    )
+    assert [(each.key, bytes(each.value)) for each in first.headers] == [("h", b"1")]
+    assert (second.value, second.headers, second.partition, second.timestampType) == (None, None, 2, 0)
+    assert found.selectExpr("timestamp = timestamp '2024-05-06 07:08:09.123'").distinct().collect() == [(True,)]
+
+
+def test_a_column_routes_rows_to_several_topics_in_one_transaction(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("even")
+    store.admin.create_topic("odd")
+    rows = spark.range(10).selectExpr("cast(id as string) value", "if(id % 2 = 0, 'even', 'odd') as topic")
+    before = newest_slot(store)
+
+    write(rows, store)
+
+    assert newest_slot(store) == before + 1
+    found = read(spark, store, subscribe="even,odd").collect()
+    assert sorted((row.topic, int(row.value) % 2) for row in found) == [("even", 0)] * 5 + [("odd", 1)] * 5
+    with pytest.raises(Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*'neither'.*even, odd"):
+        write(rows.selectExpr("value", "'neither' as topic"), store)
+
+
+def test_records_without_value_or_destination_are_refused(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("events")
+    with pytest.raises(Exception, match="column 'value' is missing"):
+        write(spark.sql("select 'k' as key"), store, topic="events")
+    with pytest.raises(Exception, match="say where rows go"):
+        write(spark.sql("select 'v' as value"), store)
+
+
+def test_offsets_bound_a_batch(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("events", partitions=2)
+    write(
+        spark.range(20).selectExpr("cast(id as string) value", "cast(id % 2 as int) as partition"),
+        store,
+        topic="events",
+    )
+
+    found = read(
+        spark,
+        store,
+        subscribe="events",
+        startingOffsets='{"events": {"0": 3, "1": -2}}',
+        endingOffsets='{"events": {"0": -1, "1": 4}}',
+    )
+
+    assert sorted((row.partition, row.offset) for row in found.collect()) == [
+        *((0, offset) for offset in range(3, 10)),
+        *((1, offset) for offset in range(4)),
+    ]
+    with pytest.raises(Exception, match=r"EOSLOG_OFFSET_OUT_OF_RANGE.*holds offsets 0 to 11"):
+        read(spark, store, subscribe="events", startingOffsets='{"events": {"0": 99, "1": 0}}').collect()
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*lacks events-1"):
+        read(spark, store, subscribe="events", startingOffsets='{"events": {"0": 0}}').collect()
+
+
+def test_each_isolation_level_shows_its_rows(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("events")
+    with store.producer("aborts") as aborts, store.producer("stays-open") as stays_open:
+        for producer in (aborts, stays_open):
+            producer.init_transactions()
+            producer.begin_transaction()
+        aborts.send("events", value=b"aborted")
+        aborts.flush()
+        aborts.abort_transaction()
+        write(spark.sql("select 'before' as value"), store, topic="events")
+        cut = newest_slot(store)
+        stays_open.send("events", value=b"open")
+        stays_open.flush()
+        write(spark.sql("select 'after' as value"), store, topic="events")
+
+        def values(**options: Any) -> list[str]:
+            found = read(spark, store, subscribe="events", **options).orderBy("offset").collect()
+            return [bytes(row.value).decode() for row in found]
+
+        assert values() == ["before"]
+        assert values(isolationLevel="read_uncommitted") == ["aborted", "before", "open", "after"]
+        assert values(isolationLevel="snapshot") == ["before", "after"]
+        assert values(isolationLevel="snapshot", slot=cut) == ["before"]
+        with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*'slot' needs"):
+            values(slot=cut)
+
+
+def test_a_reader_ends_a_transaction_that_timed_out(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("events")
+    producer = store.producer("dead", transaction_timeout_ms=1)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("events", value=b"never")
+    producer.flush()
+    write(spark.sql("select 'held back' as value"), store, topic="events")
+
+    found = read(spark, store, subscribe="events").collect()
+
+    assert [bytes(row.value) for row in found] == [b"held back"]
+    assert store.admin.describe_transaction("dead").transaction_state == "COMPLETE_ABORT"
+
+
+def test_a_view_can_be_read_and_inserted_into(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW v (id bigint, carrier string, departure timestamp) USING eoslog "
+        f"OPTIONS (path '{store.url}', topic 'flights')"
+    )
+    spark.sql("INSERT INTO v SELECT 1, 'x', timestamp '2024-01-01 00:00:00'")
+
+    assert [row.id for row in read(spark, store, topic="flights").collect()] == [1]
+
+
+def test_copied_rows_leave_their_place_behind(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
+    write(flights, store, topic="flights")
+
+    write(read(spark, store, topic="flights"), store, topic="flights")
+
+    assert read(spark, store, topic="flights").count() == 200
+
+
+def test_a_failing_task_is_tried_again_and_its_rows_are_written_once(
+    spark: SparkSession, store: eoslog.Store, flights: DataFrame
+) -> None:
+    def fail_twice(batches: Any) -> Any:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from batches
+        if context.attemptNumber() < 2:
+            raise ValueError("after the rows were handed over")
+
+    write(flights.mapInArrow(fail_twice, flights.schema), store, topic="flights")
+
+    assert sorted(row.id for row in read(spark, store, topic="flights").collect()) == list(range(100))

@@ -1,0 +1,147 @@
+"""A small state machine for tests of the log: a list of names, each of which may be added once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eoslog.errors import InvalidRequest, RecordFull, StagedFilesExpired, UnsupportedFormat
+
+
+@dataclass
+class Ledger:
+    """The names in the order in which they were added, by slot."""
+
+    slots: dict[str, int] = field(default_factory=dict)
+    horizon_ms: int = -1
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.slots)
+
+
+class AlreadyThere(InvalidRequest):
+    """The name was added before."""
+
+
+class LedgerDraft:
+    def __init__(self, base: Ledger | LedgerDraft, slot: int) -> None:
+        self.base = base
+        self.slot = slot
+        self.entries: list[dict[str, Any]] = []
+
+    @property
+    def names(self) -> list[str]:
+        return self.base.names + [entry["name"] for entry in self.entries if entry["type"] == "add"]
+
+    @property
+    def ids_given_out(self) -> int:
+        inherited = self.base.ids_given_out if isinstance(self.base, LedgerDraft) else 0
+        return inherited + sum("id" in entry for entry in self.entries)
+
+    def child(self) -> LedgerDraft:
+        return LedgerDraft(self, self.slot)
+
+    def merge(self) -> None:
+        if isinstance(self.base, LedgerDraft):
+            self.base.entries += self.entries
+        else:
+            assert LedgerMachine().fold(self.base, self.slot, self.entries) is None
+
+
+class Part(NamedTuple):
+    name: str
+    changed_slot: int
+    encode: Callable[[], bytes]
+
+
+class LedgerMachine:
+    """Entries add a name, move the horizon, or give out the slot's one id."""
+
+    def initial(self) -> Ledger:
+        return Ledger()
+
+    def frozen_copy(self, state: Ledger) -> Ledger:
+        return Ledger(dict(state.slots), state.horizon_ms)
+
+    def new_draft(self, state: Ledger, slot: int) -> LedgerDraft:
+        return LedgerDraft(state, slot)
+
+    def encode_entry(self, entry: dict[str, Any]) -> dict[str, Any]:
+        return entry
+
+    def fold(self, state: Ledger, slot: int, entries: Sequence[object]) -> str | None:
+        after = self.frozen_copy(state)
+        for entry in entries:
+            assert isinstance(entry, dict)
+            if entry.get("type") == "add" and entry["name"] not in after.slots:
+                after.slots[entry["name"]] = slot
+            elif entry.get("type") == "horizon":
+                after.horizon_ms = entry["horizon_ms"]
+            elif entry.get("type") == "future":
+                raise UnsupportedFormat("an entry of a newer version")
+            else:
+                return f"{entry} cannot be applied"
+        state.slots, state.horizon_ms = after.slots, after.horizon_ms
+        return None
+
+    def check_upload(self, state: Ledger, upload_ms: int) -> None:
+        if upload_ms <= state.horizon_ms:
+            raise StagedFilesExpired(f"uploaded at {upload_ms}, the horizon is {state.horizon_ms}")
+
+    def parts(self, state: Ledger, slot: int) -> Iterator[Part]:
+        yield Part("horizon", slot, lambda: json.dumps(state.horizon_ms).encode())
+        for letter in sorted({name[0] for name in state.slots}):
+            slots = {name: at for name, at in state.slots.items() if name[0] == letter}
+            yield Part(letter, max(slots.values()), lambda slots=slots: json.dumps(slots).encode())  # type: ignore[misc]
+
+    def restore(self, parts: Mapping[str, bytes]) -> Ledger:
+        slots: dict[str, int] = {}
+        for name, body in parts.items():
+            if name != "horizon":
+                slots |= json.loads(body)
+        ordered = sorted(slots.items(), key=lambda item: item[1])
+        return Ledger(dict(ordered), json.loads(parts["horizon"]))
+
+
+def add(*names: str) -> Callable[[Any], int]:
+    """Add names; the answer is the slot that they got. One that is there already is refused."""
+
+    def propose(draft: LedgerDraft) -> int:
+        for name in names:
+            if name in draft.names:
+                raise AlreadyThere(f"{name} was added before")
+            draft.entries.append({"type": "add", "name": name})
+        return draft.slot
+
+    return propose
+
+
+def add_once(name: str) -> Callable[[Any], str]:
+    """Add a name unless it is there: ``added`` or, without any entry, ``was there``."""
+
+    def propose(draft: LedgerDraft) -> str:
+        if name in draft.names:
+            return "was there"
+        draft.entries.append({"type": "add", "name": name})
+        return "added"
+
+    return propose
+
+
+def add_with_id(name: str) -> Callable[[Any], int]:
+    """Add a name and take the slot's one id."""
+
+    def propose(draft: LedgerDraft) -> int:
+        if draft.ids_given_out:
+            raise RecordFull
+        draft.entries.append({"type": "add", "name": name, "id": draft.slot})
+        return draft.slot
+
+    return propose
+
+
+def move_horizon(horizon_ms: int) -> Callable[[Any], None]:
+    return lambda draft: draft.entries.append({"type": "horizon", "horizon_ms": horizon_ms})

@@ -1,0 +1,371 @@
+"""What an append makes of every outcome of its put: one logical append lies in one slot, or in none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidRequest, StoreAccessDenied, StoreUnavailable
+from eoslog.log import log as log_module
+from eoslog.log.log import Log
+from eoslog.log.paths import slot_path
+from eoslog.log.record import decode_line, first_line
+from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
+from tests.unit.log.world import DAY_MS, Fault, World, names, script
+
+
+def unknown(log: Log[Ledger], name: str, fault: Fault) -> CommitStateUnknown:
+    """Append a name through a store that never answers its puts."""
+    script(log).faults.extend([fault] + [Fault.REQUEST_LOST] * 200)
+    with pytest.raises(CommitStateUnknown) as caught:
+        log.append(add(name))
+    script(log).faults.clear()
+    return caught.value
+
+
+def test_a_slot_that_was_created_is_won() -> None:
+    log = World().created()
+
+    assert log.append(add("x")) == 1
+    assert names(log) == ["created", "x"]
+
+
+def test_after_a_lost_race_the_winner_is_folded_and_the_next_slot_is_tried_with_the_same_token() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    b.read(lambda state, slot: None)
+    tokens: list[str] = []
+    put = script(b).put_if_absent
+
+    def note(path: str, body: bytes) -> Any:
+        tokens.append(decode_line(first_line(body), int(path[-25:-5])).token)
+        return put(path, body)
+
+    script(b).put_if_absent = note  # type: ignore[method-assign]
+    script(b).before.append(lambda: a.append(add("a")))
+
+    assert b.append(add("b")) == 2
+    assert names(b) == ["created", "a", "b"]
+    assert len(tokens) == 2
+    assert len(set(tokens)) == 1
+
+
+def test_what_became_invalid_through_the_winner_is_refused_after_a_lost_race() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    b.read(lambda state, slot: None)
+    script(b).before.append(lambda: a.append(add("x")))
+
+    with pytest.raises(AlreadyThere):
+        b.append(add("x"))
+
+    assert names(b) == ["created", "x"]
+
+
+def test_a_refusal_is_never_given_on_an_old_state() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    b.read(lambda state, slot: None)
+    a.append(add("x"))
+
+    def only_after_x(draft: Any) -> int:
+        if "x" not in draft.names:
+            raise InvalidRequest("x comes first")
+        return add("y")(draft)
+
+    assert b.append(only_after_x) == 2
+
+
+def test_an_answer_without_entries_is_never_given_on_an_old_state() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    b.read(lambda state, slot: None)
+    a.append(add("x"))
+
+    assert b.append(lambda draft: list(draft.names)) == ["created", "x"]
+
+
+def test_a_conflict_is_answered_by_the_same_bytes_to_the_same_slot() -> None:
+    log = World().created()
+    script(log).faults.extend([Fault.CONFLICT, Fault.CONFLICT])
+
+    assert log.append(add("x")) == 1
+
+
+def test_conflicts_without_end_leave_a_clean_error() -> None:
+    log = World().created()
+    script(log).faults.extend([Fault.CONFLICT] * 500)
+
+    with pytest.raises(StoreUnavailable, match="nothing was appended"):
+        log.append(add("x"))
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+def test_a_put_without_answer_is_repeated_and_lands_once(fault: Fault) -> None:
+    world = World()
+    log = world.created()
+    script(log).faults.extend([fault, fault])
+
+    assert log.append(add("x")) == 1
+    assert log.append(add("y")) == 2
+    assert names(world.process()) == ["created", "x", "y"]
+
+
+def test_a_lost_answer_to_a_lost_race_is_a_lost_race() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    b.read(lambda state, slot: None)
+    script(b).before.append(lambda: a.append(add("a")))
+    script(b).faults.append(Fault.ANSWER_LOST)
+
+    assert b.append(add("b")) == 2
+    assert names(b) == ["created", "a", "b"]
+
+
+def test_while_the_fate_of_a_slot_is_unknown_no_other_slot_is_tried() -> None:
+    world = World()
+    log = world.created()
+
+    error = unknown(log, "x", Fault.REQUEST_LOST)
+
+    assert error.slot == 1
+    assert names(world.process()) == ["created"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "landed"), [(Fault.ANSWER_LOST, True), (Fault.REQUEST_LOST, False), (Fault.LATE, True)]
+)
+def test_resolve_tells_whether_the_record_landed(fault: Fault, landed: bool) -> None:
+    world = World()
+    log = world.created()
+    error = unknown(log, "x", fault)
+    script(log).land_late()
+
+    assert log.resolve(error.slot, error.token) is landed
+    assert ("x" in names(world.process())) is landed
+
+
+def test_once_resolved_as_lost_the_put_can_land_no_more() -> None:
+    world = World()
+    log = world.created()
+    error = unknown(log, "x", Fault.LATE)
+
+    assert log.resolve(error.slot, error.token) is False
+    script(log).land_late()
+
+    assert names(world.process()) == ["created"]
+
+
+def test_another_process_resolves_too() -> None:
+    world = World()
+    error = unknown(world.created(), "x", Fault.ANSWER_LOST)
+
+    assert world.process().resolve(error.slot, error.token) is True
+
+
+def test_the_same_call_again_after_an_unknown_outcome_is_done_once() -> None:
+    world = World()
+    log = world.created()
+    unknown(log, "x", Fault.ANSWER_LOST)
+
+    assert log.append(add_once("x")) == "was there"
+    assert names(world.process()) == ["created", "x"]
+
+
+def test_a_put_that_lands_late_in_a_slot_taken_meanwhile_changes_nothing() -> None:
+    world = World()
+    log = world.created()
+    unknown(log, "x", Fault.LATE)
+    log.append(add("y"))
+
+    script(log).land_late()
+
+    assert names(world.process()) == ["created", "y"]
+
+
+def test_a_denied_put_is_a_clean_error_and_nothing_lands() -> None:
+    world = World()
+    log = world.created()
+    script(log).faults.append(Fault.DENIED)
+
+    with pytest.raises(StoreAccessDenied):
+        log.append(add("x"))
+
+    assert names(world.process()) == ["created"]
+    assert log.append(add("x")) == 1
+
+
+def test_a_put_denied_after_one_without_answer_is_no_clean_error() -> None:
+    log = World().created()
+    script(log).faults.extend([Fault.ANSWER_LOST, Fault.DENIED])
+
+    with pytest.raises(CommitStateUnknown):
+        log.append(add("x"))
+
+
+@pytest.mark.parametrize("error", [StoreAccessDenied("denied"), StoreUnavailable("gone")])
+def test_a_slot_that_exists_but_cannot_be_read_may_be_mine(error: Exception) -> None:
+    """A client may retry inside, and then reports its own success as a slot that exists."""
+    log = World().created()
+    script(log).faults.extend([Fault.ANSWER_LOST])
+    script(log).refuse_get = lambda path: error if path == slot_path(1) else None
+
+    with pytest.raises(CommitStateUnknown) as caught:
+        log.append(add("x"))
+
+    script(log).refuse_get = lambda path: None
+    assert log.resolve(caught.value.slot, caught.value.token) is True
+
+
+def test_the_answer_is_that_of_the_own_slot_not_of_the_newest_state() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+
+    def answer(draft: Any) -> list[str]:
+        add("a")(draft)
+        return list(draft.names)
+
+    b.read(lambda state, slot: None)
+    script(a).faults.append(Fault.ANSWER_LOST)
+    script(a).before.extend([lambda: None, lambda: b.append(add("b"))])
+
+    assert a.append(answer) == ["created", "a"]
+    assert names(a) == ["created", "a", "b"]
+
+
+def test_a_token_is_looked_up_in_its_own_slot_never_in_the_newest() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    b.read(lambda state, slot: None)
+
+    def others_go_on() -> None:
+        for number in range(30):
+            b.append(add(f"b{number}"))
+
+    script(a).faults.append(Fault.ANSWER_LOST)
+    script(a).before.extend([lambda: None, others_go_on])
+    reads: list[str] = []
+    script(a).refuse_get = lambda path: reads.append(path)  # type: ignore[func-returns-value]
+
+    assert a.append(add("a")) == 1
+    assert reads == [slot_path(1)]
+    assert names(world.process()).count("a") == 1
+
+
+def test_a_call_that_asks_for_two_ids_is_refused_and_does_not_turn_in_circles() -> None:
+    log = World().created()
+
+    def two(draft: Any) -> None:
+        add_with_id("x")(draft)
+        add_with_id("y")(draft)
+
+    with pytest.raises(InvalidRequest, match="one new producer id"):
+        log.append(two)
+
+
+def test_a_record_larger_than_readers_take_is_refused_before_it_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    log = world.created()
+    monkeypatch.setattr(log_module, "LARGEST_RECORD_BYTES", 1000)
+
+    with pytest.raises(InvalidRequest, match="larger than"):
+        log.append(add("x" * 1000))
+
+    assert log.append(add("y")) == 1
+    assert names(world.process()) == ["created", "y"]
+
+
+def test_a_record_that_contradicts_the_state_is_inert_and_stops_writers_only() -> None:
+    world = World()
+    a, b = world.created(), world.process()
+    a.append(add("x"))
+    line = decode_line(first_line(world.body(1)), 1)
+    bad = line.model_copy(update={"entries": ({"type": "add", "name": "half"}, {"type": "add", "name": "created"})})
+    world.put(1, bad.model_dump_json(exclude_none=True).encode() + b"\n")
+
+    assert names(b) == ["created"]
+    with pytest.raises(CorruptRecord, match="nothing more is appended"):
+        b.append(add("y"))
+
+
+def test_the_log_goes_on_for_readers_after_a_record_that_is_inert() -> None:
+    world = World()
+    a = world.created()
+    a.append(add("x"))
+    a.append(add("y"))
+    bad = decode_line(first_line(world.body(1)), 1).model_copy(
+        update={"entries": ({"type": "add", "name": "created"},)}
+    )
+    world.put(1, bad.model_dump_json(exclude_none=True).encode() + b"\n")
+
+    assert names(world.process()) == ["created", "y"]
+
+
+def test_creating_a_log_twice_leaves_the_first() -> None:
+    world = World()
+    world.created()
+
+    def refuse_if_begun(draft: Any) -> None:
+        if draft.slot:
+            raise AlreadyThere("the log has begun")
+        add("mine")(draft)
+
+    with pytest.raises(AlreadyThere):
+        world.process().create(refuse_if_begun)
+
+    assert names(world.process()) == ["created"]
+
+
+def test_a_creator_that_slept_until_slot_0_was_deleted_does_not_believe_its_win() -> None:
+    world = World()
+    sleeper = world.process()
+
+    def meanwhile() -> None:
+        other = world.created()
+        for number in range(3):
+            other.append(add(f"n{number}"))
+        world.now_ms += 3 * DAY_MS
+        script(other).delete([slot_path(0)])
+
+    def refuse_if_begun(draft: Any) -> None:
+        if draft.slot:
+            raise AlreadyThere("the log has begun")
+        add("mine")(draft)
+
+    script(sleeper).before.append(meanwhile)
+
+    with pytest.raises((AlreadyThere, CommitStateUnknown)):
+        sleeper.create(refuse_if_begun)
+
+
+class InterruptedMachine(LedgerMachine):
+    """Is interrupted right after the state was changed."""
+
+    armed = False
+
+    def fold(self, state: Ledger, slot: int, entries: Any) -> str | None:
+        reason = super().fold(state, slot, entries)
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+        return reason
+
+
+@pytest.mark.parametrize("step", ["fold", "refresh"])
+def test_an_interrupt_in_the_middle_of_a_fold_leaves_a_log_that_goes_on(step: str) -> None:
+    world = World()
+    other, log = world.created(), world.process()
+    machine = InterruptedMachine()
+    log.machine = log.view.machine = machine
+    names(log)
+    other.append(add("o"))
+
+    machine.armed = True
+    call = (lambda: names(log)) if step == "refresh" else (lambda: log.append(add("x")))
+    with pytest.raises(KeyboardInterrupt):
+        call()
+
+    log.append(add_once("x"))
+    assert sorted(names(log)) == ["created", "o", "x"]
+    assert names(world.process()) == names(log)

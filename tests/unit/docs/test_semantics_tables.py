@@ -1,0 +1,136 @@
+"""The tables of ``docs/semantics.md`` say what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eoslog import errors
+from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
+from eoslog.rules.coordinator import append_batch, end_request, end_transaction, initialise
+from eoslog.rules.entries import BatchAppended, FileReference, StoreCreated, TopicCreated, TopicSchema
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.state import StoreState, TransactionState
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs/semantics.md").read_text(encoding="utf-8")
+TOPIC_ID = "0" * 32
+T_ID = "etl-1"
+
+
+def table(name: str) -> list[list[str]]:
+    """The rows of the table that follows the comment of this name, without its head."""
+    (text,) = re.findall(rf"<!-- table: {name} -->\n((?:\|.*\n)+)", PAGE)
+    return [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in text.splitlines()][2:]
+
+
+class Log:
+    """A fold without a store: each append is a slot."""
+
+    def __init__(self) -> None:
+        self.machine = StoreMachine()
+        self.state: StoreState = self.machine.initial()
+        self.slot = -1
+
+    def append(self, propose: object) -> object:
+        draft = self.machine.new_draft(self.state, self.slot + 1)
+        answer = propose(draft)  # type: ignore[operator]
+        draft.merge()
+        self.slot += 1
+        return answer
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.append(lambda draft: draft.append(StoreCreated(store_id="1" * 32, time_ms=1)))
+    topic = TopicCreated(
+        topic="t", topic_id=TOPIC_ID, partitions=1, topic_schema=TopicSchema(kind="records"), time_ms=1
+    )
+    log.append(lambda draft: draft.append(topic))
+    log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1))
+    return log
+
+
+def identity(log: Log) -> ProducerIdentity:
+    known = log.state.transactions[T_ID]
+    return ProducerIdentity(known.producer_id, known.producer_epoch)
+
+
+def write(log: Log) -> None:
+    producer_id, producer_epoch = identity(log)
+    batch = BatchAppended(
+        topic_id=TOPIC_ID,
+        partition=0,
+        base_offset=0,
+        record_count=1,
+        file=FileReference(path=f"t/{TOPIC_ID}/0/{0:020d}/a.parquet", length=1, crc32c=0),
+        upload_ms=1,
+        transactional_id=T_ID,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=0,
+        min_timestamp=1,
+        max_timestamp=1,
+        time_ms=1,
+    )
+    log.append(lambda draft: append_batch(draft, batch))
+
+
+def end(log: Log, who: ProducerIdentity, verdict: str) -> None:
+    log.append(lambda draft: end_transaction(draft, end_request(T_ID, who, verdict, time_ms=2)))
+
+
+def bring_to(log: Log, state: str) -> None:
+    """One transaction is over at least, so that there is an epoch before the current one."""
+    write(log)
+    end(log, identity(log), "abort" if state == "COMPLETE_ABORT" else "commit")
+    if state == "ONGOING":
+        write(log)
+    elif state == "EMPTY":
+        log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1))
+    assert log.state.transactions[T_ID].state is TransactionState[state]
+
+
+def outcome(log: Log, verdict: str, who: str) -> str:
+    before = identity(log)
+    asked = before if who == "current" else before._replace(producer_epoch=before.producer_epoch - 1)
+    try:
+        end(log, asked, verdict)
+    except (InvalidTxnState, ProducerFenced) as error:
+        return type(error).__name__
+    return "repeated" if identity(log) == before else "ok"
+
+
+COLUMNS = (("abort", "retry"), ("abort", "current"), ("commit", "retry"), ("commit", "current"))
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict", "who", "answer"),
+    [(row[0], *column, cell) for row in table("end") for column, cell in zip(COLUMNS, row[1:], strict=True)],
+)
+def test_an_end_is_answered_as_the_table_says(log: Log, state: str, verdict: str, who: str, answer: str) -> None:
+    bring_to(log, state)
+
+    assert outcome(log, verdict, who) == answer
+
+
+def test_the_table_of_ends_has_every_state_that_is_at_rest() -> None:
+    assert {row[0] for row in table("end")} == {"EMPTY", "ONGOING", "COMPLETE_COMMIT", "COMPLETE_ABORT"}
+
+
+def test_the_table_of_errors_has_every_error_in_its_group() -> None:
+    groups = (
+        errors.RetriableError,
+        errors.AbortableError,
+        errors.ApplicationRecoverableError,
+        errors.FatalError,
+    )
+    known = {group.__name__: {error.__name__ for error in group.__subclasses__()} for group in groups}
+
+    told = {re.findall(r"\w+", row[0])[0]: set(re.findall(r"`(\w+)`", row[2])) for row in table("errors")}
+
+    assert told == known
+    assert {group.__name__ for group in EosLogError.__subclasses__()} == set(known)

@@ -272,7 +272,9 @@ class Admin:
 def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
     if schema is None:
         if key:
-            raise InvalidTopic(f"topic {topic}: Kafka records are partitioned by their key; give a schema to name columns")
+            raise InvalidTopic(
+                f"topic {topic}: Kafka records are partitioned by their key; give a schema to name columns"
+            )
         return TopicSchema(kind="records")
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(f"topic {topic}: the schema must be a pyarrow.Schema, not {type(schema).__name__}")

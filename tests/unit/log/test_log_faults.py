@@ -101,7 +101,7 @@ def test_conflicts_without_end_leave_a_clean_error() -> None:
         log.append(add("x"))
 
 
-@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST])
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.RETRIED_INSIDE])
 def test_a_put_without_answer_is_repeated_and_lands_once(fault: Fault) -> None:
     world = World()
     log = world.created()
@@ -208,7 +208,7 @@ def test_a_put_denied_after_one_without_answer_is_no_clean_error() -> None:
 def test_a_slot_that_exists_but_cannot_be_read_may_be_mine(error: Exception) -> None:
     """A client may retry inside, and then reports its own success as a slot that exists."""
     log = World().created()
-    script(log).faults.extend([Fault.ANSWER_LOST])
+    script(log).faults.append(Fault.RETRIED_INSIDE)
     script(log).refuse_get = lambda path: error if path == slot_path(1) else None
 
     with pytest.raises(CommitStateUnknown) as caught:

@@ -32,6 +32,8 @@ class Fault(Enum):
     """It never lands, and is not answered."""
     LATE = auto()
     """It is not answered, and lands when ``land_late`` is called."""
+    RETRIED_INSIDE = auto()
+    """It lands, and the client's own retry finds that it exists."""
     CONFLICT = auto()
     DENIED = auto()
 
@@ -112,6 +114,8 @@ class ScriptedStore(MemoryStore):
         if fault in (Fault.REQUEST_LOST, Fault.LATE):
             raise StoreUnavailable("no answer")
         outcome: PutOutcome = self._step(lambda: super(ScriptedStore, self).put_if_absent(path, body))
+        if fault is Fault.RETRIED_INSIDE:
+            return PutOutcome.EXISTS
         if fault is Fault.ANSWER_LOST:
             raise StoreUnavailable("no answer")
         return outcome

@@ -1,0 +1,246 @@
+"""Checkpoints: a cold open from any of them equals the full replay, and a bad one is passed over for the other."""
+
+from __future__ import annotations
+
+import google_crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog.errors import InvalidEntry, UnsupportedFormat
+from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
+from eoslog.log.log import Log, _Proposal
+from eoslog.log.record import CheckpointEntry, CheckpointReference, decode_line, first_line
+from tests.unit.log.ledger import Ledger, add, move_horizon
+from tests.unit.log.world import World, environment, names, script
+
+LARGE = "x" * (INLINE_PART_BYTES + 1)
+
+
+def spoil(log: Log[Ledger], reference: CheckpointReference | None, how: str) -> None:
+    assert reference is not None
+    body = script(log).get(reference.path).body
+    if how == "missing":
+        script(log).delete([reference.path])
+    else:
+        script(log).put(reference.path, body[:-1] if how == "truncated" else body.replace(b"0", b"1"))
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
+def test_a_bad_checkpoint_is_passed_over_for_the_one_before_it(how: str) -> None:
+    world = World()
+    log = world.created()
+    for number in range(6):
+        log.append(add(f"n{number}"))
+        if number % 2:
+            log.checkpoint()
+    spoil(log, log.view.checkpoint, how)
+    reader = world.process()
+
+    assert names(reader) == names(log)
+    assert reader.view.checkpoint == log.view.checkpoint
+    assert reader.view.previous_checkpoint == log.view.previous_checkpoint
+    assert reader.append(add("y")) == 10
+
+
+def test_with_both_checkpoints_bad_the_whole_log_is_folded() -> None:
+    world = World()
+    log = world.created()
+    for number in range(6):
+        log.append(add(f"n{number}"))
+        log.checkpoint()
+    spoil(log, log.view.checkpoint, "missing")
+    spoil(log, log.view.previous_checkpoint, "altered")
+
+    assert names(world.process()) == names(log)
+
+
+def test_a_part_that_is_missing_makes_its_checkpoint_bad() -> None:
+    world = World()
+    log = world.created()
+    log.append(add(LARGE))
+    log.checkpoint()
+    assert log.view.checkpoint is not None
+    part = next(part.path for part in read_root(log.store, log.view.checkpoint).parts if part.path is not None)
+    script(log).delete([part])
+
+    assert names(world.process()) == names(log)
+
+
+def test_a_checkpoint_of_a_newer_version_is_an_unsupported_format() -> None:
+    world = World()
+    log = world.created()
+    log.checkpoint()
+    assert log.view.checkpoint is not None
+    body = script(log).get(log.view.checkpoint.path).body.replace(b'"format":1', b'"format":2')
+    script(log).put(log.view.checkpoint.path, body)
+    forged = log.view.checkpoint.model_copy(update={"length": len(body), "crc32c": google_crc32c.value(body)})
+    with pytest.raises(UnsupportedFormat):
+        read_root(log.store, forged)
+
+
+def test_a_large_part_that_did_not_change_is_shared_with_the_checkpoint_before() -> None:
+    log = World().created()
+    log.append(add(LARGE))
+    log.checkpoint()
+    puts = script(log).requests["PUT"]
+    log.append(add("a"))
+    log.checkpoint()
+
+    assert script(log).requests["PUT"] - puts == 3  # the append, the root, the entry
+
+
+def test_a_part_that_did_not_change_is_not_encoded_again() -> None:
+    log = World().created()
+    log.append(add("b"))
+    log.checkpoint()
+    log.append(add("a"))
+    encoded: list[str] = []
+    parts = log.machine.parts
+
+    def watched(state: Ledger, slot: int) -> object:
+        for part in parts(state, slot):
+            yield type(part)(part.name, part.changed_slot, lambda part=part: encoded.append(part.name) or part.encode())  # type: ignore[call-arg]
+
+    log.machine.parts = watched  # type: ignore[method-assign, assignment]
+    log.checkpoint()
+
+    assert encoded == ["horizon", "a"]
+
+
+def test_a_checkpoint_that_shares_parts_with_one_that_was_replaced_is_refused() -> None:
+    world = World()
+    log = world.created()
+    log.append(add(LARGE))
+    for number in range(3):
+        log.append(add(f"n{number}"))
+        log.checkpoint()
+    state = log.machine.frozen_copy(log.view.state)
+    log.append(add("z"))
+    reference, _ = write_checkpoint(
+        log.store, environment(log), log.machine, state, log.view.slot, log.view.token, log.view.checkpoint_root
+    )
+    entry = CheckpointEntry(reference=reference, upload_ms=world.now_ms, shares_with=1)
+    with pytest.raises(InvalidEntry, match="replaced"):
+        log.view.check_checkpoint_entry(entry)
+
+
+def test_a_checkpoint_older_than_the_current_one_is_refused() -> None:
+    world = World()
+    slow, log = world.created(), world.process()
+    names(log)
+    script(slow).before.append(lambda: (log.append(add("a")), log.checkpoint()))
+
+    with pytest.raises(InvalidEntry, match="already"):
+        slow.checkpoint()
+
+
+def test_a_checkpoint_written_before_the_horizon_is_refused() -> None:
+    world = World()
+    slow, log = world.created(), world.process()
+    script(slow).before.append(lambda: log.append(move_horizon(world.now_ms)))
+
+    with pytest.raises(InvalidEntry, match="horizon"):
+        slow.checkpoint()
+
+
+def test_a_cold_reader_passes_over_older_checkpoints_that_landed_after_its_own() -> None:
+    """Three processes write down the state of slots 1, 2 and 3, and all their entries land after slot 3."""
+    world = World()
+    logs = [world.created(), world.process(), world.process()]
+    started = []
+    for number, log in enumerate(logs):
+        logs[0].append(add(f"n{number}"))
+        names(log)
+        started.append((log, log.machine.frozen_copy(log.view.state), log.view.slot, log.view.token, None))
+    for number, step in enumerate(started):
+        finish(world, *step)
+        step[0].append(add(f"after{number}"))
+
+    cold = world.process()
+
+    assert names(cold) == names(logs[0]) == ["created", "n0", "n1", "n2", "after0", "after1", "after2"]
+    assert cold.view.invalid is None
+    assert cold.view.checkpoint == logs[2].view.checkpoint
+
+
+@given(st.data())
+def test_every_reader_agrees_however_checkpoints_of_several_processes_overlap(data: st.DataObject) -> None:
+    world = World(tail_bytes=data.draw(st.sampled_from([0, 500])))
+    logs = [world.created(), world.process(), world.process()]
+    started: list[tuple[Log[Ledger], Ledger, int, str, CheckpointRoot | None]] = []
+    for number in range(data.draw(st.integers(5, 25))):
+        log = logs[data.draw(st.integers(0, 2))]
+        step = data.draw(st.sampled_from(["append", "begin", "finish", "checkpoint", "lose root"]))
+        if step == "append":
+            log.append(add(f"{'ab'[number % 2]}{number}"))
+        elif step == "begin":
+            names(log)
+            view = log.view
+            started.append((log, log.machine.frozen_copy(view.state), view.slot, view.token, view.checkpoint_root))
+        elif step == "finish" and started:
+            finish(world, *started.pop(data.draw(st.integers(0, len(started) - 1))))
+        elif step == "checkpoint":
+            try:
+                log.checkpoint()
+            except InvalidEntry:
+                continue
+        elif step == "lose root":
+            log.view.checkpoint_root = None
+
+    for log in logs:
+        assert log.view.invalid is None
+    expected = names(logs[0])
+    cold = world.process()
+    assert names(cold) == expected == names(logs[1]) == names(logs[2])
+    assert cold.view.invalid is None
+    assert {log.view.checkpoint for log in (*logs, cold)} == {cold.view.checkpoint}
+    assert {log.view.previous_checkpoint for log in (*logs, cold)} == {cold.view.previous_checkpoint}
+
+
+def finish(world: World, log: Log[Ledger], state: Ledger, slot: int, token: str, shared: CheckpointRoot | None) -> None:
+    reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, token, shared)
+    proposal = _Proposal(None, checkpoint=(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
+    try:
+        log._submit(proposal)
+        proposal.result()
+    except InvalidEntry:
+        return
+
+
+def test_a_checkpoint_that_fails_does_not_fail_the_append_that_made_it_due() -> None:
+    world = World()
+    log = world.created(checkpoint_slots=2)
+
+    def fails(path: str, body: bytes) -> None:
+        raise OSError("disk on fire")
+
+    script(log).put = fails  # type: ignore[method-assign]
+    for number in range(12):
+        log.append(add(f"n{number}"))
+
+    assert len(names(world.process())) == 13
+
+
+def test_an_append_succeeds_though_no_thread_can_be_started_for_its_checkpoint() -> None:
+    log = World().created(checkpoint_slots=2)
+
+    def fails(work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    environment(log).background = fails  # type: ignore[method-assign]
+    for number in range(12):
+        log.append(add(f"n{number}"))
+
+    assert log.view.checkpoint is not None  # once overdue, it is written in the foreground
+
+
+def test_the_record_of_a_checkpoint_names_the_one_before_it() -> None:
+    world = World()
+    log = world.created()
+    log.checkpoint()
+    log.append(add("a"))
+
+    record = decode_line(first_line(world.body(2)), 2)
+
+    assert record.checkpoint == log.view.checkpoint

@@ -1,0 +1,49 @@
+"""The project's pages as tests see them: fenced blocks, tables, links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+
+def fenced_blocks(page: Path, language: str) -> list[str]:
+    """The texts of a page's fenced blocks in a language."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{re.escape(language)}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def links(page: Path) -> list[str]:
+    """The targets of a page's links."""
+    return re.findall(r"\]\(([^)\s]+)\)", prose(page))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as they are made on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def first_cells(page: Path, head: str) -> list[list[str]]:
+    """What stands in backquotes in the first cell of each row of the table whose head begins with ``head``."""
+    lines = prose(page).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith(f"| {head} |"))
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append(re.findall(r"`([^`]+)`", line.split("|")[1]))
+    return found
+
+
+def python_block(with_spark: bool) -> str:
+    """The README's Python block that does, or does not, need Spark."""
+    (found,) = [block for block in fenced_blocks(PAGES[0], "python") if ("pyspark" in block) == with_spark]
+    return found

@@ -1,0 +1,135 @@
+"""What the pages show works as it stands: examples run, links lead somewhere, options and names exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from eoslog.store.s3_options import S3Options
+from tests.pages import PAGES, REPOSITORY, anchors, fenced_blocks, first_cells, links, prose, python_block
+
+README = REPOSITORY / "README.md"
+COMMANDS = [line[2:] for block in fenced_blocks(README, "console") for line in block.splitlines() if line[:2] == "$ "]
+
+
+def run(*command: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "spark_ext")])
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The directory in which the README's Python example was run, and what came of it."""
+    directory = tmp_path_factory.mktemp("quickstart")
+    return directory, run(sys.executable, "-c", python_block(with_spark=False), directory=directory)
+
+
+@pytest.fixture
+def eoslog_command(tmp_path: Path) -> Path:
+    """The ``eoslog`` command as an installation makes it."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    module, _, function = project["scripts"]["eoslog"].partition(":")
+    command = tmp_path / "eoslog"
+    command.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    command.chmod(0o755)
+    return command
+
+
+def test_the_python_example_runs_and_prints_the_committed_record(
+    quickstart: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    _, result = quickstart
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "payments 1 0 b'anna' b'12.50'\n"
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_each_command_of_the_readme_runs_on_the_store_of_the_example(
+    quickstart: tuple[Path, subprocess.CompletedProcess[str]], eoslog_command: Path, line: str
+) -> None:
+    directory, _ = quickstart
+    name, *arguments = shlex.split(line)
+    assert name == "eoslog"
+
+    result = run(str(eoslog_command), *arguments, directory=directory)
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+def test_the_readme_shows_the_command_line() -> None:
+    assert COMMANDS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in links(page):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_path_of_the_project_that_a_page_names_exists(page: Path) -> None:
+    rooms = "eoslog|spark_ext|tests|conf|docs|examples|benchmarks|schemas"
+    for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", prose(page)):
+        assert (REPOSITORY / path).exists(), f"{page.name} names {path}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_make_target_that_a_page_names_exists(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+    named = re.findall(r"^make ([a-z]+)|`make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert {first or second for first, second in named} <= targets
+
+
+def test_the_options_of_spark_are_those_of_the_source() -> None:
+    from pyspark_eoslog.options import NAMES, STORE_PREFIX
+
+    told = [name for cell in first_cells(README, "Option") for name in cell]
+
+    assert sorted(told) == sorted([*NAMES, f"{STORE_PREFIX}<option>"])
+
+
+def test_the_options_of_an_s3_store_are_those_of_its_code() -> None:
+    (row,) = [line for line in prose(README).splitlines() if line.startswith("| `s3://bucket/prefix`")]
+
+    told = re.findall(r"`(\w+)`", row.split("|")[2])
+
+    assert sorted(told) == sorted(field.name for field in fields(S3Options))
+
+
+def test_the_crash_points_are_those_of_the_code() -> None:
+    sources = [*(REPOSITORY / "eoslog").rglob("*.py"), *(REPOSITORY / "spark_ext").rglob("*.py")]
+    known = {
+        point
+        for source in sources
+        for point in re.findall(r'\.reached\(\s*"([^"]+)"', source.read_text(encoding="utf-8"))
+    }
+
+    told = {name for cell in first_cells(REPOSITORY / "CONTRIBUTING.md", "Point") for name in cell}
+
+    assert told == known

@@ -24,10 +24,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def crash_order(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that tells a worker of the session ``spark`` where to crash; see ``crash_points/sitecustomize.py``."""
+    return tmp_path_factory.mktemp("crash") / "order"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, crash_order: Path) -> Iterator[SparkSession]:
     """A local session with two cores, three attempts per task and no UI; its files are in a temporary directory."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in python_environment().items():
+        for name, value in {**python_environment(), "EOSLOG_TEST_CRASH": str(crash_order)}.items():
             patch.setenv(name, value)
         session = start_session(tmp_path_factory.mktemp("spark"))
         yield session

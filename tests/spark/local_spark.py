@@ -19,7 +19,8 @@ MASTER = "local[2,3]"
 
 def python_environment() -> dict[str, str]:
     """The variables with which Spark's workers run this interpreter and find the package, set before the JVM starts."""
-    path = [str(REPOSITORY), str(REPOSITORY / "spark_ext"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = [REPOSITORY, REPOSITORY / "spark_ext", REPOSITORY / "tests" / "spark" / "crash_points"]
+    path = [*map(str, own), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -1,0 +1,92 @@
+"""A batch with a transactional id and a version is idempotent, and a newer run of a job fences the older one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import eoslog
+from tests.spark.streams import make_topics, numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def store(root: str) -> eoslog.Store:
+    return make_topics(root)
+
+
+def backfill(spark: SparkSession, root: str, rows: int = 10, **options: Any) -> None:
+    numbered = spark.range(rows).selectExpr("id as n")
+    numbered.write.format("eoslog").option("topic", "out").options(**options).mode("append").save(root)
+
+
+def files(root: str) -> list[Path]:
+    return sorted(path for path in Path(root).rglob("*") if path.is_file() and path.suffix in (".parquet", ".json"))
+
+
+def test_a_second_identical_backfill_changes_nothing_at_all(
+    spark: SparkSession, store: eoslog.Store, root: str
+) -> None:
+    backfill(spark, root, transactionalId="backfill", txnVersion=7)
+    before = files(root)
+
+    backfill(spark, root, transactionalId="backfill", txnVersion=7)
+    backfill(spark, root, transactionalId="backfill", txnVersion=6)
+
+    assert files(root) == before
+    assert numbers(store) == list(range(10))
+
+
+def test_the_next_version_is_written(spark: SparkSession, store: eoslog.Store, root: str) -> None:
+    backfill(spark, root, txnAppId="backfill", txnVersion=0)
+    backfill(spark, root, txnAppId="backfill", txnVersion=1)
+
+    assert numbers(store) == sorted([*range(10), *range(10)])
+
+
+def test_a_backfill_that_failed_after_it_landed_is_not_repeated(
+    spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str
+) -> None:
+    # The first slot is that of the job's init, the second that of its commit.
+    crash_order.write_text("log.slot.claimed 2 raise")
+    with pytest.raises(Exception, match="told to fail"):
+        backfill(spark, root, transactionalId="backfill", txnVersion=1)
+
+    backfill(spark, root, transactionalId="backfill", txnVersion=1)
+
+    assert numbers(store) == list(range(10))
+
+
+def test_a_newer_run_of_a_job_fences_the_older(spark: SparkSession, store: eoslog.Store, root: str) -> None:
+    def wait_for_the_newer_run(batches: Any) -> Any:
+        import eoslog as library
+
+        other = library.connect(root)
+        if other.admin.describe_transaction("job").producer_epoch == 0:
+            from pyspark_eoslog.job_commit import take_job_over
+
+            take_job_over(other, "job", "newer", None)
+        yield from batches
+
+    rows = spark.range(10).selectExpr("id as n").mapInArrow(wait_for_the_newer_run, "n bigint")
+
+    with pytest.raises(Exception, match=r"EOSLOG_PRODUCER_FENCED.*another run has taken this job over"):
+        rows.write.format("eoslog").option("topic", "out").option("transactionalId", "job").mode("append").save(root)
+
+    assert numbers(store) == []
+
+
+def test_a_version_without_an_application_is_refused(spark: SparkSession, store: eoslog.Store, root: str) -> None:
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*needs option 'transactionalId' or 'txnAppId'"):
+        backfill(spark, root, txnVersion=1)
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*needs option 'txnVersion'"):
+        backfill(spark, root, txnAppId="a")

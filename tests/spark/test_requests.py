@@ -1,0 +1,44 @@
+"""What a micro-batch costs, counted by a proxy in front of the object store and not by the code that asks it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eoslog
+from tests.fault_proxy import FaultProxy
+from tests.spark.streams import NUMBERS, make_topics, numbers, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.s3
+
+
+def test_a_warm_micro_batch_sends_its_data_and_one_slot_and_asks_for_nothing(
+    spark: SparkSession, fault_proxy: FaultProxy, s3_bucket: str, tmp_path: Path
+) -> None:
+    options = {"endpoint_url": fault_proxy.url, "key": "test-key", "secret": "test-secret", "region": "us-east-1"}
+    source = make_topics(str(tmp_path / "source"))
+    sink = eoslog.connect(f"s3://{s3_bucket}/sink", **options)
+    sink.admin.create_topic("out", schema=NUMBERS)
+    rows = spark.readStream.format("eoslog").option("topic", "in").option("startingOffsets", "earliest")
+    writer = rows.load(source.url).select("n").writeStream.format("eoslog").option("topic", "out")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    stream = writer.options(**{f"store.{name}": value for name, value in options.items()}).start(sink.url)
+    costs: list[Counter[str]] = []
+    try:
+        for number in range(6):
+            produce(source, number * 10, number * 10 + 10)
+            before = Counter(fault_proxy.counts)
+            stream.processAllAvailable()
+            costs.append(fault_proxy.counts - before)
+    finally:
+        stream.stop()
+
+    assert numbers(sink) == list(range(60))
+    # The first opens the store in each process; one task writes to one partition.
+    assert costs[-3:] == [Counter(PUT=2)] * 3

@@ -1,0 +1,179 @@
+"""The stream sink is exactly once: whatever fails around a commit, and whoever repeats it, each row is there once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eoslog
+from tests.spark.driver_process import StartDriver
+from tests.spark.streams import commits, copy_stream, make_topics, numbers, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEFORE_THE_SLOT = "log.slot.before_put"
+AFTER_THE_SLOT = "log.slot.claimed"
+LIMIT = {"maxOffsetsPerTrigger": "60"}
+
+DRIVER = """
+    import sys
+    from pathlib import Path
+    from tests.spark.local_spark import start_session
+    from tests.spark.streams import copy_stream
+
+    directory, root, checkpoint = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    spark = start_session(directory)
+    stream = copy_stream(spark, root, checkpoint, {"maxOffsetsPerTrigger": "60"})
+    stream.trigger(availableNow=True).start().awaitTermination()
+    print("not reached")
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def store(root: str) -> eoslog.Store:
+    """A store whose topic ``in`` holds the numbers to 150: three micro-batches."""
+    store = make_topics(root)
+    produce(store, 0, 150)
+    return store
+
+
+def run(spark: SparkSession, root: str, checkpoint: Path) -> None:
+    copy_stream(spark, root, checkpoint, LIMIT).trigger(availableNow=True).start().awaitTermination()
+
+
+def newest_slot(store: eoslog.Store) -> int:
+    return store.read(lambda state, slot: slot)
+
+
+@pytest.mark.parametrize(("point", "landed"), [(BEFORE_THE_SLOT, 1), (AFTER_THE_SLOT, 2)])
+def test_a_driver_killed_around_its_commit_is_restarted_exactly(
+    spark: SparkSession,
+    start_driver: StartDriver,
+    store: eoslog.Store,
+    root: str,
+    tmp_path: Path,
+    point: str,
+    landed: int,
+) -> None:
+    order = tmp_path / "order"
+    order.write_text(f"{point} 2 kill-jvm")
+    driver = start_driver(
+        DRIVER, str(tmp_path / "victim"), root, str(tmp_path / "checkpoint"), EOSLOG_TEST_CRASH=str(order)
+    )
+
+    assert driver.wait() != 0
+
+    assert "not reached" not in driver.output
+    assert not order.exists()
+    assert commits(store) == landed
+    run(spark, root, tmp_path / "checkpoint")
+    assert numbers(store) == list(range(150))
+
+
+@pytest.mark.parametrize("act", ["raise", "kill-worker"])
+def test_a_commit_that_failed_after_it_landed_is_not_undone_and_not_repeated(
+    spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path, act: str
+) -> None:
+    crash_order.write_text(f"{AFTER_THE_SLOT} 1 {act}")
+    with pytest.raises(Exception, match=r"told to fail|crashed|exited unexpectedly"):
+        run(spark, root, tmp_path / "checkpoint")
+    landed = numbers(store)
+
+    run(spark, root, tmp_path / "checkpoint")
+
+    assert 0 < len(landed) < 150
+    assert numbers(store) == list(range(150))
+
+
+def test_a_commit_that_failed_before_it_landed_leaves_nothing(
+    spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    crash_order.write_text(f"{BEFORE_THE_SLOT} 1 raise")
+    with pytest.raises(Exception, match="told to fail"):
+        run(spark, root, tmp_path / "checkpoint")
+    assert numbers(store) == []
+
+    run(spark, root, tmp_path / "checkpoint")
+
+    assert numbers(store) == list(range(150))
+
+
+def test_a_micro_batch_that_spark_forgot_is_a_no_op_when_repeated(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    run(spark, root, tmp_path / "checkpoint")
+    before = newest_slot(store)
+    forgotten = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    forgotten.unlink()
+    forgotten.with_name(f".{forgotten.name}.crc").unlink()
+
+    run(spark, root, tmp_path / "checkpoint")
+
+    assert forgotten.exists()
+    assert newest_slot(store) == before
+    assert numbers(store) == list(range(150))
+
+
+def test_a_micro_batch_is_one_slot_and_its_tasks_are_listed(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    before = newest_slot(store)
+
+    copy_stream(spark, root, tmp_path / "checkpoint").trigger(availableNow=True).start().awaitTermination()
+
+    assert newest_slot(store) == before + 1
+    listed = {each.transactional_id for each in store.admin.list_transactions()}
+    jobs = {name for name in listed if name.startswith("spark-") and "/" not in name}
+    assert len(jobs) == 1
+    assert f"{jobs.pop()}/0" in listed
+
+
+def test_a_batch_of_no_rows_is_committed_too(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    rows = spark.readStream.format("eoslog").option("topic", "in").option("startingOffsets", "earliest").load(root)
+    nothing = rows.select("n").where("n < 0").writeStream.format("eoslog").option("topic", "out")
+    before = newest_slot(store)
+
+    nothing.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start(root).awaitTermination()
+
+    assert newest_slot(store) == before + 1
+    assert numbers(store) == []
+
+
+def test_a_run_that_was_fenced_never_commits_again(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    first = copy_stream(spark, root, tmp_path / "first", transactionalId="job").start()
+    first.processAllAvailable()
+    second = copy_stream(spark, root, tmp_path / "second", {"startingOffsets": "latest"}, transactionalId="job").start()
+    try:
+        second.processAllAvailable()
+        first.stop()
+        produce(store, 150, 160)
+        second.processAllAvailable()
+        again = copy_stream(spark, root, tmp_path / "first", transactionalId="job").start()
+        again.processAllAvailable()
+        produce(store, 160, 170)
+        with pytest.raises(Exception, match=r"EOSLOG_PRODUCER_FENCED.*another run has taken this job over"):
+            second.processAllAvailable()
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+
+
+def test_options_of_batch_writes_are_refused(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    stream = copy_stream(spark, root, tmp_path / "checkpoint", txnVersion="1", txnAppId="app")
+
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*are for batch writes"):
+        stream.trigger(availableNow=True).start().awaitTermination()

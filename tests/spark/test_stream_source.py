@@ -1,0 +1,149 @@
+"""The stream source: each row once, batches that end where they were told to, and errors that say what changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import eoslog
+from tests.spark.streams import NUMBERS, copy_stream, make_topics, numbers, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+def run(spark: SparkSession, root: str, checkpoint: Path, **source: Any) -> list[int]:
+    """Run the copy stream until nothing is left; the number of rows of each micro-batch."""
+    query = copy_stream(spark, root, checkpoint, {name: str(value) for name, value in source.items()})
+    started = query.trigger(availableNow=True).start()
+    started.awaitTermination()
+    return [progress.numInputRows for progress in started.recentProgress]
+
+
+def test_a_stream_reads_what_there_is_and_goes_on_where_it_was(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 50)
+    run(spark, root, tmp_path / "checkpoint")
+    produce(store, 50, 80)
+
+    run(spark, root, tmp_path / "checkpoint")
+
+    assert numbers(store) == list(range(80))
+
+
+def test_a_limit_parts_what_there_is(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 100)
+
+    rows = run(spark, root, tmp_path / "checkpoint", maxOffsetsPerTrigger=30)
+
+    assert len(rows) >= 4
+    assert max(rows) <= 30
+    assert numbers(store) == list(range(100))
+
+
+def test_a_snapshot_stream_takes_whole_transactions(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    for first in (0, 20, 40):
+        produce(store, first, first + 20)
+
+    rows = run(spark, root, tmp_path / "checkpoint", isolationLevel="snapshot", maxOffsetsPerTrigger=10)
+
+    assert rows == [20, 20, 20]
+    assert numbers(store) == list(range(60))
+
+
+def test_a_snapshot_stream_passes_an_open_transaction_by(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    with store.producer("slow") as slow:
+        slow.init_transactions()
+        slow.begin_transaction()
+        slow.send_table("in", pa.table({"n": [1000]}, schema=NUMBERS))
+        slow.flush()
+        produce(store, 0, 5)
+
+        run(spark, root, tmp_path / "snapshot", isolationLevel="snapshot")
+        assert numbers(store) == [0, 1, 2, 3, 4]
+
+        slow.commit_transaction()
+    run(spark, root, tmp_path / "snapshot", isolationLevel="snapshot")
+
+    assert numbers(store) == [0, 1, 2, 3, 4, 1000]
+
+
+def test_without_startingoffsets_a_stream_begins_at_the_end(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 10)
+    stream = copy_stream(spark, root, tmp_path / "checkpoint", {"startingOffsets": "latest"}).start()
+    try:
+        stream.processAllAvailable()
+        produce(store, 10, 20)
+        stream.processAllAvailable()
+    finally:
+        stream.stop()
+
+    assert numbers(store) == list(range(10, 20))
+
+
+def test_the_checkpoint_is_readable_and_names_the_topic_id(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 10)
+
+    run(spark, root, tmp_path / "checkpoint")
+
+    text = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1]
+    ends = {str(each.partition): each.last_stable_offset for each in store.admin.offsets("in")}
+    assert json.loads(text) == {
+        "store_id": store.describe().store_id,
+        "topics": {"in": {"topic_id": store.admin.describe_topic("in").topic_id, **ends}},
+    }
+
+
+def test_a_topic_that_was_created_again_ends_the_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 10)
+    run(spark, root, tmp_path / "checkpoint")
+    store.admin.delete_topic("in")
+    store.admin.create_topic("in", partitions=2, schema=NUMBERS, key="n")
+    produce(store, 0, 20)
+
+    with pytest.raises(Exception, match="topic in was deleted and created again"):
+        run(spark, root, tmp_path / "checkpoint")
+
+    assert numbers(store) == list(range(10))
+
+
+def test_options_of_batches_are_refused(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    make_topics(root)
+
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*endingOffsets"):
+        run(spark, root, tmp_path / "checkpoint", endingOffsets="latest")
+
+
+def test_a_stream_reads_several_topics_of_records(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = eoslog.connect(root)
+    for topic in ("a", "b"):
+        store.admin.create_topic(topic)
+        with store.producer() as producer:
+            producer.send(topic, value=topic.encode())
+    rows = (
+        spark.readStream.format("eoslog")
+        .option("subscribe", "a,b")
+        .option("startingOffsets", '{"a": {"0": -2}, "b": {"0": 0}}')
+        .load(root)
+    )
+
+    query = rows.writeStream.format("memory").queryName("several").trigger(availableNow=True).start()
+    query.awaitTermination()
+
+    found = spark.table("several").collect()
+    assert sorted((row.topic, bytes(row.value), row.offset) for row in found) == [("a", b"a", 0), ("b", b"b", 0)]

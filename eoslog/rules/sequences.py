@@ -68,11 +68,16 @@ def check_sequence(
 
 
 def _is_older(known: ProducerState, base_sequence: int, last: int) -> bool:
-    """Whether the sequences lie below those of the batches that are kept, and not so far below that they never were."""
+    """Whether the sequences lie below those of the batches that are kept.
+
+    Below means down to 0; only in a partition with so many rows that sequences may have wrapped, half-way around.
+    """
     oldest = known.batches[0]
+    may_have_wrapped = known.batches[-1].last_offset >= _SEQUENCES
+    furthest = _SEQUENCES // 2 if may_have_wrapped else oldest.base_sequence
     first_back = (oldest.base_sequence - base_sequence) % _SEQUENCES
     last_back = (oldest.base_sequence - last) % _SEQUENCES
-    return 0 < last_back <= first_back <= oldest.base_offset
+    return 0 < last_back <= first_back <= furthest
 
 
 def with_batch(

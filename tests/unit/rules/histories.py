@@ -1,0 +1,318 @@
+"""A small store of rules for tests: coordinator calls that become slots, and a naive model of what readers must see.
+
+The model is written from the definitions alone: a list of rows per partition, each with its transaction's name; a
+transaction's verdict decides its rows, and an open one holds the last stable offset.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from eoslog.rules.coordinator import (
+    abort_open_transaction,
+    abort_timed_out,
+    append_batch,
+    commit_job,
+    end_request,
+    end_transaction,
+    initialise,
+)
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import (
+    ApplicationToken,
+    BatchAppended,
+    CommitSummary,
+    FileReference,
+    GroupOffsets,
+    SegmentSealed,
+    StagedBatch,
+    StoreCreated,
+    TopicConfig,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchema,
+)
+from eoslog.rules.machine import encode_entry, fold, new_draft
+from eoslog.rules.names import PartitionId
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.state import Batch, Partition, StoreState, Transaction, Verdict
+
+NOW_MS = 1_000_000
+TOPIC_ID = "a" * 32
+OTHER_TOPIC_ID = "b" * 32
+NOBODY = ProducerIdentity(0, 0)
+
+
+def topic_created(topic: str = "t", topic_id: str = TOPIC_ID, partitions: int = 2, **config: int) -> TopicCreated:
+    return TopicCreated(
+        topic=topic,
+        topic_id=topic_id,
+        partitions=partitions,
+        topic_schema=TopicSchema(kind="records"),
+        config=TopicConfig(**config),
+        time_ms=NOW_MS,
+    )
+
+
+class History:
+    """The state of a store, moved on slot by slot, with a follower that folds the JSON of every slot."""
+
+    def __init__(self, partitions: int = 2) -> None:
+        self.state = StoreState()
+        self.follower = StoreState()
+        self.slot = -1
+        self.now_ms = NOW_MS
+        self.records: list[list[dict[str, Any]]] = []
+        self._files = itertools.count()
+        self.append(lambda draft: draft.append(StoreCreated(store_id="5" * 32, time_ms=NOW_MS)))
+        self.append(lambda draft: draft.append(topic_created(partitions=partitions)))
+
+    def append(self, propose: Callable[[Draft], Any]) -> Any:
+        """Do one call in one slot, as the log does; an error takes no slot."""
+        draft = new_draft(self.state, self.slot + 1)
+        answer = propose(draft)
+        if draft.entries:
+            entries = [encode_entry(entry) for entry in draft.entries]
+            draft.merge()
+            self.slot += 1
+            self.records.append(entries)
+            reason = fold(self.follower, self.slot, entries)
+            assert reason is None, reason
+        return answer
+
+    def refused(self, propose: Callable[[Draft], Any]) -> Exception:
+        """The error of a call that must fail; it leaves no trace."""
+        before = self.state.frozen_copy()
+        try:
+            self.append(propose)
+        except Exception as error:
+            assert self.state == before
+            return error
+        raise AssertionError("the call was not refused")
+
+    def partition(self, partition: int = 0, topic_id: str = TOPIC_ID) -> Partition:
+        return self.state.partitions[PartitionId(topic_id, partition)]
+
+    def transaction(self, transactional_id: str = "tx") -> Transaction:
+        return self.state.transactions[transactional_id]
+
+    def file(self, partition: int = 0, topic_id: str = TOPIC_ID, name: str = "") -> FileReference:
+        topic = self.state.topics[topic_id].topic if topic_id in self.state.topics else "t"
+        path = f"{topic}/{topic_id}/{partition}/{name or next(self._files)}.parquet"
+        return FileReference(path=path, length=100, crc32c=7)
+
+    def init(self, transactional_id: str | None = "tx", **options: Any) -> ProducerIdentity:
+        options = {"timeout_ms": 60_000, "time_ms": self.now_ms} | options
+        identity: ProducerIdentity = self.append(lambda draft: initialise(draft, transactional_id, **options))
+        return identity
+
+    def batch(
+        self,
+        identity: ProducerIdentity,
+        base_sequence: int = 0,
+        count: int = 1,
+        *,
+        transactional_id: str | None = "tx",
+        partition: int = 0,
+        topic_id: str = TOPIC_ID,
+        **fields: Any,
+    ) -> BatchAppended:
+        return BatchAppended(
+            **{
+                "topic_id": topic_id,
+                "partition": partition,
+                "base_offset": 0,
+                "record_count": count,
+                "file": self.file(partition, topic_id),
+                "upload_ms": self.now_ms,
+                "transactional_id": transactional_id,
+                "producer_id": identity.producer_id,
+                "producer_epoch": identity.producer_epoch,
+                "base_sequence": base_sequence,
+                "min_timestamp": self.now_ms,
+                "max_timestamp": self.now_ms,
+                "time_ms": self.now_ms,
+            }
+            | fields
+        )
+
+    def send(self, identity: ProducerIdentity, base_sequence: int = 0, count: int = 1, **options: Any) -> int:
+        batch = self.batch(identity, base_sequence, count, **options)
+        base_offset: int = self.append(lambda draft: append_batch(draft, batch))
+        return base_offset
+
+    def end(
+        self, identity: ProducerIdentity, verdict: str, transactional_id: str = "tx", **options: Any
+    ) -> ProducerIdentity:
+        request = end_request(transactional_id, identity, verdict, **({"time_ms": self.now_ms} | options))
+        after: ProducerIdentity = self.append(lambda draft: end_transaction(draft, request))
+        return after
+
+    def commit(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
+        return self.end(identity, "commit", transactional_id, **options)
+
+    def abort(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
+        return self.end(identity, "abort", transactional_id, **options)
+
+    def staged(
+        self, count: int = 1, *, partition: int = 0, topic_id: str = TOPIC_ID, task: int | None = None
+    ) -> StagedBatch:
+        return StagedBatch(
+            topic_id=topic_id,
+            partition=partition,
+            base_offset=0,
+            record_count=count,
+            file=self.file(partition, topic_id),
+            min_timestamp=self.now_ms,
+            max_timestamp=self.now_ms,
+            task=task,
+        )
+
+    def job(
+        self,
+        owner: str,
+        *batches: StagedBatch,
+        job_id: str = "job",
+        version: int | None = None,
+        take_over: bool = True,
+        tasks: int = 2,
+        **options: Any,
+    ) -> ProducerIdentity:
+        token = None if version is None else ApplicationToken(application_id="app", sink="*", version=version)
+        identity: ProducerIdentity = self.append(
+            lambda draft: commit_job(
+                draft,
+                job_id,
+                owner,
+                take_over=take_over,
+                batches=batches,
+                upload_ms=options.get("upload_ms", self.now_ms),
+                token=token,
+                task_count=tasks,
+                summary=CommitSummary(),
+                time_ms=self.now_ms,
+            )
+        )
+        return identity
+
+    def abort_timed_out(self) -> list[str]:
+        aborted: list[str] = self.append(lambda draft: abort_timed_out(draft, self.now_ms))
+        return aborted
+
+    def abort_by_admin(self, transactional_id: str = "tx") -> bool:
+        aborted: bool = self.append(
+            lambda draft: abort_open_transaction(draft, transactional_id, reason="admin", time_ms=self.now_ms)
+        )
+        return aborted
+
+    def delete_topic(self, topic: str = "t", topic_id: str = TOPIC_ID) -> None:
+        self.append(lambda draft: draft.append(TopicDeleted(topic=topic, topic_id=topic_id)))
+
+    def seal_entry(self, end_offset: int, partition: int = 0, *, index: bool = True, **fields: Any) -> SegmentSealed:
+        place = self.partition(partition)
+        aborted = any(txn.last_offset < end_offset for txn in place.aborted)
+        return SegmentSealed(
+            **{
+                "topic_id": TOPIC_ID,
+                "partition": partition,
+                "base_offset": place.segment_base_offset,
+                "end_offset": end_offset,
+                "index": self.file(partition, name=f"index-{end_offset}"),
+                "txnindex": self.file(partition, name=f"txn-{end_offset}") if aborted and index else None,
+                "snapshot": self.file(partition, name=f"snapshot-{end_offset}"),
+                "upload_ms": self.now_ms,
+            }
+            | fields
+        )
+
+    def seal(self, end_offset: int, partition: int = 0) -> None:
+        entry = self.seal_entry(end_offset, partition)
+        self.append(lambda draft: draft.append(entry))
+
+    def at_epoch(self, producer_epoch: int, transactional_id: str = "tx") -> ProducerIdentity:
+        """Move a transactional id's epoch, as if it had ended so many transactions."""
+        from dataclasses import replace
+
+        for state in (self.state, self.follower):
+            transaction = state.transactions[transactional_id]
+            state.transactions[transactional_id] = replace(transaction, producer_epoch=producer_epoch)
+        return ProducerIdentity(self.transaction(transactional_id).producer_id, producer_epoch)
+
+
+def offsets_of(group: str, offset: int, generation: int = -1, member_id: str = "", topic_id: str = TOPIC_ID) -> Any:
+    return GroupOffsets.model_validate(
+        {
+            "group": group,
+            "generation": generation,
+            "member_id": member_id,
+            "offsets": [{"topic_id": topic_id, "partition": 0, "offset": offset}],
+        }
+    )
+
+
+@dataclass
+class Row:
+    """One offset of a partition, as the model knows it."""
+
+    transaction: str | None
+    """Which transaction wrote it; None for a row without one."""
+    is_control: bool = False
+
+
+@dataclass
+class Model:
+    """Partitions as plain lists of rows, and what became of each transaction."""
+
+    rows: dict[int, list[Row]] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
+    """``commit`` or ``abort`` of each transaction that ended."""
+    touched: dict[str, set[int]] = field(default_factory=dict)
+    aborted: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    """By partition: first offset, offset of the marker, last stable offset right after it."""
+
+    def write(self, partition: int, transaction: str | None, count: int) -> None:
+        self.rows.setdefault(partition, []).extend(Row(transaction) for _ in range(count))
+        if transaction is not None:
+            self.touched.setdefault(transaction, set()).add(partition)
+
+    def end(self, transaction: str, verdict: str, *, eager: bool = True) -> None:
+        partitions = sorted(self.touched.get(transaction, ()))
+        self.verdicts[transaction] = verdict
+        for partition in partitions:
+            rows = self.rows[partition]
+            first = next(at for at, row in enumerate(rows) if row.transaction == transaction)
+            rows.append(Row(transaction, is_control=True))
+            if verdict == "abort":
+                stable = self.last_stable_offset(partition)
+                self.aborted.setdefault(partition, []).append((first, len(rows) - 1, stable))
+
+    def last_stable_offset(self, partition: int) -> int:
+        for offset, row in enumerate(self.rows.get(partition, ())):
+            if row.transaction is not None and row.transaction not in self.verdicts:
+                return offset
+        return len(self.rows.get(partition, ()))
+
+    def committed(self, partition: int) -> list[int]:
+        return [
+            offset
+            for offset, row in enumerate(self.rows.get(partition, ())[: self.last_stable_offset(partition)])
+            if not row.is_control and (row.transaction is None or self.verdicts[row.transaction] == "commit")
+        ]
+
+    def uncommitted(self, partition: int) -> list[int]:
+        return [offset for offset, row in enumerate(self.rows.get(partition, ())) if not row.is_control]
+
+
+def visible(batches: list[Batch], partition: Partition, *, committed: bool) -> list[int]:
+    """The offsets that a reader of these batches sees, by verdict and last stable offset alone."""
+    end = partition.last_stable_offset if committed else partition.high_watermark
+    return [
+        offset
+        for batch in batches
+        if batch.control is None and (not committed or batch.verdict is Verdict.COMMITTED)
+        for offset in range(batch.base_offset, batch.end_offset)
+        if offset < end
+    ]

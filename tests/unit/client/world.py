@@ -61,11 +61,16 @@ class FaultyStore(MemoryStore):
         self._lands_first = False
         self._outage = False
         self._down = False
+        self._one_answer = False
         self._denied: tuple[str, ...] = ()
 
     def lose_answers(self, to: str, *, lands: bool) -> None:
         """The next write below ``to`` is not answered, and from there on nothing is, until ``heal``."""
         self._faulty, self._lands_first, self._outage = to, lands, True
+
+    def lose_one_answer(self, to: str, *, lands: bool) -> None:
+        """The next write below ``to`` is not answered; what follows is."""
+        self._faulty, self._lands_first, self._one_answer = to, lands, True
 
     def deny(self, *prefixes: str) -> None:
         """Writes below these are refused."""
@@ -76,6 +81,11 @@ class FaultyStore(MemoryStore):
         self._denied = ()
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        if self._one_answer and path.startswith(self._faulty):
+            self._one_answer = False
+            if self._lands_first:
+                super().put_if_absent(path, body)
+            raise StoreUnavailable("no answer")
         if self._goes_down(path):
             super().put_if_absent(path, body)
         self._check(path)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.errors import UnsupportedSchema
+from eoslog.segment.declared_arrays import declare, without_hidden_nulls
 
 _MAX_DEPTH = 32
 """Of types within types: Arrow itself refuses to read back a schema that is much deeper."""
@@ -140,7 +141,7 @@ def cast_losslessly(column: pa.ChunkedArray[Any], expected: pa.DataType) -> pa.C
         if strict:
             if path := _forbidden_null(chunk, expected):
                 raise LossyCast(f"{path} holds a null, but the topic allows none")
-            chunk = _declare(chunk, expected)
+            chunk = without_hidden_nulls(declare(chunk, expected), expected)
         chunks.append(chunk)
     wanted: Any = expected
     cast: pa.ChunkedArray[Any] = pa.chunked_array(chunks, type=wanted)
@@ -226,7 +227,7 @@ def _forbidden_null(array: Any, data_type: pa.DataType) -> str | None:
         present = array.filter(array.is_valid()) if array.null_count else array
         parts = [(field.name, field, present.field(index)) for index, field in enumerate(data_type)]
     elif isinstance(data_type, pa.MapType):
-        entries = _declare(array, pa.list_(pa.struct([data_type.key_field, data_type.item_field]))).flatten()
+        entries = declare(array, pa.list_(pa.struct([data_type.key_field, data_type.item_field]))).flatten()
         parts = [("key", data_type.key_field, entries.field(0)), ("value", data_type.item_field, entries.field(1))]
     elif isinstance(data_type, pa.ListType):
         parts = [("element", data_type.value_field, array.flatten())]
@@ -236,19 +237,3 @@ def _forbidden_null(array: Any, data_type: pa.DataType) -> str | None:
         if below := _forbidden_null(part, field.type):
             return f"{name}.{below}"
     return None
-
-
-class _Declared:
-    """An array under another type of the same layout, handed over by Arrow's C interface."""
-
-    def __init__(self, array: Any, data_type: Any) -> None:
-        self._array = array
-        self._type = data_type
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        return self._type.__arrow_c_schema__(), self._array.__arrow_c_array__()[1]
-
-
-def _declare(array: Any, data_type: pa.DataType) -> Any:
-    declared: Any = _Declared(array, data_type)
-    return pa.array(declared)

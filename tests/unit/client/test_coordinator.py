@@ -1,0 +1,133 @@
+"""What the coordinator does for what nobody asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog import errors
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.rules.entries import TopicConfig
+from eoslog.rules.names import TopicPartition
+from tests.unit.client.test_admin import begun
+from tests.unit.client.world import World
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def test_transactions_past_their_timeouts_are_aborted_and_no_others(store: Store, world: World) -> None:
+    begun(store, "short", 0, transaction_timeout_ms=1_000)
+    begun(store, "long", 0, transaction_timeout_ms=100_000)
+    begun(store, "done", 0, transaction_timeout_ms=1_000).commit_transaction()
+    coordinator = Coordinator(world.process())
+    assert coordinator.abort_timed_out_transactions() == []
+    world.pass_time(2_000)
+
+    assert coordinator.abort_timed_out_transactions() == ["short"]
+
+    states = {each.transactional_id: each.transaction_state for each in store.admin.list_transactions()}
+    assert states == {"short": "COMPLETE_ABORT", "long": "ONGOING", "done": "COMPLETE_COMMIT"}
+
+
+def test_more_transactions_than_fit_into_a_record_are_aborted_in_several(store: Store, world: World) -> None:
+    names = [f"tx{number}" for number in range(150)]
+    for name in names:
+        begun(store, name, 0, transaction_timeout_ms=60_000)
+    world.pass_time(100_000)
+
+    assert sorted(Coordinator(store).abort_timed_out_transactions()) == sorted(names)
+    assert store.admin.list_transactions(states=["Ongoing"]) == []
+
+
+def test_ids_that_nobody_used_for_long_expire_and_open_ones_do_not(store: Store, world: World) -> None:
+    begun(store, "idle", 0).commit_transaction()
+    idempotent = store.producer()
+    idempotent.send("t", b"v")
+    idempotent.flush()
+    begun(store, "open", 0)
+    coordinator = Coordinator(store)
+    assert coordinator.expire() is None
+    world.pass_time(8 * DAY_MS)
+
+    expired = coordinator.expire()
+
+    assert expired is not None
+    assert [each.transactional_id for each in expired.transactional_ids] == ["idle"]
+    assert [each.producer_id for each in expired.producers] == [idempotent.producer_id]
+    assert [each.transactional_id for each in store.admin.list_transactions()] == ["open"]
+    idempotent.send("t", b"v")
+    with pytest.raises(errors.UnknownProducerId):
+        idempotent.flush()
+
+
+def test_a_producer_whose_id_expired_is_told_and_a_new_one_works(store: Store, world: World) -> None:
+    producer = begun(store, "tx", 0)
+    producer.commit_transaction()
+    world.pass_time(8 * DAY_MS)
+    Coordinator(store).expire()
+
+    producer.begin_transaction()
+    producer.send("t", b"v")
+    with pytest.raises(errors.InvalidProducerIdMapping):
+        producer.flush()
+    begun(store, "tx", 0).commit_transaction()
+
+
+def test_silent_members_of_all_groups_are_evicted(store: Store, world: World) -> None:
+    consumers = [world.process().consumer(group) for group in ("g", "h")]
+    for consumer in consumers:
+        consumer.subscribe("t")
+        consumer.poll(0)
+    coordinator = Coordinator(world.process())
+    assert coordinator.evict_silent_members() == []
+    world.pass_time(40_000)
+    consumers[0].poll(0)
+    world.pass_time(10_000)
+
+    assert coordinator.evict_silent_members() == [consumers[1].group_metadata().member_id]
+    assert coordinator.evict_silent_members() == []
+
+
+def test_large_segments_are_sealed_and_their_rows_stay(store: Store) -> None:
+    store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
+    with store.producer() as producer:
+        for number in range(3):
+            producer.send("s", b"%d" % number)
+            producer.flush()
+
+    assert TopicPartition("s", 0) in Coordinator(store).seal()
+
+    assert store.scan("s").to_table()["value"].to_pylist() == [b"0", b"1", b"2"]
+
+
+def test_one_round_does_everything_and_a_second_one_nothing(store: Store, world: World) -> None:
+    store.admin.create_topic("s", config=TopicConfig(segment_batches=1))
+    begun(store, "idle", 0).commit_transaction()
+    with store.producer() as producer:
+        producer.send("s", b"1")
+        producer.flush()
+        producer.send("s", b"2")
+    orphan = f"t/{store.admin.describe_topic('t').topic_id}/0/{0:020d}/{'0' * 32}.parquet"
+    store.object_store.put(orphan, b"of a writer that died")
+    world.pass_time(8 * DAY_MS)
+    begun(store, "dead", 0, transaction_timeout_ms=1_000)
+    world.pass_time(2_000)
+    coordinator = Coordinator(world.process())
+
+    first, second = coordinator.run_once(), coordinator.run_once(with_vacuum=False)
+
+    assert first.aborted_transactions == ["dead"]
+    assert first.expired_transactional_ids == ["idle"]
+    assert len(first.expired_producer_ids) == 1
+    assert TopicPartition("s", 0) in first.sealed_segments
+    assert first.vacuum is not None
+    assert first.vacuum.paths == [orphan]
+    assert second == type(second)()
+    assert store.scan("s").to_table()["value"].to_pylist() == [b"1", b"2"]
+
+
+def test_a_round_in_a_store_at_rest_appends_nothing(store: Store) -> None:
+    slot = store.read(lambda state, slot: slot)
+    Coordinator(store).run_once(with_vacuum=False)
+
+    assert store.read(lambda state, slot: slot) == slot

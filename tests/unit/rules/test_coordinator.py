@@ -1,0 +1,162 @@
+"""A job commits the transactions of its tasks together: once, and never after it was fenced."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.errors import InvalidEntry, InvalidRequest, ProducerFenced, Replayed, TransactionalIdNotFound
+from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from tests.unit.rules.histories import History
+
+
+def files(history: History) -> list[str]:
+    return [batch.file.path for batch in history.partition().active if batch.file is not None]
+
+
+def test_a_job_commits_all_its_tasks_in_one_slot_with_one_control_row_per_partition() -> None:
+    history = History()
+    batches = [history.staged(3, task=0), history.staged(2, task=1), history.staged(4, partition=1, task=1)]
+
+    identity = history.job("run", *batches, version=0)
+
+    partition = history.partition()
+    assert partition.next_offset == 6
+    assert history.partition(1).next_offset == 5
+    job = identity.producer_id
+    assert [batch.producer_id for batch in partition.active] == [job + 1, job + 2, job]
+    assert [batch.transactional_id for batch in partition.active] == ["job/0", "job/1", "job"]
+    assert {batch.end_slot for batch in partition.active} == {history.slot}
+    assert history.transaction("job").task_count == 2
+
+
+def test_a_replay_commits_nothing_and_says_so() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=7)
+
+    for owner in ("run", "another run"):
+        with pytest.raises(Replayed):
+            history.job(owner, history.staged(task=0), version=7)
+    with pytest.raises(Replayed):
+        history.job("run", history.staged(task=0), version=3)
+    history.job("run", history.staged(task=0), version=8)
+    assert len(files(history)) == 2
+
+
+def test_a_replay_is_known_after_the_job_expired() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=7)
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    planned = plan_expiry(history.state, history.now_ms)
+    assert planned is not None
+    history.append(lambda draft: draft.append(planned))
+
+    with pytest.raises(Replayed):
+        history.job("new run", history.staged(task=0), version=7)
+
+
+def test_a_run_that_was_fenced_never_commits_again() -> None:
+    history = History()
+    history.job("zombie", history.staged(task=0), version=0)
+    history.job("run", history.staged(task=0), version=1)
+
+    for take_over in (True, False):
+        with pytest.raises(ProducerFenced):
+            history.job("zombie", history.staged(task=0), version=2, take_over=take_over)
+    history.job("run", history.staged(task=0), version=2)
+
+
+def test_a_run_fenced_by_an_init_never_commits() -> None:
+    """The epoch is not taken as it is now: that would fence nobody."""
+    history = History()
+    history.init("job", kind="job", owner="zombie")
+    history.init("job", kind="job", owner="run")
+
+    with pytest.raises(ProducerFenced):
+        history.job("zombie", history.staged(task=0))
+    history.job("run", history.staged(task=0))
+    assert len(files(history)) == 1
+
+
+def test_a_run_that_may_not_take_over_is_fenced_by_the_one_that_holds_the_job() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=0)
+
+    with pytest.raises(ProducerFenced):
+        history.job("unknown", history.staged(task=0), version=1, take_over=False)
+    with pytest.raises(ProducerFenced):
+        history.job("unknown", history.staged(task=0), job_id="new", take_over=False)
+
+
+def test_a_plain_producer_that_takes_the_id_fences_the_run() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=0)
+    history.init("job")
+
+    with pytest.raises(ProducerFenced):
+        history.job("run", history.staged(task=0), version=1)
+
+
+def test_a_take_over_aborts_what_is_open_under_the_id() -> None:
+    history = History()
+    identity = history.init("job")
+    history.send(identity, 0, 3, transactional_id="job")
+
+    history.job("run", history.staged(2, task=0), version=0)
+
+    assert [txn.last_offset for txn in history.partition().aborted] == [3]
+    assert history.partition().last_stable_offset == history.partition().high_watermark == 7
+
+
+def test_without_a_token_a_run_commits_once_however_often_it_asks() -> None:
+    history = History()
+    staged = history.staged(task=0)
+    first = history.job("run", staged)
+
+    assert history.job("run", staged) == first
+    assert len(files(history)) == 1
+    history.job("next run", history.staged(task=0))
+    assert len(files(history)) == 2
+
+
+@pytest.mark.parametrize("producer_epoch", [LAST_USABLE_EPOCH - 1, LAST_USABLE_EPOCH])
+@pytest.mark.parametrize("owner", ["run", "another"])
+def test_a_job_rolls_its_producer_id_over_and_its_tasks_with_it(producer_epoch: int, owner: str) -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=0)
+    before = history.at_epoch(producer_epoch, "job")
+
+    after = history.job(owner, history.staged(task=0), version=1)
+    last = history.job(owner, history.staged(task=0), version=2)
+
+    assert after.producer_id in (before.producer_id, history.slot - 1 << 20)
+    assert last.producer_id > before.producer_id
+    assert history.partition().next_offset == 6
+
+
+def test_a_batch_of_a_task_that_the_job_does_not_have_is_invalid() -> None:
+    history = History()
+
+    with pytest.raises(InvalidEntry):
+        history.job("run", history.staged(task=2), tasks=2)
+
+
+def test_a_task_may_not_take_the_id_of_a_producer() -> None:
+    history = History()
+    history.init("job/0")
+
+    with pytest.raises(InvalidRequest):
+        history.job("run", history.staged(task=0))
+
+
+def test_an_empty_batch_writes_its_token_too() -> None:
+    history = History()
+    history.job("run", version=4)
+
+    with pytest.raises(Replayed):
+        history.job("run", version=4)
+
+
+def test_a_job_id_that_does_not_exist_cannot_be_aborted() -> None:
+    with pytest.raises(TransactionalIdNotFound):
+        History().abort_by_admin("nobody")

@@ -1,0 +1,107 @@
+"""What a store forgets, and what it never does."""
+
+from __future__ import annotations
+
+from eoslog.errors import InvalidEntry, UnknownProducerId
+from eoslog.rules.coordinator import append_batch, end_request, end_transaction
+from eoslog.rules.entries import ApplicationToken, DoomedDeleted, HorizonMoved
+from eoslog.rules.forgetting import (
+    PRODUCER_ID_EXPIRATION_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    Expired,
+    plan_expiry,
+)
+from tests.unit.rules.histories import History
+
+
+def expiry(history: History) -> Expired:
+    planned = plan_expiry(history.state, history.now_ms)
+    assert planned is not None
+    return planned
+
+
+def test_the_horizon_never_moves_back() -> None:
+    history = History()
+    history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=10)))
+    for horizon_ms in (10, 9):
+        entry = HorizonMoved(horizon_ms=horizon_ms)
+        assert isinstance(history.refused(lambda draft, e=entry: draft.append(e)), InvalidEntry)
+
+
+def test_ids_expire_when_nobody_used_them_for_long_and_not_before() -> None:
+    history = History()
+    history.init()
+    history.init(None)
+    assert plan_expiry(history.state, history.now_ms + PRODUCER_ID_EXPIRATION_MS - 1) is None
+
+    history.now_ms += PRODUCER_ID_EXPIRATION_MS
+    assert (len(expiry(history).producers), len(expiry(history).transactional_ids)) == (1, 0)
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    planned = expiry(history)
+    history.append(lambda draft: draft.append(planned))
+
+    assert not history.state.producers
+    assert not history.state.transactions
+    assert plan_expiry(history.state, history.now_ms) is None
+
+
+def test_an_id_with_an_open_transaction_never_expires() -> None:
+    history = History()
+    identity = history.init()
+    history.send(identity)
+    history.now_ms += 10 * TRANSACTIONAL_ID_EXPIRATION_MS
+
+    assert plan_expiry(history.state, history.now_ms) is None
+
+
+def test_an_id_that_was_used_after_its_expiry_was_planned_does_not_expire() -> None:
+    history = History()
+    history.init()
+    idempotent = history.init(None)
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    planned = expiry(history)
+    history.send(idempotent, transactional_id=None)
+    assert isinstance(history.refused(lambda draft: draft.append(planned)), InvalidEntry)
+
+    only_txn = planned.model_copy(update={"producers": ()})
+    history.init()
+    assert isinstance(history.refused(lambda draft: draft.append(only_txn)), InvalidEntry)
+
+
+def test_expiry_forgets_what_partitions_know_and_refuses_what_comes_late() -> None:
+    """An unknown producer at sequence 0 would be a second copy."""
+    history = History()
+    identity = history.init(None)
+    history.send(identity, 0, 3, transactional_id=None)
+    history.now_ms += PRODUCER_ID_EXPIRATION_MS
+    planned = expiry(history)
+    history.append(lambda draft: draft.append(planned))
+
+    assert not history.partition().producers
+    late = history.batch(identity, 0, 3, transactional_id=None)
+    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), UnknownProducerId)
+
+
+def test_a_token_outlives_its_transactional_id() -> None:
+    history = History()
+    token = ApplicationToken(application_id="app", sink="*", version=3)
+    history.commit(history.init(), token=token)
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    planned = expiry(history)
+    history.append(lambda draft: draft.append(planned))
+    assert not history.state.transactions
+
+    again = end_request("tx", history.init(), "commit", token=token, time_ms=0)
+    assert "was committed before" in str(history.refused(lambda draft: end_transaction(draft, again)))
+
+
+def test_doomed_files_are_forgotten_up_to_a_slot_and_once() -> None:
+    history = History()
+    history.delete_topic()
+    slot = history.slot
+    early = DoomedDeleted(slot=slot - 1)
+
+    assert isinstance(history.refused(lambda draft: draft.append(early)), InvalidEntry)
+    history.append(lambda draft: draft.append(DoomedDeleted(slot=slot)))
+    again = DoomedDeleted(slot=slot)
+    assert isinstance(history.refused(lambda draft: draft.append(again)), InvalidEntry)

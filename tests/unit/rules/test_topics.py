@@ -1,0 +1,77 @@
+"""Topics: each incarnation has an id of its own, and a foreign id is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.rules.coordinator import append_batch
+from eoslog.rules.entries import DoomedDeleted, TopicDeleted
+from eoslog.rules.names import check_topic_name
+from eoslog.rules.topics import topic_named
+from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, topic_created
+
+
+def test_a_topic_created_again_is_empty_and_refuses_what_was_meant_for_the_first() -> None:
+    history = History()
+    identity = history.init(None)
+    history.send(identity, 0, 3, transactional_id=None)
+    history.delete_topic()
+    history.append(lambda draft: draft.append(topic_created("t", OTHER_TOPIC_ID)))
+
+    assert topic_named(history.state, "t").topic_id == OTHER_TOPIC_ID
+    assert history.partition(0, OTHER_TOPIC_ID).next_offset == 0
+    late = history.batch(identity, 3, transactional_id=None)
+    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), UnknownTopicOrPartition)
+
+
+def test_the_deletion_of_an_earlier_incarnation_does_not_hit_the_later_one() -> None:
+    history = History()
+    history.delete_topic()
+    history.append(lambda draft: draft.append(topic_created("t", OTHER_TOPIC_ID)))
+
+    entry = TopicDeleted(topic="t", topic_id=TOPIC_ID)
+    assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownTopicOrPartition)
+
+
+def test_the_files_of_a_deleted_topic_are_doomed_and_its_id_is_not_used_again() -> None:
+    history = History()
+    history.delete_topic()
+
+    assert [(doomed.prefix, doomed.slot) for doomed in history.state.doomed] == [(f"t/{TOPIC_ID}/", history.slot)]
+    assert isinstance(history.refused(lambda draft: draft.append(topic_created())), InvalidTopic)
+    history.append(lambda draft: draft.append(DoomedDeleted(slot=history.slot)))
+    assert history.state.doomed == ()
+
+
+def test_names_and_ids_are_unique() -> None:
+    history = History()
+
+    for entry, error in (
+        (topic_created("t", OTHER_TOPIC_ID), TopicAlreadyExists),
+        (topic_created("T", OTHER_TOPIC_ID), InvalidTopic),
+        (topic_created("other", TOPIC_ID), InvalidTopic),
+    ):
+        assert isinstance(history.refused(lambda draft, e=entry: draft.append(e)), error)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250, "__consumer", ".tmp", "a\n", "eoslog.json", "EOSLOG.json"]
+)
+def test_a_name_that_may_not_become_a_path_is_refused(name: str) -> None:
+    with pytest.raises(InvalidTopic):
+        check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "_one", "x" * 249])
+def test_kafkas_names_are_allowed(name: str) -> None:
+    check_topic_name(name)
+
+
+def test_a_topic_of_columns_needs_a_schema_and_one_of_records_has_its_own() -> None:
+    from eoslog.rules.entries import TopicSchema
+
+    history = History()
+    for schema in (TopicSchema(kind="columns"), TopicSchema(kind="records", arrow="AAAA")):
+        entry = topic_created("other", OTHER_TOPIC_ID).model_copy(update={"topic_schema": schema})
+        assert isinstance(history.refused(lambda draft, e=entry: draft.append(e)), InvalidTopic)

@@ -13,6 +13,7 @@ from eoslog.client.description import (
     decode_description,
     read_description,
 )
+from eoslog.client.settings import load_settings
 from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidOption, NotAStore, StoreAlreadyExists
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
@@ -44,7 +45,9 @@ _LARGEST_PROBE = 100
 
 
 def connect(url: str, *, log_config: LogConfig | None = None, **options: Any) -> Store:
-    """Hold a store. Nothing is read before the first use.
+    """Hold a store. Nothing is read of it before the first use.
+
+    What is not given comes from the settings (the file that ``EOSLOG_CONFIG`` names, and the environment).
 
     Args:
         url: a local path, ``s3://bucket/prefix``, or ``memory://name`` (within this process).
@@ -53,8 +56,10 @@ def connect(url: str, *, log_config: LogConfig | None = None, **options: Any) ->
     Raises:
         InvalidOption: an unknown scheme or option.
     """
+    settings = load_settings()
     environment = Environment()
-    return Store(open_object_store(url, environment, **options), environment, log_config)
+    object_store = open_object_store(url, environment, **settings.store_options(url) | options)
+    return Store(object_store, environment, log_config or settings.log_config())
 
 
 class Store:

@@ -1,0 +1,303 @@
+"""Random histories against a naive model, and against their own checkpoints."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog.errors import InvalidProducerEpoch, ProducerFenced, Replayed
+from eoslog.rules import checkpoint
+from eoslog.rules.aborted import AbortedTransaction, collect_aborted
+from eoslog.rules.coordinator import append_batch, end_request, end_transaction
+from eoslog.rules.entries import BatchAppended, GroupChanged, GroupMember, HorizonMoved, OffsetsCommitted
+from eoslog.rules.forgetting import plan_expiry
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.rules.sequences import DuplicateBatch
+from eoslog.rules.state import Batch, StoreState
+from tests.unit.rules.histories import History, Model, offsets_of, topic_created, visible
+
+PARTITIONS = 2
+
+
+class Run:
+    """A history driven by random steps, with the model beside it."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.history = History(PARTITIONS)
+        self.model = Model()
+        self.identities: dict[str, ProducerIdentity] = {}
+        self.names: dict[str, str] = {}
+        """The open transaction of each transactional id, as the model calls it."""
+        self.sequences: dict[tuple[str, int], int] = {}
+        self.sent: list[BatchAppended] = []
+        self.archive: dict[int, list[Batch]] = {}
+        self.indexes: dict[int, list[list[AbortedTransaction]]] = {}
+        self.stable: dict[int, int] = {}
+        self.version = 0
+        self.counter = 0
+
+    def draw_producer(self) -> str:
+        return self.data.draw(st.sampled_from(["x", "y", "z"]))
+
+    def step(self) -> None:
+        kinds = ["send"] * 6 + ["commit", "abort"] * 2
+        kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "seal", "roll", "other"]
+        getattr(self, self.data.draw(st.sampled_from(kinds)))()
+        self.counter += 1
+        self.check()
+
+    def identity(self, name: str) -> ProducerIdentity:
+        if name not in self.identities:
+            self.identities[name] = self.history.init(name)
+        return self.identities[name]
+
+    def forget_open(self, name: str, verdict: str) -> None:
+        if name in self.names:
+            self.model.end(self.names.pop(name), verdict)
+        for partition in range(PARTITIONS):
+            self.sequences[(name, partition)] = 0
+
+    def send(self) -> None:
+        name, partition = self.draw_producer(), self.data.draw(st.integers(0, PARTITIONS - 1))
+        count = self.data.draw(st.integers(1, 3))
+        sequence = self.sequences.get((name, partition), 0)
+        batch = self.history.batch(self.identity(name), sequence, count, transactional_id=name, partition=partition)
+        offset = self.history.append(lambda draft: append_batch(draft, batch))
+        assert offset == len(self.model.rows.get(partition, ()))
+        self.sent.append(batch)
+        self.sequences[(name, partition)] = sequence + count
+        self.model.write(partition, self.names.setdefault(name, f"{name}#{self.counter}"), count)
+
+    def alone(self) -> None:
+        if "" not in self.identities:
+            self.identities[""] = self.history.init(None)
+        sequence = self.sequences.get(("", 0), 0)
+        batch = self.history.batch(self.identities[""], sequence, 2, transactional_id=None)
+        self.history.append(lambda draft: append_batch(draft, batch))
+        self.sent.append(batch)
+        self.sequences[("", 0)] = sequence + 2
+        self.model.write(0, None, 2)
+
+    def retry(self) -> None:
+        """A batch is sent again: it is recognised, or its epoch is over."""
+        if not self.sent:
+            return
+        batch = self.data.draw(st.sampled_from(self.sent))
+        error = self.history.refused(lambda draft: append_batch(draft, batch))
+        current = self.identities.get(batch.transactional_id or "")
+        alive = current == (batch.producer_id, batch.producer_epoch)
+        assert isinstance(error, DuplicateBatch if alive else ProducerFenced | InvalidProducerEpoch)
+
+    def end(self, verdict: str) -> None:
+        name = self.draw_producer()
+        if name not in self.names:
+            return
+        before = self.identity(name)
+        self.identities[name] = self.history.end(before, verdict, name)
+        self.forget_open(name, verdict)
+        slot = self.history.slot
+        assert self.history.end(before, verdict, name) == self.identities[name]
+        assert self.history.slot == slot
+
+    def commit(self) -> None:
+        self.end("commit")
+
+    def abort(self) -> None:
+        self.end("abort")
+
+    def init(self) -> None:
+        name = self.draw_producer()
+        self.identities[name] = self.history.init(name)
+        self.forget_open(name, "abort")
+
+    def zombie(self) -> None:
+        """One that was fenced neither writes nor ends anything."""
+        name = self.draw_producer()
+        stale = self.identity(name)
+        self.identities[name] = self.history.init(name)
+        self.forget_open(name, "abort")
+        batch = self.history.batch(stale, transactional_id=name)
+        assert isinstance(self.history.refused(lambda draft: append_batch(draft, batch)), ProducerFenced)
+        request = end_request(name, stale, "commit", time_ms=0)
+        assert isinstance(self.history.refused(lambda draft: end_transaction(draft, request)), ProducerFenced)
+
+    def time(self) -> None:
+        self.history.now_ms += self.data.draw(st.integers(1, 50_000))
+        for name in self.history.abort_timed_out():
+            transaction = self.history.transaction(name)
+            self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+            self.forget_open(name, "abort")
+
+    def stage(self) -> None:
+        name, count = self.draw_producer(), self.data.draw(st.integers(1, 3))
+        batches = tuple(self.history.staged(count, partition=partition) for partition in range(PARTITIONS))
+        self.identities[name] = self.history.commit(
+            self.identity(name), name, batches=batches, upload_ms=self.history.now_ms
+        )
+        transaction = self.names.pop(name, f"{name}#{self.counter}")
+        for partition in range(PARTITIONS):
+            self.model.write(partition, transaction, count)
+        self.model.end(transaction, "commit")
+        self.forget_open(name, "commit")
+
+    def job(self) -> None:
+        self.version += 1
+        owner = self.data.draw(st.sampled_from(["run", f"run#{self.counter}"]))
+        try:
+            self.history.job(
+                owner, self.history.staged(2, task=0), self.history.staged(1, task=1), version=self.version
+            )
+        except ProducerFenced:
+            assert owner in self.history.transaction("job").fenced_owners
+            return
+        self.model.write(0, f"job#{self.counter}", 3)
+        self.model.end(f"job#{self.counter}", "commit")
+
+    def replay(self) -> None:
+        committed = max(self.history.state.tokens.values(), default=-1)
+        if committed < 0:
+            return
+        owner = self.history.transaction("job").owner or ""
+        try:
+            self.history.job(owner, self.history.staged(task=0), version=committed)
+        except Replayed:
+            return
+        raise AssertionError("a replay was committed")
+
+    def seal(self) -> None:
+        for partition in range(PARTITIONS):
+            place = self.history.partition(partition)
+            ends = [batch.end_offset for batch in place.active if batch.end_offset <= place.last_stable_offset]
+            if not ends:
+                continue
+            end = self.data.draw(st.sampled_from(ends))
+            self.archive.setdefault(partition, []).extend(b for b in place.active if b.end_offset <= end)
+            self.indexes.setdefault(partition, []).append([t for t in place.aborted if t.last_offset < end])
+            self.history.seal(end, partition)
+
+    def roll(self) -> None:
+        """An epoch comes near its end."""
+        name = self.draw_producer()
+        if name not in self.names:
+            self.identity(name)
+            self.identities[name] = self.history.at_epoch(LAST_USABLE_EPOCH, name)
+
+    def other(self) -> None:
+        """What touches no row: groups, horizon, topics, expiry."""
+        history, kind = self.history, self.data.draw(st.integers(0, 4))
+        if kind == 0:
+            entry = OffsetsCommitted(committed=offsets_of("g", self.counter), time_ms=0)
+            history.append(lambda draft: draft.append(entry))
+        elif kind == 1:
+            group = history.state.groups.get("g")
+            changed = GroupChanged(
+                group="g",
+                generation=(group.generation if group else 0) + 1,
+                joined=(GroupMember(member_id=f"m{self.counter}", topics=("t",)),),
+                time_ms=0,
+            )
+            history.append(lambda draft: draft.append(changed))
+        elif kind == 2 and history.now_ms > 2 and history.state.horizon_ms < history.now_ms - 1:
+            horizon_ms = history.now_ms - 1
+            history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=horizon_ms)))
+        elif kind == 3:
+            name, topic_id = f"u{self.counter}", f"{self.counter:032x}"
+            history.append(lambda draft: draft.append(topic_created(name, topic_id, 1)))
+            if self.data.draw(st.booleans()):
+                history.delete_topic(name, topic_id)
+        elif kind == 4:
+            history.append(lambda draft: draft.append(topic_created(f"v{self.counter}", f"f{self.counter:031x}", 1)))
+
+    def check(self) -> None:
+        assert self.history.follower == self.history.state
+        for partition in range(PARTITIONS):
+            place = self.history.partition(partition)
+            batches = self.archive.get(partition, []) + place.active
+            assert place.high_watermark == len(self.model.rows.get(partition, ()))
+            assert place.last_stable_offset == self.model.last_stable_offset(partition)
+            assert place.last_stable_offset >= self.stable.get(partition, 0)
+            self.stable[partition] = place.last_stable_offset
+            assert visible(batches, place, committed=True) == self.model.committed(partition)
+            assert visible(batches, place, committed=False) == self.model.uncommitted(partition)
+            segments = [*self.indexes.get(partition, []), place.aborted]
+            index = [(t.first_offset, t.last_offset, t.last_stable_offset) for each in segments for t in each]
+            assert index == self.model.aborted.get(partition, [])
+
+    def check_lookup(self) -> None:
+        """Kafka's lookup over the sealed indexes and the active one finds what any range must know."""
+        for partition in range(PARTITIONS):
+            segments = [*self.indexes.get(partition, []), self.history.partition(partition).aborted]
+            for fetch, upper in ((0, 3), (2, 9), (5, self.stable.get(partition, 0))):
+                found: list[AbortedTransaction] = []
+                for segment in segments:
+                    part, complete = collect_aborted(segment, fetch, upper)
+                    found += part
+                    if complete:
+                        break
+                wanted = [t for each in segments for t in each if t.last_offset >= fetch and t.first_offset < upper]
+                assert found == wanted
+
+
+def restored(state: StoreState, slot: int) -> StoreState:
+    return checkpoint.restore({part.name: part.encode() for part in checkpoint.parts(state, slot)})
+
+
+@given(st.data())
+def test_readers_see_what_the_definitions_say_at_every_slot_of_any_history(data: st.DataObject) -> None:
+    run = Run(data)
+    for _ in range(data.draw(st.integers(5, 40))):
+        run.step()
+    run.check_lookup()
+
+
+@given(st.data())
+def test_a_checkpoint_holds_the_whole_state_and_the_history_goes_on_from_it(data: st.DataObject) -> None:
+    run = Run(data)
+    for _ in range(data.draw(st.integers(0, 30))):
+        run.step()
+
+    state = restored(run.history.state, run.history.slot)
+
+    assert state == run.history.state
+    for partition_id, partition in state.partitions.items():
+        before = run.history.state.partitions[partition_id]
+        assert list(partition.open_transactions) == list(before.open_transactions)
+    run.history.state = state
+    for _ in range(data.draw(st.integers(0, 10))):
+        run.step()
+
+
+@given(st.data())
+def test_a_topic_whose_changed_slot_is_the_same_has_the_same_part(data: st.DataObject) -> None:
+    run = Run(data)
+    known: dict[tuple[str, int], bytes] = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        run.step()
+        for part in checkpoint.parts(run.history.state, run.history.slot):
+            if part.name.startswith("topic/"):
+                body = part.encode()
+                assert known.setdefault((part.name, part.changed_slot), body) == body
+
+
+@given(st.data())
+def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject) -> None:
+    run = Run(data)
+    for _ in range(data.draw(st.integers(1, 25))):
+        run.step()
+    history = run.history
+    ongoing = dict(history.state.ongoing)
+    tokens = dict(history.state.tokens)
+    history.now_ms += 10**12
+    planned = plan_expiry(history.state, history.now_ms)
+    if planned is not None:
+        history.append(lambda draft: draft.append(planned))
+
+    assert history.state.ongoing == ongoing
+    assert set(history.state.transactions) == set(ongoing)
+    assert history.state.tokens == tokens
+    assert not history.state.producers
+    open_ids = {history.state.transactions[name].producer_id for name in ongoing}
+    for partition in range(PARTITIONS):
+        assert set(history.partition(partition).open_transactions) <= open_ids
+    assert history.follower == history.state

@@ -1,0 +1,140 @@
+"""Committing a job: once, in one slot, whatever the store answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import eoslog
+from eoslog.client.store import Store
+from eoslog.errors import CommitStateUnknown, IllegalState, NotAStore, ProducerFenced
+from eoslog.rules.entries import ApplicationToken
+from eoslog.segment.writer import DataFileWriter, TopicTarget
+from pyspark_eoslog import stores
+from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over
+from pyspark_eoslog.options import StoreLocation
+from pyspark_eoslog.tasks import TaskCommit
+
+NUMBERS = pa.schema([pa.field("n", pa.int64())])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = eoslog.connect(str(tmp_path / "store"))
+    store.admin.create_topic("out", schema=NUMBERS)
+    yield store
+    stores._stores.clear()
+
+
+def task(store: Store, number: int, *rows: int, **changes: Any) -> TaskCommit:
+    """What a task reports that uploaded rows."""
+    topic = store.admin.describe_topic("out")
+    target = store.read(lambda state, slot: TopicTarget.of(state, topic))
+    upload_ms = store.object_store.clock.last_date_ms
+    writer = DataFileWriter(store.object_store, store.environment.new_token)
+    writer.append(target, 0, pa.table({"n": list(rows)}, schema=NUMBERS), store.now_ms())
+    values = {
+        "task": number,
+        "files": tuple(writer.flush(store.now_ms())),
+        "store_id": store.describe().store_id,
+        "sink": f"out:{topic.topic_id}",
+        "upload_ms": upload_ms,
+        "planned_ms": upload_ms,
+        "run_id": None,
+        "query_id": None,
+        "batch_id": None,
+    }
+    return TaskCommit(**{**values, **changes})
+
+
+def commit(store: Store, *messages: TaskCommit, owner: str = "run", version: int | None = None) -> None:
+    token = None if version is None else ApplicationToken(application_id="app", sink=messages[0].sink, version=version)
+    location = StoreLocation(store.url)
+    commit_tasks(location, messages, job_id="job", owner=owner, take_over=True, token=token)
+
+
+def numbers(store: Store) -> list[int]:
+    return sorted(store.scan("out").to_table()["n"].to_pylist())
+
+
+def test_all_tasks_are_committed_in_one_slot(store: Store) -> None:
+    messages = [task(store, 0, 1, 2), task(store, 2, 3), task(store, 1)]
+    before = store.read(lambda state, slot: slot)
+
+    commit(store, *messages)
+
+    assert store.read(lambda state, slot: slot) == before + 1
+    assert numbers(store) == [1, 2, 3]
+    assert {each.transactional_id for each in store.admin.list_transactions()} == {"job", "job/0", "job/1", "job/2"}
+
+
+def test_a_version_is_committed_once(store: Store) -> None:
+    commit(store, task(store, 0, 1), version=4)
+    commit(store, task(store, 0, 1), owner="restarted", version=4)
+
+    assert numbers(store) == [1]
+
+
+def test_a_run_that_was_fenced_is_refused_for_ever(store: Store) -> None:
+    commit(store, task(store, 0, 1), owner="first")
+    commit(store, task(store, 0, 2), owner="second")
+
+    for _ in range(2):
+        with pytest.raises(ProducerFenced, match="another run has taken this job over"):
+            commit(store, task(store, 0, 3), owner="first")
+    assert numbers(store) == [1, 2]
+
+
+def test_a_job_that_is_taken_over_learns_whether_its_work_was_done(store: Store) -> None:
+    token = ApplicationToken(application_id="app", sink=task(store, 0).sink, version=1)
+    assert take_job_over(store, "job", "run", token)
+    commit(store, task(store, 0, 1), version=1)
+    before = store.read(lambda state, slot: slot)
+
+    assert not take_job_over(store, "job", "again", token)
+
+    assert store.read(lambda state, slot: slot) == before
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_without_answer_is_resolved_and_done_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    message = task(store, 0, 1)
+    append, calls = Store.append, []
+
+    def unanswered(self: Store, propose: Callable[[Any], Any]) -> Any:
+        calls.append(propose)
+        if len(calls) > 1:
+            return append(self, propose)
+        slot = self.read(lambda state, newest: newest) + 1
+        if lands:
+            append(self, propose)
+            token = self.log.view.token
+            raise CommitStateUnknown("no answer", slot=slot, token=token)
+        raise CommitStateUnknown("no answer", slot=slot, token="0" * 32)
+
+    monkeypatch.setattr(Store, "append", unanswered)
+
+    commit(store, message)
+
+    assert len(calls) == (1 if lands else 2)
+    assert numbers(store) == [1]
+
+
+def test_files_for_another_store_are_not_committed(store: Store) -> None:
+    with pytest.raises(NotAStore, match="replaced by another"):
+        commit(store, task(store, 0, 1, store_id="f" * 32))
+
+
+def test_a_job_without_all_its_messages_is_not_committed(store: Store) -> None:
+    with pytest.raises(IllegalState):
+        same_for_all([task(store, 0, 1), None])
+    with pytest.raises(IllegalState):
+        same_for_all([])
+    with pytest.raises(IllegalState, match="another run_id"):
+        same_for_all([task(store, 0, 1, run_id="a"), task(store, 1, 1, run_id="b")])

@@ -1,0 +1,245 @@
+"""The stream reader, called as Spark calls it: what it asks of the store and what it answers needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StructField, StructType
+
+import eoslog
+from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
+from eoslog.store.environment import Environment
+from pyspark_eoslog import stores, stream_reader
+from pyspark_eoslog.options import Options
+from pyspark_eoslog.stream_reader import EosLogStreamReader
+
+NUMBERS = pa.schema([pa.field("n", pa.int64())])
+SCHEMA = StructType([StructField("n", LongType())])
+
+
+class ManualEnvironment(Environment):
+    """Time passes only in sleep."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.slept: list[float] = []
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.slept.append(duration_ms)
+        self.now_ms += int(duration_ms)
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> ManualEnvironment:
+    manual = ManualEnvironment()
+    monkeypatch.setattr(stores, "ENVIRONMENT", manual)
+    monkeypatch.setattr(stream_reader, "ENVIRONMENT", manual)
+    return manual
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[eoslog.Store]:
+    store = eoslog.connect(str(tmp_path / "store"))
+    store.admin.create_topic("in", schema=NUMBERS)
+    yield store
+    stores._stores.clear()
+    stores._object_stores.clear()
+
+
+def reader(store: eoslog.Store, **options: Any) -> EosLogStreamReader:
+    given = {"path": store.url, "subscribe": "in", "startingOffsets": "earliest", **options}
+    return EosLogStreamReader(Options.of({name: str(value) for name, value in given.items()}), SCHEMA)
+
+
+def produce(store: eoslog.Store, *numbers: int, topic: str = "in") -> None:
+    with store.producer("generator") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_table(topic, pa.table({"n": list(numbers)}, schema=NUMBERS))
+        producer.commit_transaction()
+
+
+def rows(stream: EosLogStreamReader, start: Any, end: Any) -> list[int]:
+    batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
+    return sorted(row["n"] for batch in batches for row in batch.to_pylist())
+
+
+def test_an_idle_stream_waits_longer_and_longer_and_sends_one_request_each_time(
+    store: eoslog.Store, time: ManualEnvironment
+) -> None:
+    stream = reader(store)
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadAllAvailable()) == start
+    requests = stores._hold(stream._options.location).store.requests
+    before = requests.total()
+
+    for _ in range(6):
+        assert stream.latestOffset(start, ReadAllAvailable()) == start
+
+    assert time.slept == [100, 200, 400, 800, 1000, 1000]
+    assert requests.total() - before == 6
+
+
+def test_a_stream_that_is_asked_seldom_does_not_wait(store: eoslog.Store, time: ManualEnvironment) -> None:
+    stream = reader(store)
+    start = stream.initialOffset()
+
+    for _ in range(3):
+        stream.latestOffset(start, ReadAllAvailable())
+        time.now_ms += 2_000
+
+    assert not any(time.slept)
+
+
+def test_a_stream_outlives_a_short_outage(
+    store: eoslog.Store, time: ManualEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(store, 1)
+    stream = reader(store)
+    start = stream.initialOffset()
+    real, failures = stream_reader.look_at_topics, iter([True, True, True])
+
+    def flaky(*arguments: Any, **keywords: Any) -> Any:
+        if next(failures, False):
+            raise StoreUnavailable("no answer")
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(stream_reader, "look_at_topics", flaky)
+
+    end = stream.latestOffset(start, ReadAllAvailable())
+
+    assert rows(stream, start, end) == [1]
+
+
+def test_an_outage_without_end_ends_the_stream(
+    store: eoslog.Store, time: ManualEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*arguments: Any, **keywords: Any) -> Any:
+        raise StoreUnavailable("no answer")
+
+    stream = reader(store)
+    start = stream.initialOffset()
+    monkeypatch.setattr(stream_reader, "look_at_topics", unavailable)
+
+    with pytest.raises(StoreUnavailable):
+        stream.latestOffset(start, ReadAllAvailable())
+
+
+def test_the_first_offsets_stay_the_same_however_often_they_are_asked_for(store: eoslog.Store) -> None:
+    stream = reader(store, startingOffsets="latest")
+    first = stream.initialOffset()
+    produce(store, 1)
+
+    assert stream.initialOffset() == first
+
+
+def test_available_now_ends_where_the_log_ended(store: eoslog.Store) -> None:
+    produce(store, 1, 2)
+    stream = reader(store)
+    stream.prepareForTriggerAvailableNow()
+    start = stream.initialOffset()
+    produce(store, 3)
+
+    end = stream.latestOffset(start, ReadAllAvailable())
+
+    assert rows(stream, start, end) == [1, 2]
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_restarted_reader_plans_a_batch_that_was_begun_before(store: eoslog.Store) -> None:
+    first = reader(store)
+    start = first.initialOffset()
+    produce(store, 1, 2)
+    end = first.latestOffset(start, ReadAllAvailable())
+    produce(store, 3)
+
+    assert rows(reader(store), start, end) == [1, 2]
+
+
+def test_rows_that_were_deleted_unread_end_the_stream_unless_it_may_lose_them(store: eoslog.Store) -> None:
+    produce(store, 1, 2)
+    stream = reader(store)
+    start = stream.initialOffset()
+    stores_state = store.read(lambda state, slot: next(iter(state.topics.values())).topic_id)
+
+    def replace(draft: Any) -> None:
+        from eoslog.rules.coordinator import replace_rows
+
+        replace_rows(draft, stores_state)
+
+    store.append(replace)
+    produce(store, 3)
+    end = stream.latestOffset(start, ReadAllAvailable())
+
+    with pytest.raises(OffsetOutOfRange, match="offsets from 0 on were deleted before they were read"):
+        rows(stream, start, end)
+    assert rows(reader(store, failOnDataLoss="false"), start, end) == [3]
+
+
+def test_a_topic_that_joins_is_read_from_its_beginning(store: eoslog.Store) -> None:
+    produce(store, 1)
+    alone = reader(store)
+    end = alone.latestOffset(alone.initialOffset(), ReadAllAvailable())
+    store.admin.create_topic("more", schema=NUMBERS)
+    produce(store, 2, topic="more")
+    both = reader(store, subscribe="in,more")
+
+    assert rows(both, end, both.latestOffset(end, ReadAllAvailable())) == [2]
+
+
+def test_a_topic_that_leaves_is_an_error_unless_it_may_be_lost(store: eoslog.Store) -> None:
+    store.admin.create_topic("more", schema=NUMBERS)
+    produce(store, 1)
+    both = reader(store, subscribe="in,more")
+    start = both.initialOffset()
+
+    with pytest.raises(InvalidOption, match="partition more-0 is in the checkpoint but no longer read"):
+        reader(store).latestOffset(start, ReadAllAvailable())
+    alone = reader(store, failOnDataLoss="false")
+    assert rows(alone, start, alone.latestOffset(start, ReadAllAvailable())) == [1]
+
+
+def test_a_stream_ends_a_transaction_that_timed_out(store: eoslog.Store) -> None:
+    stream = reader(store)
+    start = stream.initialOffset()
+    dead = store.producer("dead", transaction_timeout_ms=1)
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
+    dead.flush()
+    produce(store, 1)
+
+    end = stream.latestOffset(start, ReadAllAvailable())
+
+    assert rows(stream, start, end) == [1]
+    assert store.admin.describe_transaction("dead").transaction_state == "COMPLETE_ABORT"
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted"), [(1, [[1, 2], [3], [4, 5, 6]]), (3, [[1, 2, 3], [4, 5, 6]]), (99, [[1, 2, 3, 4, 5, 6]])]
+)
+def test_a_snapshot_stream_ends_batches_between_transactions(
+    store: eoslog.Store, limit: int, wanted: list[list[int]]
+) -> None:
+    stream = reader(store, isolationLevel="snapshot")
+    start = stream.initialOffset()
+    produce(store, 1, 2)
+    store.admin.create_topic("other", schema=NUMBERS)
+    produce(store, 0, topic="other")
+    produce(store, 3)
+    produce(store, 4, 5, 6)
+
+    batches = []
+    while (end := stream.latestOffset(start, ReadMaxRows(limit))) != start:
+        batches.append(rows(stream, start, end))
+        start = end
+
+    assert batches == wanted

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
+from eoslog.client.assigned import AssignedPartitions
 from eoslog.client.consumer_records import ConsumerRecord
 from eoslog.client.fetch import PartitionFetch
 from eoslog.client.group import GroupMetadata, group_offsets
@@ -16,12 +17,9 @@ from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.timeouts import end_timed_out
 from eoslog.errors import (
     AbortableError,
-    EosLogError,
     IllegalState,
     InvalidOption,
     InvalidRequest,
-    NoOffsetForPartition,
-    OffsetOutOfRange,
     RetriableError,
     StoreAccessDenied,
     UnknownTopicOrPartition,
@@ -96,7 +94,6 @@ class Consumer:
             raise InvalidOption("enable_auto_commit needs a group_id")
         self._store = store
         self.group_id = group_id
-        self._policy: str = auto_offset_reset
         self._max_poll_records = max_poll_records
         self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit else None
         self._auto_committed: dict[TopicPartition, int] = {}
@@ -107,12 +104,9 @@ class Consumer:
         self._on_assigned: Rebalanced | None = None
         self._shared_out: tuple[int, tuple[str | None, ...]] | None = None
         self._generation = -1
-        self._fetches: dict[TopicPartition, PartitionFetch] = {}
-        self._resets: dict[TopicPartition, str] = {}
+        self._assigned = AssignedPartitions(store, group_id, self._isolation, auto_offset_reset)
         self._looked_at_ms: int | None = None
-        self._held_back = False
         self._may_write = True
-        self._turn = 0
         self._closed = False
 
     def __enter__(self) -> Consumer:
@@ -140,7 +134,7 @@ class Consumer:
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
-        if self._fetches and self._topics is None:
+        if self._assigned and self._topics is None:
             raise IllegalState("subscribe() is not allowed after assign(): call unsubscribe() first")
         names = (topics,) if isinstance(topics, str) else tuple(sorted(set(topics)))
         if not names:
@@ -163,7 +157,7 @@ class Consumer:
         if self._topics is not None:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
         wanted = [TopicPartition(*place) for place in partitions]
-        self._set_fetches({place: self._topic_of(place) for place in wanted})
+        self._assign({place: self._topic_of(place) for place in wanted})
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
@@ -173,8 +167,7 @@ class Consumer:
         self._topics = None
         self._shared_out = None
         self._generation = -1
-        self._fetches.clear()
-        self._resets.clear()
+        self._assign({})
 
     def subscription(self) -> set[str]:
         """The topics that are subscribed to."""
@@ -182,7 +175,7 @@ class Consumer:
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads; of a subscription, after its first poll."""
-        return set(self._fetches)
+        return set(self._assigned)
 
     def poll(self, timeout: float = 1.0) -> list[ConsumerRecord]:
         """The next records, at most ``max_poll_records``; an empty list if none came within ``timeout`` seconds.
@@ -194,7 +187,7 @@ class Consumer:
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
-        if self._topics is None and not self._fetches:
+        if self._topics is None and not self._assigned:
             raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
         if timeout < 0:
             raise InvalidRequest(f"timeout must not be negative, but is {timeout}")
@@ -213,10 +206,9 @@ class Consumer:
 
     def _poll_once(self) -> list[ConsumerRecord]:
         self._auto_commit(only_if_due=True)
-        ahead = sum(fetch.rows_ahead for fetch in self._fetches.values() if not fetch.paused)
-        if ahead < self._max_poll_records or self._looks_again() or self._shared_out is None:
+        if self._assigned.rows_ahead() < self._max_poll_records or self._looks_again() or self._shared_out is None:
             self._look()
-        return self._collect()
+        return self._assigned.take(self._max_poll_records)
 
     def _looks_again(self) -> bool:
         now_ms = self._store.environment.monotonic_ms()
@@ -227,12 +219,7 @@ class Consumer:
         self._store.read(lambda state, slot: None)
         self._looked_at_ms = self._store.environment.monotonic_ms()
         self._share_out()
-        self._held_back = False
-        for fetch, partition in self._resolve():
-            if fetch.paused:
-                continue
-            self._plan(fetch, partition)
-            self._held_back |= partition.last_stable_offset < partition.high_watermark
+        self._assigned.plan()
 
     def _share_out(self) -> None:
         """Take the partitions that the newest generation gives this member."""
@@ -251,13 +238,18 @@ class Consumer:
         ids, mine = self._store.read(look, refresh=False)
         if (generation, ids) == self._shared_out:
             return
-        if self._fetches and self._on_revoked is not None:
-            self._on_revoked(sorted(self._fetches))
-        self._set_fetches(mine)
+        if self._assigned and self._on_revoked is not None:
+            self._on_revoked(sorted(self._assigned))
+        self._assign(mine)
         self._generation = generation
         self._shared_out = (generation, ids)
         if self._on_assigned is not None:
             self._on_assigned(sorted(mine))
+
+    def _assign(self, topics: Mapping[TopicPartition, Topic]) -> None:
+        self._assigned.replace(topics)
+        self._auto_committed = {}
+        self._looked_at_ms = None
 
     def _mine(self, state: StoreState, group: Group | None, topics: tuple[str, ...]) -> list[TopicPartition]:
         if group is None or self._membership is None:
@@ -265,87 +257,9 @@ class Consumer:
             return [TopicPartition(each.topic, number) for each in found for number in range(each.partitions)]
         return share_out(state, group).get(self._membership.member_id, [])
 
-    def _set_fetches(self, topics: Mapping[TopicPartition, Topic]) -> None:
-        store = self._store
-        self._fetches = {
-            place: PartitionFetch(store.object_store, store.indexes, topics[place], place.partition)
-            for place in sorted(topics)
-        }
-        self._resets.clear()
-        self._auto_committed.clear()
-        self._looked_at_ms = None
-
-    def _resolve(self) -> list[tuple[PartitionFetch, Partition]]:
-        """The assigned partitions as they are now, each fetch with a position."""
-
-        def look(state: StoreState, slot: int) -> list[tuple[PartitionFetch, Partition]]:
-            found = []
-            for place, fetch in self._fetches.items():
-                partition = self._partition(state, place, fetch)
-                if fetch.position is None:
-                    fetch.move(self._initial_position(state, place, partition))
-                    self._resets.pop(place, None)
-                found.append((fetch, partition))
-            return found
-
-        return self._store.read(look, refresh=False)
-
-    def _partition(self, state: StoreState, place: TopicPartition, fetch: PartitionFetch) -> Partition:
-        partition = state.partitions.get(fetch.partition_id)
-        if partition is None:
-            raise UnknownTopicOrPartition(
-                f"topic {place.topic} was deleted, or created again, while {place.topic}-{place.partition} was assigned"
-            )
-        return partition
-
-    def _initial_position(self, state: StoreState, place: TopicPartition, partition: Partition) -> int:
-        policy = self._resets.get(place)
-        if policy is None and self.group_id is not None:
-            committed = committed_offset(state, self.group_id, partition.id)
-            if committed is not None:
-                return committed.offset
-        policy = policy or self._policy
-        if policy == "none":
-            raise NoOffsetForPartition(
-                f"group {self.group_id!r} has no committed offset for {place.topic}-{place.partition}: seek, or choose "
-                "auto_offset_reset"
-            )
-        return self._end(partition) if policy == "latest" else partition.log_start_offset
-
-    def _end(self, partition: Partition) -> int:
-        return visible_end(partition, self._isolation)
-
-    def _plan(self, fetch: PartitionFetch, partition: Partition) -> None:
-        try:
-            fetch.plan(partition, self._isolation)
-        except OffsetOutOfRange as error:
-            if self._policy == "none":
-                raise
-            _logger.info("%s: reset to %s: %s", self._store, self._policy, error)
-            fetch.move(self._end(partition) if self._policy == "latest" else partition.log_start_offset)
-            fetch.plan(partition, self._isolation)
-
-    def _collect(self) -> list[ConsumerRecord]:
-        """Records of the partitions in turn, so that none starves behind a long one."""
-        fetches = [fetch for fetch in self._fetches.values() if not fetch.paused]
-        records: list[ConsumerRecord] = []
-        if not fetches:
-            return records
-        first = self._turn % len(fetches)
-        self._turn += 1
-        for fetch in fetches[first:] + fetches[:first]:
-            while fetch.rows_ahead and len(records) < self._max_poll_records:
-                try:
-                    records += fetch.take(self._max_poll_records - len(records))
-                except EosLogError:
-                    if records:
-                        return records
-                    raise
-        return records
-
     def _end_what_holds_back(self) -> bool:
         """End the transactions past their time-out that hide rows from this consumer. True if one was ended."""
-        if not self._held_back or not self._may_write or self._isolation is not IsolationLevel.READ_COMMITTED:
+        if not self._assigned.held_back or not self._may_write or self._isolation is not IsolationLevel.READ_COMMITTED:
             return False
         try:
             return bool(end_timed_out(self._store))
@@ -365,7 +279,7 @@ class Consumer:
         fetch = self._fetch(partition, "position()")
         if fetch.position is None:
             self._store.read(lambda state, slot: None)
-            self._resolve()
+            self._assigned.resolve()
         assert fetch.position is not None
         return fetch.position
 
@@ -376,11 +290,10 @@ class Consumer:
             IllegalState: the partition is not assigned.
             InvalidRequest: the offset is negative.
         """
-        fetch = self._fetch(partition, "seek()")
+        self._fetch(partition, "seek()")
         if offset < 0:
             raise InvalidRequest(f"offset {offset} of {partition[0]}-{partition[1]} is negative")
-        self._resets.pop(TopicPartition(*partition), None)
-        fetch.move(offset)
+        self._assigned.seek(partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Go on from the first offset there is, as of the next ``poll`` or ``position``; all partitions if None."""
@@ -392,9 +305,9 @@ class Consumer:
 
     def _reset(self, partitions: Iterable[TopicPartition] | None, policy: str, call: str) -> None:
         self._check_open(call)
-        for place in list(self._fetches if partitions is None else partitions):
-            self._fetch(place, call).move(None)
-            self._resets[TopicPartition(*place)] = policy
+        for place in list(self._assigned if partitions is None else partitions):
+            self._fetch(place, call)
+            self._assigned.seek(place, policy)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Give no records of these partitions until ``resume``.
@@ -412,7 +325,7 @@ class Consumer:
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
-        return {place for place, fetch in self._fetches.items() if fetch.paused}
+        return self._assigned.paused()
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Store offsets for the group, durably when this returns: by default the positions of all assigned partitions.
@@ -424,14 +337,16 @@ class Consumer:
         """
         self._check_open("commit()")
         metadata = self.group_metadata()
-        chosen = self._positions() if offsets is None else offsets
+        chosen: Mapping[TopicPartition, int | OffsetAndMetadata] = offsets or {}
+        if offsets is None:
+            chosen = self._assigned.positions()
         if not chosen:
             return
         now_ms = self._store.now_ms()
 
         def propose(draft: Draft) -> None:
             for place in chosen:
-                fetch = self._fetches.get(TopicPartition(*place))
+                fetch = self._assigned.get(place)
                 if fetch is not None and fetch.partition_id not in draft.partitions:
                     raise UnknownTopicOrPartition(
                         f"topic {place[0]} was deleted, or created again, since its records were read"
@@ -442,16 +357,13 @@ class Consumer:
         if self._membership is not None:
             self._membership.keep_alive()
 
-    def _positions(self) -> dict[TopicPartition, int | OffsetAndMetadata]:
-        return {place: fetch.position for place, fetch in self._fetches.items() if fetch.position is not None}
-
     def _auto_commit(self, *, only_if_due: bool) -> None:
         if self._auto_commit_ms is None:
             return
         now_ms = self._store.environment.monotonic_ms()
         if only_if_due and now_ms - self._auto_committed_at_ms < self._auto_commit_ms:
             return
-        positions = self._positions()
+        positions = self._assigned.positions()
         if positions == self._auto_committed:
             return
         try:
@@ -459,7 +371,7 @@ class Consumer:
         except (AbortableError, RetriableError) as error:
             _logger.info("%s: offsets of group %r were not committed: %s", self._store, self.group_id, error)
             return
-        self._auto_committed = {place: position for place, position in positions.items() if isinstance(position, int)}
+        self._auto_committed = positions
         self._auto_committed_at_ms = now_ms
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
@@ -491,7 +403,9 @@ class Consumer:
         Raises:
             UnknownTopicOrPartition
         """
-        return {place: self._end(found) for place, (_, found) in self._partitions_of(partitions).items()}
+        return {
+            place: visible_end(found, self._isolation) for place, (_, found) in self._partitions_of(partitions).items()
+        }
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
@@ -513,10 +427,10 @@ class Consumer:
         """How many offsets lie between each assigned partition's position and the end of what is visible now."""
         self._check_open("lag()")
         self._store.read(lambda state, slot: None)
-        resolved = self._resolve()
+        partitions = self._assigned.resolve()
         return {
-            place: max(0, self._end(partition) - (fetch.position or 0))
-            for place, (fetch, partition) in zip(self._fetches, resolved, strict=True)
+            place: max(0, visible_end(partitions[place], self._isolation) - position)
+            for place, position in self._assigned.positions().items()
         }
 
     def group_metadata(self) -> GroupMetadata:
@@ -538,7 +452,7 @@ class Consumer:
         finally:
             if self._membership is not None:
                 self._membership.leave()
-            self._fetches.clear()
+            self._assign({})
             self._topics = None
             self._closed = True
 
@@ -548,7 +462,7 @@ class Consumer:
 
     def _fetch(self, place: TopicPartition, call: str) -> PartitionFetch:
         self._check_open(call)
-        fetch = self._fetches.get(TopicPartition(*place))
+        fetch = self._assigned.get(place)
         if fetch is None:
             raise IllegalState(f"{call} is not allowed: {place[0]}-{place[1]} is not assigned to this consumer")
         return fetch

@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 class ProbeRecord(BaseModel):
     """What the probe of put-if-absent found when the store was made."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     put_if_absent: bool
     time_ms: int
@@ -26,7 +26,7 @@ class ProbeRecord(BaseModel):
 class StoreDescription(BaseModel):
     """The store's identity, format and features. It is written once and never changed."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     format_version: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

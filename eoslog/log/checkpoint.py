@@ -28,7 +28,7 @@ INLINE_TOTAL_BYTES = 4 << 20
 class CheckpointPart(BaseModel):
     """One part of a state: its bytes in base64, or the object that holds them."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     name: str
     changed_slot: int
@@ -41,7 +41,7 @@ class CheckpointPart(BaseModel):
 class CheckpointRoot(BaseModel):
     """The root object of a checkpoint."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0)]

@@ -20,7 +20,7 @@ LARGEST_RECORD_BYTES = 64 << 20
 class CheckpointReference(BaseModel):
     """Where the state after a slot is written down."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")]
@@ -31,7 +31,7 @@ class CheckpointReference(BaseModel):
 class CheckpointEntry(BaseModel):
     """The one entry that is the log's own: a checkpoint was written, and cold readers may begin there."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     type: Literal["checkpoint"] = "checkpoint"
     reference: CheckpointReference
@@ -44,7 +44,7 @@ class CheckpointEntry(BaseModel):
 class SlotRecord(BaseModel):
     """The first line of a slot record."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]

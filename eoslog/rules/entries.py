@@ -24,7 +24,7 @@ Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 class Model(BaseModel):
     """Part of a record: immutable, and blind to fields that a later minor version adds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
 class FileReference(Model):

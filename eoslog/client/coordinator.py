@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from eoslog.client.heartbeats import Heartbeats
 from eoslog.client.timeouts import end_timed_out
+from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import Expired, GroupChanged
 from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
@@ -36,6 +37,8 @@ class CoordinatorReport:
     expired_producer_ids: list[int] = field(default_factory=list)
     sealed_segments: list[TopicPartition] = field(default_factory=list)
     vacuum: VacuumReport | None = None
+    deleted_slots: int = 0
+    deleted_checkpoint_objects: int = 0
 
 
 class Coordinator:
@@ -63,6 +66,8 @@ class Coordinator:
         expired = self.expire()
         sealed = self.seal()
         vacuumed = vacuum(self._store.log, self._store.object_store) if with_vacuum else None
+        slots = delete_old_slots(self._store.log) if with_vacuum else 0
+        checkpoints = delete_old_checkpoints(self._store.log) if with_vacuum else 0
         return CoordinatorReport(
             aborted_transactions=aborted,
             evicted_members=evicted,
@@ -70,6 +75,8 @@ class Coordinator:
             expired_producer_ids=[each.producer_id for each in expired.producers] if expired else [],
             sealed_segments=sealed,
             vacuum=vacuumed,
+            deleted_slots=slots,
+            deleted_checkpoint_objects=checkpoints,
         )
 
     def abort_timed_out_transactions(self) -> list[str]:

@@ -43,6 +43,8 @@ _logger = logging.getLogger(__name__)
 _MOST_PROPOSALS_A_RECORD = 64
 _LONGEST_BACKOFF_MS = 2_000
 _FIRST_BACKOFF_MS = 5
+_LONGEST_RACE = 5
+"""After so many lost races the wait grows no longer: each of them means that somebody got on."""
 _CHECKPOINT_AT_MOST_EVERY = 16
 _CHECKPOINT_OVERDUE = 4
 
@@ -256,10 +258,14 @@ class Log(Generic[S]):
                 tail_slot = self.view.slot
             else:
                 races += 1
-                self._back_off(races)
+                self._back_off(min(races, _LONGEST_RACE))
                 pending = this.taken + this.later
                 if won is None:
                     token = self.environment.new_token()
+                elif races > 1:
+                    # Others are faster: slot by slot the tail would never be reached.
+                    self.view.refresh()
+                    tail_slot = self.view.slot
 
     def _propose(self, draft: Any, pending: list[_Proposal]) -> _Round:
         this = _Round()

@@ -104,8 +104,9 @@ def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     partition = partition_of(draft, partition_id)
     topic = topic_of(draft, entry.topic_id)
     check_file_place(topic, partition_id, entry.file)
-    check_upload(draft, entry.upload_ms)
+    # A repeat first: it names no file anew, so it is no matter how old its file is.
     check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
+    check_upload(draft, entry.upload_ms)
     return entry.model_copy(update={"base_offset": partition.next_offset})
 
 

@@ -12,7 +12,7 @@ from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
 from eoslog.log.record import decode_line, first_line
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
-from tests.unit.log.world import DAY_MS, Fault, World, names, script
+from tests.unit.log.world import DAY_MS, Fault, World, environment, names, script
 
 
 def unknown(log: Log[Ledger], name: str, fault: Fault) -> CommitStateUnknown:
@@ -49,6 +49,25 @@ def test_after_a_lost_race_the_winner_is_folded_and_the_next_slot_is_tried_with_
     assert names(b) == ["created", "a", "b"]
     assert len(tokens) == 2
     assert len(set(tokens)) == 1
+
+
+def test_a_writer_that_fell_behind_while_it_waited_catches_up_at_once() -> None:
+    world = World()
+    other, log = world.created(), world.process()
+    names(log)
+    other.append(add("o"))
+    numbers = iter(range(1000))
+
+    def others_go_on(duration_ms: float) -> None:
+        for number in range(30):
+            other.append(add(f"o{next(numbers)}-{number}"))
+
+    environment(log).sleep_ms = others_go_on  # type: ignore[method-assign]
+    before = script(log).requests["PUT"]
+
+    log.append(add("x"))
+
+    assert script(log).requests["PUT"] - before == 3
 
 
 def test_what_became_invalid_through_the_winner_is_refused_after_a_lost_race() -> None:

@@ -323,3 +323,13 @@ def test_rows_below_the_log_start_are_doomed_with_the_slot_that_dropped_them() -
     assert doomed.slot == history.slot
     assert len(doomed.indexes) == 1
     assert len(doomed.files) == 2
+
+
+def test_a_repeated_batch_is_recognised_though_the_horizon_has_passed_its_file() -> None:
+    history = History()
+    identity = history.init()
+    batch = history.batch(identity)
+    history.append(lambda draft: append_batch(draft, batch))
+    history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=history.now_ms)))
+
+    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), DuplicateBatch)

@@ -1,0 +1,123 @@
+"""What the log costs in requests: they are its latency and its price."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.log.log import Log
+from eoslog.rules.coordinator import append_batch, initialise
+from eoslog.rules.entries import BatchAppended, FileReference, StoreCreated, TopicCreated, TopicSchema
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.state import StoreState
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+from tests.unit.log.ledger import add
+from tests.unit.log.world import World, names, script
+
+TAIL = 64 << 10
+TOPIC_ID = "a" * 32
+
+
+class InlineEnvironment(Environment):
+    def background(self, work: object) -> None:
+        work()  # type: ignore[operator]
+
+
+def test_a_warm_append_is_one_put() -> None:
+    log = World(tail_bytes=TAIL).created()
+    log.append(add("x"))
+    before = script(log).requests.copy()
+
+    log.append(add("y"))
+
+    assert script(log).requests - before == {"PUT": 1}
+
+
+def test_a_refresh_with_nothing_new_is_one_get() -> None:
+    log = World(tail_bytes=TAIL).created()
+    names(log)
+    before = script(log).requests.copy()
+
+    names(log)
+
+    assert script(log).requests - before == {"GET": 1}
+
+
+def test_a_lost_race_costs_one_get_and_one_put() -> None:
+    world = World(tail_bytes=TAIL)
+    log, other = world.created(), world.process()
+    names(other)
+    other.append(add("o"))
+    before = script(log).requests.copy()
+
+    log.append(add("x"))
+
+    assert script(log).requests - before == {"PUT": 2, "GET": 1}
+
+
+def test_an_append_that_adds_nothing_is_one_get() -> None:
+    log = World(tail_bytes=TAIL).created()
+    before = script(log).requests.copy()
+
+    log.append(lambda draft: None)
+
+    assert script(log).requests - before == {"GET": 1}
+
+
+def test_resolving_costs_no_list() -> None:
+    log = World(tail_bytes=TAIL).created()
+    log.append(add("x"))
+    before = script(log).requests.copy()
+
+    log.resolve(1, "0" * 32)
+
+    assert script(log).requests - before == {"GET": 2}
+
+
+@pytest.mark.parametrize("slots", [10, 700, 5000])
+def test_a_cold_open_is_a_list_and_two_gets_at_any_length_of_history(slots: int) -> None:
+    environment = InlineEnvironment()
+    name = f"cold-open-{slots}-{environment.new_token()}"
+    log: Log[StoreState] = Log(MemoryStore(environment, name, tail_bytes=TAIL), StoreMachine(), environment)
+    grow(log, slots)
+
+    cold: Log[StoreState] = Log(MemoryStore(environment, name, tail_bytes=TAIL), StoreMachine(), environment)
+    cold.read(lambda state, slot: None, refresh=False)
+
+    expected = {"LIST": 1, "GET": 2} if slots > 64 else {"LIST": 1, "GET": 1}
+    assert cold.store.requests == expected
+    assert cold.view.state == log.view.state
+
+
+def grow(log: Log[StoreState], slots: int) -> None:
+    """Producers come, and each appends batches of its own."""
+    log.create(lambda draft: draft.append(StoreCreated(store_id="5" * 32, time_ms=1)))
+    topic = TopicCreated(
+        topic="t", topic_id=TOPIC_ID, partitions=64, topic_schema=TopicSchema(kind="records"), time_ms=1
+    )
+    log.append(lambda draft: draft.append(topic))
+    sequence = 0
+    identity = log.append(lambda draft: initialise(draft, "tx0", timeout_ms=1000, time_ms=1))
+    name = "tx0"
+    while log.view.slot < slots:
+        if sequence == 20:
+            sequence, name = 0, f"tx{log.view.slot}"
+            identity = log.append(lambda draft, n=name: initialise(draft, n, timeout_ms=1000, time_ms=1))
+        partition = log.view.slot % 64
+        batch = BatchAppended(
+            topic_id=TOPIC_ID,
+            partition=partition,
+            base_offset=0,
+            record_count=1000,
+            file=FileReference(path=f"t/{TOPIC_ID}/{partition}/{log.view.slot:020d}.parquet", length=1, crc32c=0),
+            upload_ms=1,
+            transactional_id=name,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=0,
+            min_timestamp=0,
+            max_timestamp=0,
+            time_ms=1,
+        )
+        log.append(lambda draft, b=batch: append_batch(draft, b))
+        sequence += 1

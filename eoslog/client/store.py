@@ -19,7 +19,7 @@ from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
 from eoslog.read.columns import choose_columns, default_columns, stored_schema
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import SegmentIndexes, plan_partition
+from eoslog.read.planner import SegmentIndexes, check_snapshot, plan_partition
 from eoslog.read.scan import Scan
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import StoreCreated
@@ -270,6 +270,9 @@ class Store:
             return topic_state, found, newest
 
         topic_state, found, newest = self.read(look)
+        if slot is not None:
+            for partition in found:
+                check_snapshot(topic, partition, slot)
         plans = [
             plan_partition(
                 self.indexes,

@@ -101,11 +101,6 @@ def plan_partition(
     if start_offset is None:
         start_offset = partition.log_start_offset
     check_offset(topic, partition, start_offset)
-    if isolation is IsolationLevel.SNAPSHOT and slot is not None and slot < partition.snapshot_floor:
-        raise OffsetOutOfRange(
-            f"partition {topic}-{partition.id.partition} has dropped rows at slot {partition.snapshot_floor}; a snapshot "
-            f"of the earlier slot {slot} would lack them"
-        )
     last = visible_end(partition, isolation)
     end = last if end_offset is None else min(end_offset, last)
     slices = tuple(
@@ -116,6 +111,15 @@ def plan_partition(
     return PartitionPlan(
         topic, partition.id.topic_id, partition.id.partition, start_offset, max(start_offset, end), slices
     )
+
+
+def check_snapshot(topic: str, partition: Partition, slot: int) -> None:
+    """Raises: OffsetOutOfRange: rows that the snapshot of a slot would show have been removed since."""
+    if slot < partition.snapshot_floor:
+        raise OffsetOutOfRange(
+            f"partition {topic}-{partition.id.partition} has dropped rows at slot {partition.snapshot_floor}; a snapshot "
+            f"of the earlier slot {slot} would lack them"
+        )
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:

@@ -113,6 +113,7 @@ _PARTITIONS = _schema(
         ("segment_base_offset", _I64),
         ("changed_slot", _I64),
         ("snapshot_floor", _I64),
+        ("removed_end_slot", _I64),
         ("sealed", pa.list_(_SEALED)),
         ("active", pa.list_(_BATCH)),
         ("open_transactions", pa.list_(_OPEN)),
@@ -296,6 +297,7 @@ def _partition_row(partition: Partition) -> dict[str, Any]:
         "segment_base_offset": partition.segment_base_offset,
         "changed_slot": partition.changed_slot,
         "snapshot_floor": partition.snapshot_floor,
+        "removed_end_slot": partition.removed_end_slot,
         "sealed": [
             _row(segment) | {name: _file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
             for segment in partition.sealed
@@ -339,6 +341,7 @@ def _partition(topic_id: str, row: dict[str, Any]) -> Partition:
         },
         row["changed_slot"],
         row["snapshot_floor"],
+        row["removed_end_slot"],
     )
 
 

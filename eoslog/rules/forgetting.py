@@ -55,6 +55,13 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
     partition.snapshot_floor = draft.slot
     dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
     partition.sealed = partition.sealed[len(dropped) :]
+    partition.removed_end_slot = max(
+        [
+            partition.removed_end_slot,
+            *(segment.max_end_slot for segment in before.sealed if segment.base_offset < entry.offset),
+            *(batch.end_slot for batch in before.active if batch.base_offset < entry.offset),
+        ]
+    )
     gone = [batch for batch in partition.active if batch.end_offset <= entry.offset]
     del partition.active[: len(gone)]
     files = [batch.file for batch in gone if batch.file is not None]

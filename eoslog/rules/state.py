@@ -125,6 +125,8 @@ class Partition:
     changed_slot: int = NO_SLOT
     snapshot_floor: int = NO_SLOT
     """The slot of the last entry that removed rows: a snapshot of an earlier slot cannot be read any more."""
+    removed_end_slot: int = NO_SLOT
+    """The last slot that ended a transaction of which rows were removed: a stream that was not there yet has lost some."""
 
     @property
     def high_watermark(self) -> int:
@@ -150,6 +152,7 @@ class Partition:
             dict(self.producers),
             self.changed_slot,
             self.snapshot_floor,
+            self.removed_end_slot,
         )
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import check_snapshot, plan_partition
 from eoslog.read.slices import read_slices
 from eoslog.rules.state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
@@ -82,6 +82,8 @@ class EosLogReader(DataSourceReader):
             for partition in view.partitions:
                 place = (view.topic.topic, partition.id.partition)
                 start, end = starts[place], ends[place]  # type: ignore[index]
+                if options.slot is not None:
+                    check_snapshot(view.topic.topic, partition, options.slot)
                 if not options.fail_on_data_loss:
                     start = max(start, partition.log_start_offset)
                 plan = plan_partition(

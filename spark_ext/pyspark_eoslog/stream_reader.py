@@ -198,6 +198,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         pieces: list[Piece] = []
         if begin.slot is not None and end.slot is not None:
             _check_slot(look, end.slot)
+            self._check_removed(look, begin.slot)
             for index, plan in self._snapshot_plans(store, look, begin.slot, end.slot):
                 pieces.append(piece_of(look.topics[index].topic, plan))
         else:
@@ -218,6 +219,25 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
                     pieces.append(piece_of(view.topic, plan))
         return read_partitions(look, self._schema, pieces, self._options.min_partitions)
+
+    def _check_removed(self, look: Look, after: int) -> None:
+        """A stream that has read up to a slot needs the rows of all transactions that ended later.
+
+        Raises:
+            OffsetOutOfRange: some of them are gone.
+        """
+        for view in look.topics:
+            for partition in view.partitions:
+                if NO_SLOT < after < partition.removed_end_slot:
+                    self._lost(
+                        f"partition {view.topic.topic}-{partition.id.partition}: rows of transactions that ended between "
+                        f"slot {after} and slot {partition.removed_end_slot} were deleted before they were read"
+                    )
+
+    def _lost(self, message: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRange(f"{message}; go on without them with option failOnDataLoss=false")
+        _logger.warning("%s", message)
 
     def _covers(self, end: StreamOffsets) -> bool:
         """Whether what is known already reaches to the end of a planned micro-batch."""
@@ -246,9 +266,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"partition {place.topic}-{place.partition} begins at offset {partition.log_start_offset}: {lost} offsets "
             f"from {start} on were deleted before they were read"
         )
-        if self._options.fail_on_data_loss:
-            raise OffsetOutOfRange(f"{message}; go on without them with option failOnDataLoss=false")
-        _logger.warning("%s", message)
+        self._lost(message)
         return partition.log_start_offset
 
 

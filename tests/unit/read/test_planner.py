@@ -129,3 +129,17 @@ def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
     assert seal_segments(store.log, store.object_store, store.environment)
 
     assert plans() == before
+
+
+def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
+    from eoslog.rules.entries import LogStartMoved
+
+    slot = store.read(lambda state, slot: slot)
+    topic_id = store.admin.describe_topic("t").topic_id
+    store.append(
+        lambda draft: draft.append(LogStartMoved(topic_id=topic_id, partition=0, offset=2, reason="delete_records"))
+    )
+
+    assert _values(store, isolation_level="snapshot") == [b"behind"]
+    with pytest.raises(OffsetOutOfRange, match="dropped rows at slot"):
+        store.scan("t", isolation_level="snapshot", slot=slot)

@@ -20,7 +20,9 @@ class ProbeRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     put_if_absent: bool
+    """Of many creates of one name exactly one succeeded."""
     time_ms: int
+    """When, by the store's clock (ms since the epoch)."""
 
 
 class StoreDescription(BaseModel):
@@ -30,9 +32,13 @@ class StoreDescription(BaseModel):
 
     format_version: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Drawn when the store is made; one made anew at the same place has another."""
     reader_features: tuple[str, ...] = ()
+    """What a reader must know; one that does not refuses the store."""
     writer_features: tuple[str, ...] = ()
+    """What a writer must know; one that does not refuses the store."""
     created_ms: Annotated[int, Field(strict=True, ge=0)]
+    """By the store's clock (ms since the epoch)."""
     probe: ProbeRecord
 
 

@@ -32,10 +32,15 @@ class CheckpointPart(BaseModel):
 
     name: str
     changed_slot: int
+    """The last slot that changed it: a part that did not change is shared with the checkpoint before."""
     length: Annotated[int, Field(strict=True, ge=0)]
+    """Bytes, before base64."""
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    """CRC-32C of these bytes."""
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")] | None = None
+    """The object that holds it; None if it stands here."""
     body: str | None = None
+    """Its bytes in base64; None if an object holds them."""
 
 
 class CheckpointRoot(BaseModel):
@@ -45,7 +50,9 @@ class CheckpointRoot(BaseModel):
 
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0)]
+    """The slot after which this is the state."""
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """The token of that slot's record."""
     parts: tuple[CheckpointPart, ...]
 
 

@@ -25,7 +25,9 @@ class CheckpointReference(BaseModel):
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")]
     length: Annotated[int, Field(strict=True, ge=0)]
+    """Bytes of its root."""
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    """CRC-32C of its root."""
 
 
 class CheckpointEntry(BaseModel):
@@ -55,7 +57,9 @@ class SlotRecord(BaseModel):
     checkpoint: CheckpointReference | None = None
     """The newest checkpoint before this record."""
     previous_checkpoint: CheckpointReference | None = None
+    """The checkpoint before that one."""
     entries: tuple[dict[str, Any], ...] = ()
+    """What the record changes, in order."""
 
 
 def encode_line(record: SlotRecord) -> bytes:

@@ -31,8 +31,11 @@ class FileReference(Model):
     """An immutable object that an entry names, with what proves that it is the one."""
 
     path: Annotated[str, Field(min_length=1, max_length=2048)]
+    """Where it lies, from the store's root."""
     length: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
+    """Bytes."""
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    """CRC-32C of all its bytes."""
 
     @field_validator("path")
     @classmethod
@@ -49,9 +52,13 @@ class StoreCreated(Model):
 
     type: Literal["store"] = "store"
     store_id: Hex
+    """The id that `eoslog.json` gives the store."""
     reader_features: tuple[str, ...] = ()
+    """What a reader must know."""
     writer_features: tuple[str, ...] = ()
+    """What a writer must know."""
     time_ms: Milliseconds
+    """By the store's clock, as all times of entries (ms since the epoch)."""
 
 
 class TopicSchema(Model):
@@ -76,16 +83,22 @@ class TopicConfig(Model):
 
 
 class TopicCreated(Model):
+    """A topic was made."""
+
     type: Literal["topic"] = "topic"
     topic: str
     topic_id: Hex
+    """This incarnation's id: a topic that is deleted and made again has another."""
     partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
+    """How many."""
     topic_schema: TopicSchema
     config: TopicConfig = TopicConfig()
     time_ms: Milliseconds
 
 
 class TopicDeleted(Model):
+    """A topic was deleted; its files go when vacuum runs."""
+
     type: Literal["delete_topic"] = "delete_topic"
     topic: str
     topic_id: Hex
@@ -96,12 +109,17 @@ class ProducerInitialized(Model):
 
     type: Literal["init"] = "init"
     transactional_id: Identifier | None = None
+    """None for an idempotent producer without one."""
     kind: Literal["producer", "job"] = "producer"
+    """Who holds the id: one producer, or a job whose tasks have ids derived from it."""
     owner: Identifier | None = None
     """The run of a job, which fences the runs before it."""
     expected_producer_id: ProducerId | None = None
+    """What the caller holds already (KIP-360)."""
     expected_producer_epoch: ProducerEpoch | None = None
+    """As ``expected_producer_id``."""
     timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
+    """Anybody may abort a transaction that is open for longer."""
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     time_ms: Milliseconds
@@ -114,7 +132,9 @@ class BatchAppended(Model):
     topic_id: Hex
     partition: PartitionIndex
     base_offset: Offset
+    """The offset of the first row."""
     record_count: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
+    """Rows of the file; their offsets follow each other."""
     file: FileReference
     upload_ms: Milliseconds
     """A lower bound of the time at which the file's upload began, by the store's clock."""
@@ -122,8 +142,11 @@ class BatchAppended(Model):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     base_sequence: Sequence
+    """The producer's number of the first row in this partition; it wraps to 0 after 2^31 - 1."""
     min_timestamp: Timestamp
+    """Of the rows (ms since the epoch)."""
     max_timestamp: Timestamp
+    """Of the rows (ms since the epoch)."""
     time_ms: Milliseconds
 
 
@@ -150,12 +173,16 @@ class Marker(Model):
 
 
 class GroupOffset(Model):
+    """A group's position in one partition."""
+
     topic_id: Hex
     partition: PartitionIndex
     offset: Offset
     """The next offset to read."""
     metadata: Annotated[str, Field(max_length=4096)] = ""
+    """A note of the application's."""
     leader_epoch: Annotated[int, Field(strict=True, ge=-1, lt=2**31)] = -1
+    """Kafka's leader epoch, kept for those who bring one; -1 else."""
 
 
 class GroupOffsets(Model):
@@ -163,7 +190,9 @@ class GroupOffsets(Model):
 
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=-1)] = -1
+    """-1 for offsets that no member commits."""
     member_id: str = ""
+    """Empty for offsets that no member commits."""
     offsets: tuple[GroupOffset, ...]
 
 
@@ -174,6 +203,7 @@ class ApplicationToken(Model):
     sink: str
     """``<topic>:<topic id>``, or ``*`` for a write that chooses its topics by row."""
     version: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+    """A version at or below the largest committed one was done before."""
 
 
 class CommitSummary(Model):
@@ -196,15 +226,22 @@ class TransactionEnded(Model):
     owner: Identifier | None = None
     verdict: Literal["commit", "abort"]
     reason: Literal["client", "timeout", "fence", "admin"] = "client"
+    """Who ended it."""
     next_producer_id: ProducerId
+    """The producer's id from here on: another one when the epoch is exhausted."""
     next_producer_epoch: ProducerEpoch
+    """The producer's epoch from here on."""
     batches: tuple[StagedBatch, ...] = ()
+    """Staged files, which get their offsets here."""
     upload_ms: Milliseconds | None = None
     """A lower bound of the time at which the first staged file's upload began."""
     markers: tuple[Marker, ...] = ()
+    """A control row for each partition that the transaction touched."""
     offsets: tuple[GroupOffsets, ...] = ()
+    """Group offsets that count from this slot on."""
     token: ApplicationToken | None = None
     task_count: Annotated[int, Field(strict=True, ge=0, lt=2**20)] = 0
+    """How many tasks a job had; their transactions end with it."""
     summary: CommitSummary | None = None
     time_ms: Milliseconds
 
@@ -218,8 +255,11 @@ class OffsetsCommitted(Model):
 
 
 class GroupMember(Model):
+    """A consumer that joins a group."""
+
     member_id: Identifier
     topics: tuple[str, ...]
+    """The topics that it subscribes to."""
 
 
 class GroupChanged(Model):
@@ -228,8 +268,10 @@ class GroupChanged(Model):
     type: Literal["group"] = "group"
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=1)]
+    """The new one."""
     joined: tuple[GroupMember, ...] = ()
     left: tuple[Identifier, ...] = ()
+    """Member ids."""
     time_ms: Milliseconds
 
 
@@ -240,11 +282,17 @@ class SegmentSealed(Model):
     topic_id: Hex
     partition: PartitionIndex
     base_offset: Offset
+    """The segment's first offset."""
     end_offset: Offset
+    """Where the segment ends (exclusive); the next one begins there."""
     index: FileReference
+    """Its batches."""
     txnindex: FileReference | None = None
+    """Its aborted transactions, in Kafka's format; None if there are none."""
     snapshot: FileReference
+    """The producers' state at its start, in Kafka's format."""
     upload_ms: Milliseconds
+    """A lower bound of the time at which its first file was written."""
 
 
 class LogStartMoved(Model):
@@ -273,12 +321,16 @@ class DoomedDeleted(Model):
 
 
 class ExpiredTransactionalId(Model):
+    """A transactional id as it stood when it was found to be unused."""
+
     transactional_id: Identifier
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
 
 
 class ExpiredProducer(Model):
+    """A producer id without transactional id as it stood when it was found to be unused."""
+
     producer_id: ProducerId
     last_update_ms: Milliseconds
 

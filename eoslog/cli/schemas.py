@@ -1,0 +1,87 @@
+"""Writes the JSON Schemas of stored records: ``python -m eoslog.cli.schemas DIRECTORY``.
+
+A schema is made from the model that reads the record, its descriptions from the docstrings of the model and its fields.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import BaseModel, Field, create_model
+from pydantic.json_schema import GenerateJsonSchema
+
+from eoslog.client.description import StoreDescription
+from eoslog.log.checkpoint import CheckpointRoot
+from eoslog.log.record import CheckpointEntry, SlotRecord
+from eoslog.rules.entries import Entry
+
+_TAIL = 'The second line, if there is one, repeats the first lines of the slots before: `{"tail": [...]}`.'
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas of all stored records, by file name."""
+    # The log knows nothing of the rules, so its own model holds entries as values; here the two meet.
+    entry = Annotated[Entry | CheckpointEntry, Field(discriminator="type")]
+    slot_record = create_model("SlotRecord", __base__=SlotRecord, entries=(tuple[entry, ...], ()))
+    slot_record.__doc__ = f"{SlotRecord.__doc__} {_TAIL}"
+    return {
+        "slot-record.schema.json": _schema(slot_record),
+        "checkpoint-root.schema.json": _schema(CheckpointRoot),
+        "eoslog-description.schema.json": _schema(StoreDescription),
+    }
+
+
+def write_schemas(directory: Path) -> list[Path]:
+    """Write the schemas into a directory, and remove those of records that are no more. Returns what was written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    texts = {directory / name: encode(schema) for name, schema in schemas().items()}
+    for path in directory.glob("*.schema.json"):
+        if path not in texts:
+            path.unlink()
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    return sorted(texts)
+
+
+def encode(schema: Mapping[str, Any]) -> str:
+    """A schema as the text of its file, the same on each run."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(mode="validation")
+    for definition in schema.get("$defs", {}).values():
+        if "const" in definition["properties"].get("type", {}):
+            # It tells which entry this is, so it is never left out, though the model has it by default.
+            definition["required"] = ["type", *definition.get("required", ())]
+    return {"$schema": GenerateJsonSchema.schema_dialect, **cast(dict[str, Any], _plain(schema))}
+
+
+def _plain(value: object) -> object:
+    """Docstrings break their lines as the code does; a description is one line for each paragraph."""
+    if isinstance(value, dict):
+        return {
+            name: _unwrapped(each) if name == "description" and isinstance(each, str) else _plain(each)
+            for name, each in value.items()
+        }
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _unwrapped(text: str) -> str:
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.replace("``", "`").split("\n\n"))
+
+
+def main() -> None:
+    """Write them to the directory that the first argument names."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m eoslog.cli.schemas DIRECTORY")
+    for path in write_schemas(Path(sys.argv[1])):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 """Errors, named as Kafka names them and grouped by what the caller does next (KIP-1050).
 
-Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, because through Spark only its text arrives.
+Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, because through Spark only its text
+arrives.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class RequestTimedOut(RetriableError):
 class CommitStateUnknown(RetriableError):
     """A put of a slot record was not answered: it may have landed, or may still land.
 
-    ``Store.resolve(error)`` finds out, by occupying the slot and reading it. Nothing that the record names may be deleted.
+    ``Store.resolve(error)`` finds out, by occupying the slot and reading it. Nothing that the record names may be
+    deleted.
     """
 
     def __init__(self, message: str, *, slot: int = -1, token: str = "") -> None:

@@ -117,8 +117,8 @@ def check_snapshot(topic: str, partition: Partition, slot: int) -> None:
     """Raises: OffsetOutOfRange: rows that the snapshot of a slot would show have been removed since."""
     if slot < partition.snapshot_floor:
         raise OffsetOutOfRange(
-            f"partition {topic}-{partition.id.partition} has dropped rows at slot {partition.snapshot_floor}; a snapshot "
-            f"of the earlier slot {slot} would lack them"
+            f"partition {topic}-{partition.id.partition} has dropped rows at slot {partition.snapshot_floor}; "
+            f"a snapshot of the earlier slot {slot} would lack them"
         )
 
 

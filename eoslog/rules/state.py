@@ -126,7 +126,7 @@ class Partition:
     snapshot_floor: int = NO_SLOT
     """The slot of the last entry that removed rows: a snapshot of an earlier slot cannot be read any more."""
     removed_end_slot: int = NO_SLOT
-    """The last slot that ended a transaction of which rows were removed: a stream that was not there yet has lost some."""
+    """The last slot that ended a transaction of which rows were removed: a stream not yet there has lost some."""
 
     @property
     def high_watermark(self) -> int:

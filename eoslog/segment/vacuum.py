@@ -1,8 +1,8 @@
 """Vacuum: delete the files that no entry names and none can name any more.
 
-First the horizon moves: from its slot on, entries with older files are refused. Only then is the log folded, and what it
-does not name and was uploaded before the horizon is deleted. Files that entries dropped wait for readers that planned
-before.
+First the horizon moves: from its slot on, entries with older files are refused. Only then is the log folded, and what
+it does not name and was uploaded before the horizon is deleted. Files that entries dropped wait for readers that
+planned before.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def vacuum(
     reader_grace_ms: int = READER_GRACE_MS,
     dry_run: bool = False,
 ) -> VacuumReport:
-    """Delete unreferenced files older than ``staged_max_age_ms``, and files that entries dropped ``reader_grace_ms`` ago.
+    """Delete unreferenced files older than ``staged_max_age_ms``, and files that were dropped ``reader_grace_ms`` ago.
 
     A job that takes longer than ``staged_max_age_ms`` between its first upload and its commit is refused with
     ``StagedFilesExpired``.

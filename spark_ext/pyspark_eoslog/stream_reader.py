@@ -114,7 +114,9 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._offsets_of(look)
         option = self._options.starting_offsets or LATEST
         if self._options.isolation is IsolationLevel.SNAPSHOT:
-            return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
+            slot = look.slot if option == LATEST else NO_SLOT
+            unread = _first_unread(self._store(), look, slot)
+            return StreamOffsets(newest.store_id, newest.topic_ids, unread, slot)
         offsets = resolve_offsets(option, look, self._options.isolation, "startingOffsets")
         return StreamOffsets(newest.store_id, newest.topic_ids, offsets)
 
@@ -130,7 +132,10 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if begin.slot is not None and end.slot is not None:
             slot = self._last_slot(store, begin.slot, end.slot, max_rows)
-            return StreamOffsets(begin.store_id, begin.topic_ids, {}, slot)
+            if slot == begin.slot:
+                return begin
+            unread = _first_unread(store, self._look(store, refresh=False), slot)
+            return StreamOffsets(begin.store_id, begin.topic_ids, unread, slot)
         known = self._with_new_partitions(begin, end)
         ends = {place: max(offset, known[place]) for place, offset in end.offsets.items()}
         if max_rows is not None:
@@ -199,6 +204,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin.slot is not None and end.slot is not None:
             _check_slot(look, end.slot)
             self._check_removed(look, begin.slot)
+            for place, partition in look.partitions().items():
+                self._start(place, partition, begin.offsets[place], partition.log_start_offset)
             for index, plan in self._snapshot_plans(store, look, begin.slot, end.slot):
                 pieces.append(piece_of(look.topics[index].topic, plan))
         else:
@@ -230,8 +237,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for partition in view.partitions:
                 if NO_SLOT < after < partition.removed_end_slot:
                     self._lost(
-                        f"partition {view.topic.topic}-{partition.id.partition}: rows of transactions that ended between "
-                        f"slot {after} and slot {partition.removed_end_slot} were deleted before they were read"
+                        f"partition {view.topic.topic}-{partition.id.partition}: rows of transactions that ended after "
+                        f"slot {after}, up to slot {partition.removed_end_slot}, were deleted before they were read"
                     )
 
     def _lost(self, message: str) -> None:
@@ -268,6 +275,17 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._lost(message)
         return partition.log_start_offset
+
+
+def _first_unread(store: Store, look: Look, slot: int) -> dict[TopicPartition, int]:
+    """The first offset of each partition that may have rows of transactions that had not ended by ``slot``."""
+    unread = {}
+    for view in look.topics:
+        for partition in view.partitions:
+            plan = plan_partition(store.indexes, view.topic.topic, partition, IsolationLevel.SNAPSHOT, after_slot=slot)
+            first = plan.slices[0].base_offset if plan.slices else partition.high_watermark
+            unread[TopicPartition(view.topic.topic, partition.id.partition)] = min(first, partition.last_stable_offset)
+    return unread
 
 
 def _check_slot(look: Look, slot: int) -> None:

@@ -171,7 +171,7 @@ def test_a_store_of_a_newer_format_is_not_guessed_at(store: Store) -> None:
     path = Path(store.url) / "eoslog.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
 
-    with pytest.raises(eoslog.UnsupportedFormat, match="99.*upgrade"):
+    with pytest.raises(eoslog.UnsupportedFormat, match=r"99.*upgrade"):
         eoslog.connect(store.url).scan("typed")
 
 

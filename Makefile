@@ -13,7 +13,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format schemas lock clean
+.PHONY: help setup demo bench test lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ $(INSTALLED): requirements.lock requirements-build.lock pyproject.toml
 
 demo: setup ## Show exactly-once under fire: crashes, retries, zombies
 	@$(BIN)/python -m examples.demo
+
+bench: setup ## Count requests and time commits
+	$(BIN)/python -m benchmarks.requests
+	$(BIN)/python -m benchmarks.commits
 
 test: setup ## Run the tests: first those without Spark, then those with it
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark

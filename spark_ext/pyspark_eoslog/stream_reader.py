@@ -114,9 +114,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._offsets_of(look)
         option = self._options.starting_offsets or LATEST
         if self._options.isolation is IsolationLevel.SNAPSHOT:
-            slot = look.slot if option == LATEST else NO_SLOT
-            unread = _first_unread(self._store(), look, slot)
-            return StreamOffsets(newest.store_id, newest.topic_ids, unread, slot)
+            return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
         offsets = resolve_offsets(option, look, self._options.isolation, "startingOffsets")
         return StreamOffsets(newest.store_id, newest.topic_ids, offsets)
 
@@ -132,10 +130,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if begin.slot is not None and end.slot is not None:
             slot = self._last_slot(store, begin.slot, end.slot, max_rows)
-            if slot == begin.slot:
-                return begin
-            unread = _first_unread(store, self._look(store, refresh=False), slot)
-            return StreamOffsets(begin.store_id, begin.topic_ids, unread, slot)
+            return StreamOffsets(begin.store_id, begin.topic_ids, {}, slot)
         known = self._with_new_partitions(begin, end)
         ends = {place: max(offset, known[place]) for place, offset in end.offsets.items()}
         if max_rows is not None:
@@ -204,8 +199,6 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin.slot is not None and end.slot is not None:
             _check_slot(look, end.slot)
             self._check_removed(look, begin.slot)
-            for place, partition in look.partitions().items():
-                self._start(place, partition, begin.offsets[place], partition.log_start_offset)
             for index, plan in self._snapshot_plans(store, look, begin.slot, end.slot):
                 pieces.append(piece_of(look.topics[index].topic, plan))
         else:
@@ -275,17 +268,6 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._lost(message)
         return partition.log_start_offset
-
-
-def _first_unread(store: Store, look: Look, slot: int) -> dict[TopicPartition, int]:
-    """The first offset of each partition that may have rows of transactions that had not ended by ``slot``."""
-    unread = {}
-    for view in look.topics:
-        for partition in view.partitions:
-            plan = plan_partition(store.indexes, view.topic.topic, partition, IsolationLevel.SNAPSHOT, after_slot=slot)
-            first = plan.slices[0].base_offset if plan.slices else partition.high_watermark
-            unread[TopicPartition(view.topic.topic, partition.id.partition)] = min(first, partition.last_stable_offset)
-    return unread
 
 
 def _check_slot(look: Look, slot: int) -> None:

@@ -13,9 +13,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
+from eoslog.rules.coordinator import replace_rows
 from eoslog.store.environment import Environment
 from pyspark_eoslog import stores, stream_reader
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.reader import EosLogReader
 from pyspark_eoslog.stream_reader import EosLogStreamReader
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
@@ -70,6 +72,12 @@ def produce(store: eoslog.Store, *numbers: int, topic: str = "in") -> None:
 def rows(stream: EosLogStreamReader, start: Any, end: Any) -> list[int]:
     batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
     return sorted(row["n"] for batch in batches for row in batch.to_pylist())
+
+
+def delete_rows(store: eoslog.Store) -> None:
+    """Move the log start of the topic ``in`` to its end."""
+    topic_id = store.admin.describe_topic("in").topic_id
+    store.append(lambda draft: replace_rows(draft, topic_id))
 
 
 def test_an_idle_stream_waits_longer_and_longer_and_sends_one_request_each_time(
@@ -168,14 +176,7 @@ def test_rows_that_were_deleted_unread_end_the_stream_unless_it_may_lose_them(st
     produce(store, 1, 2)
     stream = reader(store)
     start = stream.initialOffset()
-    stores_state = store.read(lambda state, slot: next(iter(state.topics.values())).topic_id)
-
-    def replace(draft: Any) -> None:
-        from eoslog.rules.coordinator import replace_rows
-
-        replace_rows(draft, stores_state)
-
-    store.append(replace)
+    delete_rows(store)
     produce(store, 3)
     end = stream.latestOffset(start, ReadAllAvailable())
 
@@ -243,3 +244,29 @@ def test_a_snapshot_stream_ends_batches_between_transactions(
         start = end
 
     assert batches == wanted
+
+
+def test_a_snapshot_stream_tells_what_was_deleted_unread_and_only_that(store: eoslog.Store) -> None:
+    stream = reader(store, isolationLevel="snapshot")
+    produce(store, 1)
+    behind = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    produce(store, 2)
+    caught_up = stream.latestOffset(behind, ReadAllAvailable())
+    delete_rows(store)
+    produce(store, 3)
+    end = stream.latestOffset(caught_up, ReadAllAvailable())
+
+    assert rows(stream, caught_up, end) == [3]
+    with pytest.raises(OffsetOutOfRange, match="deleted before they were read"):
+        rows(stream, behind, end)
+    assert rows(reader(store, isolationLevel="snapshot", failOnDataLoss="false"), behind, end) == [3]
+
+
+def test_a_batch_at_a_slot_tells_that_rows_of_that_time_were_deleted(store: eoslog.Store) -> None:
+    produce(store, 1)
+    slot = store.read(lambda state, newest: newest)
+    delete_rows(store)
+    options = Options.of({"path": store.url, "topic": "in", "isolationLevel": "snapshot", "slot": str(slot)})
+
+    with pytest.raises(OffsetOutOfRange, match=f"the earlier slot {slot} would lack them"):
+        EosLogReader(options, SCHEMA).partitions()

@@ -355,6 +355,38 @@ def test_resolve_does_not_take_a_stray_record_in_a_deleted_name_for_the_log() ->
         log.resolve(caught.value.slot, caught.value.token)
 
 
+def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_have_been_mine() -> None:
+    world = World()
+    log = world.created()
+    history = [sleeps_until_its_slot_is_deleted(world, deleted=4)]
+
+    def others_go_on(path: str) -> None:
+        if path == slot_path(1) and history:
+            history.pop()()
+
+    script(log).faults.append(Fault.ANSWER_LOST)
+    script(log).refuse_get = others_go_on  # type: ignore[assignment]
+
+    with pytest.raises(CommitStateUnknown):
+        log.append(add_once("mine"))
+
+    assert names(world.process()).count("mine") == 1
+
+
+def test_a_record_continues_the_log_only_without_a_gap_up_to_the_newest() -> None:
+    world = World()
+    log = world.created()
+    for number in range(4):
+        log.append(add(f"n{number}"))
+    tokens = [decode_line(first_line(world.body(slot)), slot).token for slot in range(5)]
+    assert all(log._continues(slot, tokens[slot]) for slot in range(5))
+    assert not log._continues(2, tokens[1])
+
+    script(log).delete([slot_path(3)])
+    assert not log._continues(1, tokens[1])
+    assert log._continues(4, tokens[4])
+
+
 def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:
     world = World()
     log = world.created()

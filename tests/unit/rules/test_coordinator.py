@@ -160,3 +160,13 @@ def test_an_empty_batch_writes_its_token_too() -> None:
 def test_a_job_id_that_does_not_exist_cannot_be_aborted() -> None:
     with pytest.raises(TransactionalIdNotFound):
         History().abort_by_admin("nobody")
+
+
+@pytest.mark.parametrize("owner", [None, "zombie"])
+def test_an_end_in_the_name_of_another_run_is_fenced_even_at_the_current_epoch(owner: str | None) -> None:
+    history = History()
+    identity = history.init("job", kind="job", owner="run")
+
+    with pytest.raises(ProducerFenced):
+        history.end(identity, "abort", "job", owner=owner)
+    history.end(identity, "abort", "job", owner="run")

@@ -68,6 +68,16 @@ def test_an_id_that_was_used_after_its_expiry_was_planned_does_not_expire() -> N
     assert isinstance(history.refused(lambda draft: draft.append(only_txn)), InvalidEntry)
 
 
+def test_an_id_that_began_a_transaction_after_its_expiry_was_planned_does_not_expire() -> None:
+    history = History()
+    identity = history.init()
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    planned = expiry(history)
+    history.send(identity)
+
+    assert isinstance(history.refused(lambda draft: draft.append(planned)), InvalidEntry)
+
+
 def test_expiry_forgets_what_partitions_know_and_refuses_what_comes_late() -> None:
     """An unknown producer at sequence 0 would be a second copy."""
     history = History()

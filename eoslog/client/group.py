@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
+from eoslog.client.topics import partition_named
 from eoslog.errors import InvalidRequest
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupOffset, GroupOffsets
-from eoslog.rules.names import PartitionId, TopicPartition, check_id
-from eoslog.rules.partitions import partition_of
+from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.state import StoreState
-from eoslog.rules.topics import topic_named
 
 
 class GroupMetadata(NamedTuple):
@@ -39,8 +38,7 @@ def group_offsets(
     check_id("group id", group.group_id)
     found = []
     for place, position in offsets.items():
-        topic = topic_named(state, place[0])
-        partition_of(state, PartitionId(topic.topic_id, place[1]))
+        topic, _ = partition_named(state, place)
         if not isinstance(position, OffsetAndMetadata):
             position = OffsetAndMetadata(position)
         if position.offset < 0:
@@ -57,3 +55,12 @@ def group_offsets(
     return GroupOffsets(
         group=group.group_id, generation=group.generation, member_id=group.member_id, offsets=tuple(found)
     )
+
+
+def merged_offsets(before: GroupOffsets | None, added: GroupOffsets) -> GroupOffsets:
+    """One commit of what a transaction was given of a group, one after the other: the newer offset counts."""
+    if before is None:
+        return added
+    newer = {(each.topic_id, each.partition) for each in added.offsets}
+    kept = tuple(each for each in before.offsets if (each.topic_id, each.partition) not in newer)
+    return added.model_copy(update={"offsets": kept + added.offsets})

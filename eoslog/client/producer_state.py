@@ -1,10 +1,19 @@
-"""The producer's own state machine (Kafka's ``TransactionManager.State``) and which call is allowed when."""
+"""The producer's own state machine (Kafka's ``TransactionManager.State``): which call is allowed when."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-from eoslog.errors import IllegalState
+from eoslog.errors import (
+    ApplicationRecoverableError,
+    CorruptRecord,
+    EosLogError,
+    IllegalState,
+    InvalidEntry,
+    InvalidTxnState,
+    TransactionAbortable,
+    UnsupportedFormat,
+)
 
 
 class ProducerPhase(Enum):
@@ -34,22 +43,54 @@ VALID_PREVIOUS_PHASES: dict[ProducerPhase, frozenset[ProducerPhase]] = {
 """From which phases each may be entered. A call that failed without an answer may be made again, and no other."""
 
 
-def check_transition(before: ProducerPhase, after: ProducerPhase, call: str) -> None:
-    """Raises: IllegalState: ``call`` is not allowed now."""
-    if before not in VALID_PREVIOUS_PHASES[after]:
-        raise _illegal(before, call)
+_PRODUCER_IS_DONE = (ApplicationRecoverableError, InvalidTxnState, CorruptRecord, UnsupportedFormat, InvalidEntry)
+"""After these an abort leads nowhere either. Whatever else is refused ends only the transaction."""
 
 
-def check_in_transaction(phase: ProducerPhase, call: str) -> None:
-    """Raises: IllegalState: ``call`` needs an open transaction."""
-    if phase is not ProducerPhase.IN_TRANSACTION:
-        raise _illegal(phase, call)
+class ProducerLifecycle:
+    """The phase of one producer, and the error that a failed one remembers."""
 
+    def __init__(self) -> None:
+        self.phase = ProducerPhase.UNINITIALIZED
+        self._error: EosLogError | None = None
 
-def check_not_closed(phase: ProducerPhase, call: str) -> None:
-    """Raises: IllegalState: the producer is closed."""
-    if phase is ProducerPhase.CLOSED:
-        raise _illegal(phase, call)
+    @property
+    def has_failed(self) -> bool:
+        """Whether nothing can be written any more, in this transaction or at all."""
+        return self.phase in (ProducerPhase.ABORTABLE_ERROR, ProducerPhase.FATAL_ERROR)
+
+    def enter(self, phase: ProducerPhase, call: str) -> None:
+        """Raises: IllegalState: ``call`` is not allowed now."""
+        if self.phase not in VALID_PREVIOUS_PHASES[phase]:
+            raise _illegal(self.phase, call)
+        self.phase = phase
+
+    def fail(self, error: EosLogError) -> None:
+        """Remember an error that no repetition overcomes: it ends the transaction, if that helps, or the producer."""
+        in_transaction = self.phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.COMMITTING)
+        abortable = in_transaction and not isinstance(error, _PRODUCER_IS_DONE)
+        self.phase = ProducerPhase.ABORTABLE_ERROR if abortable else ProducerPhase.FATAL_ERROR
+        self._error = error
+
+    def check_not_fatal(self) -> None:
+        """Raises: the error that ended the producer."""
+        if self.phase is ProducerPhase.FATAL_ERROR and self._error is not None:
+            raise self._error
+
+    def check_not_abortable(self) -> None:
+        """Raises: TransactionAbortable: only an abort leads on."""
+        if self.phase is ProducerPhase.ABORTABLE_ERROR:
+            raise TransactionAbortable(f"the transaction can only be aborted, because of: {self._error}")
+
+    def check_in_transaction(self, call: str) -> None:
+        """Raises: IllegalState: ``call`` needs an open transaction."""
+        if self.phase is not ProducerPhase.IN_TRANSACTION:
+            raise _illegal(self.phase, call)
+
+    def check_not_closed(self, call: str) -> None:
+        """Raises: IllegalState: the producer is closed."""
+        if self.phase is ProducerPhase.CLOSED:
+            raise _illegal(self.phase, call)
 
 
 def _illegal(phase: ProducerPhase, call: str) -> IllegalState:

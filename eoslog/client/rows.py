@@ -72,6 +72,14 @@ def records_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=RECORDS_SCHEMA)
 
 
+def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:
+    """Give Kafka records without timestamps that of now (ms since the epoch); rows of columns have none of their own."""
+    if topic.topic_schema.kind != "records" or "timestamp" in table.schema.names:
+        return table
+    now = pa.scalar(now_ms, pa.timestamp("ms", tz="UTC"))
+    return table.append_column("timestamp", pa.repeat(now, table.num_rows))
+
+
 def partition_of_key(topic: Topic, key: bytes | None, sticky: int) -> int:
     """Kafka's default partitioner: by key, else the sticky partition."""
     return sticky if key is None else partition_for_key(bytes(key), topic.partitions)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eoslog.rules.entries import FileReference, StagedBatch
 from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.data_file import crc32c, encode_data_file
 from eoslog.store.object_store import ObjectStore
@@ -53,6 +54,28 @@ class WrittenFile:
     record_count: int
     min_timestamp: int
     max_timestamp: int
+
+    @property
+    def reference(self) -> FileReference:
+        """The file as an entry names it."""
+        return FileReference(path=self.path, length=self.length, crc32c=self.crc32c)
+
+    def staged(self, task: int | None = None) -> StagedBatch:
+        """The file's rows as the end of their transaction names them, which gives them their offsets.
+
+        Args:
+            task: the task of a job that wrote the file.
+        """
+        return StagedBatch(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            base_offset=0,
+            record_count=self.record_count,
+            file=self.reference,
+            min_timestamp=self.min_timestamp,
+            max_timestamp=self.max_timestamp,
+            task=task,
+        )
 
 
 @dataclass(slots=True)

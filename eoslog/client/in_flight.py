@@ -1,0 +1,99 @@
+"""What a producer has sent and not heard of: batches without an answer, and the sequences that tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eoslog.client.awaited_offsets import AppendedRows, AwaitedOffsets
+from eoslog.errors import EosLogError
+from eoslog.rules.coordinator import append_batch
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import BatchAppended
+from eoslog.rules.names import PartitionId
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.sequences import DuplicateBatch, sequence_after
+from eoslog.segment.writer import WrittenFile
+
+
+class InFlightBatches:
+    """Batches whose append has no answer yet. They are appended again as they are, and recognised by their sequences.
+
+    True while there are any.
+    """
+
+    def __init__(self, transactional_id: str | None) -> None:
+        self._transactional_id = transactional_id
+        self._sequences: dict[PartitionId, int] = {}
+        self._batches: list[BatchAppended] = []
+        self._awaited = AwaitedOffsets()
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    def send(
+        self,
+        files: Sequence[WrittenFile],
+        awaited: AwaitedOffsets,
+        identity: ProducerIdentity,
+        *,
+        upload_ms: int,
+        time_ms: int,
+    ) -> None:
+        """Make batches of uploaded files, with the next sequences of their partitions. None may be in flight.
+
+        Args:
+            awaited: who waits for the offsets of the files' rows.
+            upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
+        """
+        assert not self._batches
+        self._awaited = awaited
+        for file in files:
+            place = PartitionId(file.topic_id, file.partition)
+            base_sequence = self._sequences.get(place, 0)
+            self._sequences[place] = sequence_after(base_sequence, file.record_count)
+            self._batches.append(
+                BatchAppended(
+                    topic_id=file.topic_id,
+                    partition=file.partition,
+                    base_offset=0,
+                    record_count=file.record_count,
+                    file=file.reference,
+                    upload_ms=upload_ms,
+                    transactional_id=self._transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    base_sequence=base_sequence,
+                    min_timestamp=file.min_timestamp,
+                    max_timestamp=file.max_timestamp,
+                    time_ms=time_ms,
+                )
+            )
+
+    def propose(self, draft: Draft) -> list[AppendedRows]:
+        """Append the batches that have not landed. Returns where all of them are."""
+        return [
+            AppendedRows(PartitionId(batch.topic_id, batch.partition), _append(draft, batch), batch.record_count)
+            for batch in self._batches
+        ]
+
+    def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
+        """The answer came: nothing is in flight any more, and the offsets are told."""
+        self._batches = []
+        self._awaited.deliver(appended)
+
+    def fail(self, error: EosLogError) -> None:
+        """End every wait for offsets with ``error``; the batches stay, for they may have landed."""
+        self._awaited.fail(error)
+
+    def reset(self) -> None:
+        """Forget what is in flight, and begin the sequences anew, as the next epoch does."""
+        self._sequences = {}
+        self._batches = []
+        self._awaited = AwaitedOffsets()
+
+
+def _append(draft: Draft, batch: BatchAppended) -> int:
+    try:
+        return append_batch(draft, batch)
+    except DuplicateBatch as duplicate:
+        return duplicate.base_offset

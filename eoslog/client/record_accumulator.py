@@ -1,0 +1,154 @@
+"""What a producer was handed and has not yet appended (Kafka's ``RecordAccumulator``): records, rows, files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eoslog.client.awaited_offsets import AwaitedOffsets
+from eoslog.client.positions import RecordMetadata
+from eoslog.client.rows import records_table
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partitions import topic_of
+from eoslog.rules.state import StoreState, Topic
+from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+
+if TYPE_CHECKING:
+    from eoslog.client.store import Store
+
+_RECORD_OVERHEAD_BYTES = 64
+_MOST_RECORDS_NOT_ENCODED = 10_000
+_OLDEST_DATE_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class _Records:
+    """Records of one partition that are not yet encoded as Arrow."""
+
+    topic: Topic
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+class RecordAccumulator:
+    """Collects rows by partition and uploads them as files. A step that fails may be taken again: nothing is lost."""
+
+    def __init__(self, store: Store, buffer_bytes: int) -> None:
+        self._store = store
+        self._limit = buffer_bytes
+        self._writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=buffer_bytes // 2)
+        self._sticky = int(store.environment.jitter() * 1_000_003)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._records: dict[PartitionId, _Records] = {}
+        self._record_bytes = 0
+        self._most_records = 0
+        self.awaited = AwaitedOffsets()
+        """Who waits for the offsets of these rows."""
+        self.files: list[WrittenFile] = []
+        """Files that were uploaded and not yet taken."""
+        self.upload_ms: int | None = None
+        """A lower bound of the time at which the upload of the first file began (ms by the store's clock)."""
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self._records or self.files or self._writer.buffered_rows)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is collected than ``buffer_bytes``."""
+        return self._record_bytes + self._writer.buffered_bytes > self._limit
+
+    def sticky_partition(self, topic: Topic) -> int:
+        """Where rows without a key go until the next upload."""
+        return self._sticky % topic.partitions
+
+    def add_record(self, topic: Topic, partition: int, row: dict[str, Any]) -> Future[RecordMetadata]:
+        """Take a Kafka record in, as ``record_row`` makes it. It is encoded later."""
+        rows = self._records.setdefault(PartitionId(topic.topic_id, partition), _Records(topic)).rows
+        rows.append(row)
+        self._most_records = max(self._most_records, len(rows))
+        self._record_bytes += len(row["key"] or b"") + len(row["value"] or b"") + _RECORD_OVERHEAD_BYTES
+        return self.awaited.add_record(topic, partition)
+
+    def add_tables(self, topic: Topic, tables: Iterable[tuple[int, pa.Table]]) -> None:
+        """Take rows in, by partition and in the topic's schema.
+
+        Raises:
+            UnknownTopicOrPartition: a topic was deleted meanwhile; nothing was taken in.
+        """
+        target = self._target(topic)
+        self._encode()
+        for partition, rows in tables:
+            self.awaited.add_rows(topic, partition, rows.num_rows)
+            self._writer.add(target, partition, rows)
+
+    def encode_many(self) -> None:
+        """Encode the records once a partition has many: rows in Python are far larger than they are as Arrow.
+
+        Raises:
+            UnknownTopicOrPartition: a topic was deleted meanwhile.
+        """
+        if self._most_records >= _MOST_RECORDS_NOT_ENCODED:
+            self._encode()
+
+    def upload_for_room(self) -> None:
+        """Upload what takes most room.
+
+        Raises:
+            UnknownTopicOrPartition: a topic was deleted meanwhile.
+            RetriableError
+        """
+        self._encode()
+        self._note_upload()
+        self.files += self._writer.make_room(self._store.now_ms())
+
+    def upload(self) -> None:
+        """Upload everything.
+
+        Raises:
+            UnknownTopicOrPartition: a topic was deleted meanwhile.
+            RetriableError
+        """
+        self._encode()
+        self._note_upload()
+        self.files += self._writer.flush(self._store.now_ms())
+        self._sticky += 1
+
+    def take_files(self) -> list[WrittenFile]:
+        """Hand the uploaded files over to the caller."""
+        taken, self.files = self.files, []
+        return taken
+
+    def discard(self) -> None:
+        """Forget everything. Files that were uploaded are left to vacuum."""
+        self._clear()
+        self._writer.discard()
+
+    def _encode(self) -> None:
+        topics = {records.topic.topic_id: records.topic for records in self._records.values()}
+        targets = {topic_id: self._target(topic) for topic_id, topic in topics.items()}
+        for place, records in self._records.items():
+            self._writer.add(targets[place.topic_id], place.partition, records_table(records.rows))
+        self._records.clear()
+        self._record_bytes = self._most_records = 0
+
+    def _target(self, topic: Topic) -> TopicTarget:
+        def look(state: StoreState, slot: int) -> TopicTarget:
+            topic_of(state, topic.topic_id)
+            return TopicTarget.of(state, topic)
+
+        return self._store.read(look, refresh=False)
+
+    def _note_upload(self) -> None:
+        """Remember when the upload of the oldest file begins, at the latest that the store's own dates prove."""
+        if self.files or not self._writer.buffered_rows:
+            return
+        clock = self._store.object_store.clock
+        if self._store.now_ms() - clock.last_date_ms > _OLDEST_DATE_MS:
+            self._store.read(lambda state, slot: None)
+        self.upload_ms = clock.last_date_ms

@@ -1,0 +1,39 @@
+"""Finding a topic or a partition by the name that a user gave."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eoslog.rules.draft import Draft
+from eoslog.rules.names import PartitionId, TopicPartition
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.topics import topic_named
+
+if TYPE_CHECKING:
+    from eoslog.client.store import Store
+
+
+def find_topic(store: Store, name: str) -> Topic:
+    """The topic as it is known; the store is asked only if none of this name is.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+
+    def known(state: StoreState, slot: int) -> bool:
+        return name in state.topic_ids
+
+    stale = not store.read(known, refresh=False)
+    return store.read(lambda state, slot: topic_named(state, name), refresh=stale)
+
+
+def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:
+    """A topic and one of its partitions.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    name, partition = place
+    topic = topic_named(state, name)
+    return topic, partition_of(state, PartitionId(topic.topic_id, partition))

@@ -73,7 +73,7 @@ def records_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:
-    """Give Kafka records without timestamps that of now (ms since the epoch); rows of columns have none of their own."""
+    """Date Kafka records that have no timestamps (ms since the epoch). Rows of columns have none of their own."""
     if topic.topic_schema.kind != "records" or "timestamp" in table.schema.names:
         return table
     now = pa.scalar(now_ms, pa.timestamp("ms", tz="UTC"))

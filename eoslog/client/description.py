@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eoslog.errors import CorruptRecord, NotAStore, UnsupportedFormat
+from eoslog.log.view import LogConfig
 from eoslog.rules.machine import check_features
 from eoslog.store.object_store import ObjectNotFound, ObjectStore
 
@@ -39,6 +40,8 @@ class StoreDescription(BaseModel):
     """What a writer must know; one that does not refuses the store."""
     created_ms: Annotated[int, Field(strict=True, ge=0)]
     """By the store's clock (ms since the epoch)."""
+    slot_grace_ms: Annotated[int, Field(strict=True, gt=0, lt=2**53)] = LogConfig.grace_ms
+    """No process deletes a younger slot, and none trusts what it knows of the log for longer than half of it."""
     probe: ProbeRecord
 
 

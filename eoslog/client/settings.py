@@ -1,15 +1,20 @@
-"""Settings: what the user chose once for all stores, in a file and in the environment."""
+"""Settings: what the user chose once for all stores, in a file and in the environment.
+
+A file is read only if ``EOSLOG_CONFIG`` or the caller names it, never because it lies in the current directory: one in
+somebody else's directory could send requests, signed with the user's credentials, to an endpoint of its choice.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from eoslog.errors import InvalidOption
 from eoslog.log.view import LogConfig
@@ -19,7 +24,9 @@ from eoslog.store.s3_options import S3Options
 
 CONFIG_VARIABLE = "EOSLOG_CONFIG"
 _S3_DEFAULTS = S3Options()
-_SECRETS = ("key", "secret", "token", "password")
+_PREFIX = "EOSLOG_"
+_SECRET = re.compile(r"(^|_)key(_id)?$|secret|token|passw|credential", re.IGNORECASE)
+_CREDENTIALS = ("key", "secret", "token", "anon")
 _Positive = Annotated[int, Field(gt=0)]
 
 
@@ -63,7 +70,7 @@ class Settings(BaseSettings):
     """All settings. The environment (``EOSLOG_…``) outdoes the file."""
 
     model_config = SettingsConfigDict(
-        env_prefix="EOSLOG_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
 
     store: str | None = None
@@ -88,11 +95,21 @@ class Settings(BaseSettings):
     def log_config(self) -> LogConfig:
         return LogConfig(**self.log.model_dump())
 
-    def store_options(self, url: str) -> dict[str, Any]:
-        """The options of the object store at ``url``, those that are set."""
-        if url.startswith(("s3://", "s3a://")):
-            return {name: value for name, value in self.s3.model_dump().items() if value is not None}
-        return {} if url.startswith("memory://") else self.local.model_dump()
+    def store_options(self, url: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The options of the object store at ``url``: those that are set here, and before them those that are given.
+
+        A profile gives credentials, so it counts only where no others are given.
+        """
+        given = {} if given is None else given
+        scheme = url.partition("://")[0].lower() if "://" in url else "file"
+        found: dict[str, Any] = {}
+        if scheme in ("s3", "s3a"):
+            found = {name: value for name, value in self.s3.model_dump().items() if value is not None}
+            if any(given.get(name) for name in _CREDENTIALS):
+                found.pop("profile", None)
+        elif scheme == "file":
+            found = self.local.model_dump()
+        return found | dict(given)
 
 
 def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
@@ -105,35 +122,62 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
         InvalidOption: an unknown or wrong setting, or a secret in the file.
     """
     named = path if path is not None else os.environ.get(CONFIG_VARIABLE)
-    values: dict[str, Any] = _read(Path(named)) if named else {}
+    values = _read(Path(named)) if named else {}
+    _check_variables()
     try:
         return Settings(**values)
+    except SettingsError as error:
+        raise InvalidOption(f"a setting in the environment cannot be read: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
+        where = f"{named} or the environment" if named else f"the environment ({_PREFIX}…)"
+        if _SECRET.search(place):
+            raise _no_secrets(where, place) from None
+        problem = "is unknown" if first["type"] == "extra_forbidden" else first["msg"]
         valid = ", ".join(_names_beside(first["loc"]))
-        where = f"{named} or the environment" if named else "the environment (EOSLOG_…)"
-        raise InvalidOption(f"setting {place!r} in {where}: {first['msg']}; the settings there are: {valid}") from None
+        raise InvalidOption(f"setting {place!r} in {where}: {problem}; the settings there are: {valid}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text())
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidOption(f"there is no settings file {path}") from None
+    except OSError as error:
+        raise InvalidOption(f"settings file {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidOption(f"settings file {path} is not TOML: {error}") from None
-    for name in _secrets(values):
-        raise InvalidOption(
-            f"settings file {path} holds {name!r}: credentials come from the environment, a profile or the instance's "
-            "role, never from this file"
-        )
+    secret = _secret_in(values)
+    if secret is not None:
+        raise _no_secrets(f"settings file {path}", secret)
     return values
 
 
-def _secrets(values: Mapping[str, Any]) -> list[str]:
-    sections = [values, *(each for each in values.values() if isinstance(each, Mapping))]
-    return [name for section in sections for name in section if name.lower() in _SECRETS]
+def _check_variables() -> None:
+    """A section that is misspelled in a variable's name would go unnoticed."""
+    for name in os.environ:
+        section, separator, _ = name.removeprefix(_PREFIX).partition("__")
+        known = section.lower() in Settings.model_fields
+        if name.startswith(_PREFIX) and separator and not known:
+            sections = ", ".join(f"{_PREFIX}{each.upper()}__…" for each in Settings.model_fields if each != "store")
+            raise InvalidOption(f"environment variable {name} is unknown; there are {sections}")
+
+
+def _secret_in(values: Mapping[str, Any]) -> str | None:
+    for name, value in values.items():
+        if _SECRET.search(name):
+            return name
+        if isinstance(value, Mapping) and (found := _secret_in(value)) is not None:
+            return f"{name}.{found}"
+    return None
+
+
+def _no_secrets(where: str, name: str) -> InvalidOption:
+    return InvalidOption(
+        f"{where} holds {name!r}: credentials are no settings. S3 takes them from the environment (AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role"
+    )
 
 
 def _names_beside(place: tuple[int | str, ...]) -> list[str]:

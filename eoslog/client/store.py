@@ -13,7 +13,7 @@ from eoslog.client.description import (
     decode_description,
     read_description,
 )
-from eoslog.client.settings import load_settings
+from eoslog.client.settings import Settings, load_settings
 from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidOption, NotAStore, StoreAlreadyExists
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
@@ -44,21 +44,24 @@ T = TypeVar("T")
 _LARGEST_PROBE = 100
 
 
-def connect(url: str, *, log_config: LogConfig | None = None, **options: Any) -> Store:
+def connect(
+    url: str, *, log_config: LogConfig | None = None, settings: Settings | None = None, **options: Any
+) -> Store:
     """Hold a store. Nothing is read of it before the first use.
-
-    What is not given comes from the settings (the file that ``EOSLOG_CONFIG`` names, and the environment).
 
     Args:
         url: a local path, ``s3://bucket/prefix``, or ``memory://name`` (within this process).
+        settings: give what is not given here; if None, those of the file that ``EOSLOG_CONFIG`` names and of the
+            environment.
         options: those of the object store, as ``endpoint_url``, ``key``, ``secret`` for S3 or ``fsync`` for local disk.
 
     Raises:
         InvalidOption: an unknown scheme or option.
     """
-    settings = load_settings()
+    if settings is None:
+        settings = load_settings()
     environment = Environment()
-    object_store = open_object_store(url, environment, **settings.store_options(url) | options)
+    object_store = open_object_store(url, environment, **settings.store_options(url, options))
     return Store(object_store, environment, log_config or settings.log_config())
 
 
@@ -103,6 +106,7 @@ class Store:
         """
         if self._description is None:
             self._description = read_description(self.object_store)
+            self.log.adopt_grace(self._description.slot_grace_ms)
         return self._description
 
     def read(self, function: Callable[[StoreState, int], T], *, refresh: bool = True) -> T:
@@ -188,6 +192,7 @@ class Store:
         description = StoreDescription(
             store_id=self.environment.new_token(),
             created_ms=now_ms,
+            slot_grace_ms=self.log.config.grace_ms,
             probe=ProbeRecord(put_if_absent=True, time_ms=now_ms),
         )
         body = description.model_dump_json(indent=2).encode() + b"\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from eoslog.errors import (
@@ -114,6 +114,11 @@ class Log(Generic[S]):
         self._queue_lock = threading.Lock()
         self._no_checkpoint_runs = threading.Event()
         self._no_checkpoint_runs.set()
+
+    def adopt_grace(self, grace_ms: int) -> None:
+        """Keep to the grace of this log: it is the same for all who follow and delete."""
+        with self._lock:
+            self.config = self.view.config = replace(self.config, grace_ms=grace_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now."""

@@ -138,5 +138,5 @@ def _in_segment(store: ObjectStore, index: FileReference) -> Iterator[str]:
 
 def _data_files(store: ObjectStore) -> Iterator[ObjectInfo]:
     for topic in store.list_directories(""):
-        if not topic.startswith(("_", ".")):
+        if not topic.startswith(("__", ".")):
             yield from store.list(f"{topic}/")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.client.settings import Settings, load_settings
+from eoslog.client.settings import LogSettings, Settings, load_settings
 from eoslog.log.view import LogConfig
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
@@ -55,7 +55,11 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
     [
         ("[log]\ngrace = 1\n", "log.grace.*grace_ms, checkpoint_slots, commit_timeout_ms"),
         ("[log]\ngrace_ms = -1\n", "log.grace_ms.*greater than 0"),
-        ('[s3]\nsecret = "hush"\n', "secret.*credentials come from the environment"),
+        ('[s3]\nsecret = "hush"\n', r"s3\.secret.*AWS_SECRET_ACCESS_KEY.*profile"),
+        ('[s3]\naws_access_key_id = "hush"\n', r"s3\.aws_access_key_id.*credentials are no settings"),
+        ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are no settings"),
+        ("[lgo]\ngrace_ms = 1\n", "lgo.*is unknown.*store, log, local, s3, vacuum"),
+        ("[local]\nfsync = 7\n", "local.fsync"),
         ("[log\n", "is not TOML"),
     ],
 )
@@ -72,6 +76,57 @@ def test_a_wrong_setting_is_named(tmp_path: Path, text: str, message: str) -> No
 def test_a_file_that_is_named_and_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(eoslog.InvalidOption, match="no settings file"):
         load_settings(tmp_path / "absent.toml")
+
+
+def test_a_directory_is_no_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(eoslog.InvalidOption, match="cannot be read"):
+        load_settings(tmp_path)
+
+
+def test_a_file_that_nobody_names_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "eoslog.toml").write_text('store = "elsewhere"\n[s3]\nendpoint_url = "https://s3.example.com"\n')
+    monkeypatch.chdir(tmp_path)
+
+    assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("EOSLOG_LGO__GRACE_MS", "1", "EOSLOG_LGO__GRACE_MS is unknown.*EOSLOG_LOG__"),
+        ("EOSLOG_LOG__GRACE", "1", "log.grace.*is unknown.*grace_ms"),
+        ("EOSLOG_LOG__GRACE_MS", "soon", "log.grace_ms.*integer"),
+        ("EOSLOG_LOG", "no json", "cannot be read"),
+        ("EOSLOG_S3__SECRET", "hush", r"s3\.secret.*AWS_SECRET_ACCESS_KEY"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str) -> None:
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(eoslog.InvalidOption, match=message) as caught:
+        load_settings()
+
+    assert "hush" not in str(caught.value)
+
+
+def test_a_profile_gives_way_to_credentials_that_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "eoslog.toml"
+    path.write_text('[s3]\nprofile = "production"\n')
+    settings = load_settings(path)
+
+    assert settings.store_options("s3://bucket", {"region": "x"})["profile"] == "production"
+    assert "profile" not in settings.store_options("s3://bucket", {"key": "k", "secret": "s"})
+    assert settings.store_options("S3://bucket", {"profile": "other"})["profile"] == "other"
+
+
+def test_settings_that_are_handed_over_take_the_place_of_those_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EOSLOG_CONFIG", "/absent.toml")
+
+    store = eoslog.connect("memory://", settings=Settings(log=LogSettings(checkpoint_slots=9)))
+
+    assert store.log.config.checkpoint_slots == 9
 
 
 def test_the_spark_settings_are_lines_of_a_key_and_a_value() -> None:

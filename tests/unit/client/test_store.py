@@ -14,6 +14,9 @@ import eoslog
 from eoslog import errors
 from eoslog.client.description import DESCRIPTION_PATH
 from eoslog.client.store import Store
+from eoslog.log.view import LogConfig
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import PutOutcome
 from tests.unit.client.world import SLOTS, FaultyStore, ManualEnvironment, World
 
@@ -333,3 +336,16 @@ def test_a_stores_representation_names_its_place_only(tmp_path: Path) -> None:
     secret = eoslog.connect("s3://bucket/prefix", key="AKIA", secret="hush")
     assert "hush" not in repr(secret)
     assert "AKIA" not in repr(secret)
+
+
+def test_the_grace_of_slots_is_the_stores_and_not_the_process(
+    memory_store: MemoryStore, environment: Environment
+) -> None:
+    maker = Store(memory_store, environment, LogConfig(grace_ms=5_000))
+    maker.admin.create_topic("t")
+
+    other = Store(memory_store, environment, LogConfig(grace_ms=1))
+    other.admin.list_topics()
+
+    assert other.describe().slot_grace_ms == 5_000
+    assert other.log.config.grace_ms == other.log.view.config.grace_ms == 5_000

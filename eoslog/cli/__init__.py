@@ -1,1 +1,1 @@
-"""The ``eoslog`` command: topics, transactions, offsets, a console, and what keeps a store small."""
+"""The ``eoslog`` command."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
-from collections.abc import Iterator
-from typing import Any, Literal, TextIO
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from typing import Any, Literal
 
 import click
 import pyarrow as pa
 
 import eoslog
-from eoslog.cli.context import Session, pass_session
-from eoslog.errors import InvalidRequest, SchemaMismatch
+from eoslog.cli.context import Session, global_options, pass_session
+from eoslog.cli.json_values import row_of_json, to_json
+from eoslog.cli.output import progress
+from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch
 from eoslog.read.columns import stored_schema
 from eoslog.rules.state import Topic
 
-_LINES_A_TABLE = 10_000
+_LINES_AT_ONCE = 10_000
+_RECORDS_A_POLL = 2_000
+_LONGEST_POLL_S = 1.0
+_COMMIT_EVERY_MS = 5_000
 
 
 @click.group()
@@ -27,10 +33,11 @@ def console() -> None:
 
 @console.command("produce")
 @click.argument("topic")
-@click.option("--transactional-id", help="Write in transactions of this id, committed at the end of the input.")
+@click.option("--transactional-id", metavar="ID", help="Write in a transaction, committed at the end of the input.")
 @click.option("--commit-every", type=click.IntRange(min=1), metavar="LINES", help="Commit after so many lines.")
-@click.option("--key-separator", help="What divides key and value in a line; without it there are no keys.")
-@click.option("--partition", type=int, help="Write to this partition only.")
+@click.option("--key-separator", metavar="TEXT", help="What divides key and value in a line; without it, no keys.")
+@click.option("--partition", type=click.IntRange(min=0), help="Write to this partition only.")
+@global_options
 @pass_session
 def produce(
     session: Session,
@@ -40,7 +47,7 @@ def produce(
     key_separator: str | None,
     partition: int | None,
 ) -> None:
-    """Write each line of standard input as a record; of a topic with columns, each line is a JSON object.
+    """Write each line of standard input into TOPIC; if it has columns, each line is a JSON object.
 
     \b
     Examples:
@@ -51,45 +58,56 @@ def produce(
     """
     if commit_every and not transactional_id:
         raise click.UsageError("--commit-every needs --transactional-id")
+    if key_separator == "":
+        raise click.UsageError("--key-separator must not be empty")
     store = session.store()
     target = store.admin.describe_topic(topic)
-    count = 0
-    with store.producer(transactional_id) as producer:
+    if key_separator and target.topic_schema.kind == "columns":
+        raise click.UsageError(f"topic {topic} has columns, and those of its key choose the partition: no separator")
+    lines = _lines()
+    records = committed = transactions = 0
+    with progress(f"writing to {topic}", unit="records") as advance, store.producer(transactional_id) as producer:
         if transactional_id:
             producer.init_transactions()
-            producer.begin_transaction()
-        for chunk in _chunks(sys.stdin, commit_every or _LINES_A_TABLE):
-            _send(producer, target, chunk, key_separator, partition, count)
-            count += len(chunk)
-            if transactional_id and commit_every:
-                producer.commit_transaction()
+        while True:
+            if transactional_id:
                 producer.begin_transaction()
-        if transactional_id:
-            producer.commit_transaction()
+            before = records
+            with _told_what_stays(transactional_id, committed):
+                for chunk in _chunks(islice(lines, commit_every)):
+                    _send(producer, target, chunk, key_separator, partition, records + 1)
+                    records += len(chunk)
+                    advance(len(chunk))
+                if transactional_id and records > before:
+                    producer.commit_transaction()
+                    committed, transactions = records, transactions + 1
+            if commit_every is None or records - before < commit_every:
+                break
+    facts = {"topic": topic, "records": records, "transactions": transactions}
     if session.as_json:
-        session.print_json({"topic": topic, "records": count})
+        session.print_result("", facts)
     else:
-        click.echo(f"wrote {count} record{'s' * (count != 1)} to {topic}", err=True)
+        click.echo(f"wrote {records} record{'s' * (records != 1)} to {topic}", err=True)
 
 
 @console.command("consume")
 @click.argument("topic")
 @click.option("--from-beginning", is_flag=True, help="Begin at the earliest offset, not at the end.")
-@click.option("--partition", type=int, help="Read this partition only.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read this partition only.")
 @click.option("--offset", type=click.IntRange(min=0), help="Begin at this offset of --partition.")
-@click.option("--group", help="Read as a member of this group, and commit what was printed.")
+@click.option("--group", metavar="GROUP", help="Read as a member of this group, and commit what was printed.")
 @click.option(
     "--isolation-level",
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
 )
-@click.option("--max-records", type=click.IntRange(min=1), help="Stop after so many records.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), default=None, metavar="SECONDS", help="Stop when none came for so long."
-)
-@click.option("--print-key", is_flag=True, help="Print the key before the value.")
+@click.option("--max-records", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop when none came for so long.")
 @click.option("--print-offset", is_flag=True, help="Print partition and offset before the value.")
+@click.option("--print-timestamp", is_flag=True, help="Print the timestamp before the value.")
+@click.option("--print-key", is_flag=True, help="Print the key before the value.")
+@global_options
 @pass_session
 def consume(
     session: Session,
@@ -101,143 +119,157 @@ def consume(
     isolation_level: str,
     max_records: int | None,
     timeout: float | None,
-    print_key: bool,
     print_offset: bool,
+    print_timestamp: bool,
+    print_key: bool,
 ) -> None:
-    """Print a topic's records, a line each, until interrupted; with --json a JSON object each.
+    """Print the records of TOPIC, a line each, until interrupted; with --json a JSON object each.
 
     \b
     Examples:
       eoslog --store my-store console consume payments --from-beginning --timeout 1
       eoslog --store my-store console consume payments --partition 0 --offset 42 --max-records 10
-      eoslog --store my-store --json console consume flights --group billing
+      eoslog --store my-store console consume flights --group billing --json
     """
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition")
+    if offset is not None and from_beginning:
+        raise click.UsageError("give --offset or --from-beginning, not both")
     if group and partition is not None:
-        raise click.UsageError("--group shares out the partitions itself; leave --partition out")
+        raise click.UsageError("a --group shares the partitions out itself: leave --partition out")
     reset: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"
     store = session.store()
-    target = store.admin.describe_topic(topic)
-    with store.consumer(group, isolation_level=isolation_level, auto_offset_reset=reset) as consumer:
-        if group:
-            consumer.subscribe([topic])
-        else:
-            places = [
-                eoslog.TopicPartition(topic, each)
-                for each in (range(target.partitions) if partition is None else [partition])
-            ]
-            consumer.assign(places)
+    out = sys.stdout.buffer
+    with store.consumer(
+        group,
+        isolation_level=isolation_level,
+        auto_offset_reset=reset,
+        max_poll_records=min(max_records or _RECORDS_A_POLL, _RECORDS_A_POLL),
+    ) as consumer:
+        if partition is not None:
+            place = eoslog.TopicPartition(topic, partition)
+            consumer.assign([place])
             if offset is not None:
-                consumer.seek(places[0], offset)
-        for record in _records(consumer, max_records, timeout, commit=bool(group)):
-            click.echo(_json_line(record) if session.as_json else _line(record, print_key, print_offset))
+                consumer.seek(place, offset)
+        else:
+            consumer.subscribe([topic])
+        with closing(_polled(store, consumer, max_records, timeout)) as polled:
+            for records in polled:
+                for record in records:
+                    plain = _line(record, print_offset, print_timestamp, print_key)
+                    out.write((_json_line(record) if session.as_json else plain) + b"\n")
+                out.flush()
 
 
-def _chunks(lines: TextIO, size: int) -> Iterator[list[str]]:
-    chunk: list[str] = []
-    for line in lines:
-        chunk.append(line.rstrip("\r\n"))
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _chunks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while chunk := list(islice(lines, _LINES_AT_ONCE)):
         yield chunk
+
+
+@contextmanager
+def _told_what_stays(transactional_id: str | None, committed: int) -> Iterator[None]:
+    """An error says what of the input is in the topic."""
+    try:
+        yield
+    except EosLogError as error:
+        if transactional_id:
+            error.add_note(f"{committed} lines had been committed before")
+        else:
+            error.add_note("lines before may have been written; with --transactional-id it is all or nothing")
+        raise
 
 
 def _send(
     producer: eoslog.Producer,
     topic: Topic,
-    lines: list[str],
+    lines: list[bytes],
     key_separator: str | None,
     partition: int | None,
-    before: int,
+    first: int,
 ) -> None:
     if topic.topic_schema.kind == "columns":
-        table = _table(topic, lines, before)
-        if partition is not None:
-            table = table.append_column("_partition", pa.array([partition] * table.num_rows, pa.int32()))
-        producer.send_table(topic.topic, table)
+        producer.send_table(topic.topic, _table(topic, lines, partition, first))
         return
-    for number, line in enumerate(lines, start=before + 1):
+    separator = key_separator.encode() if key_separator is not None else None
+    for number, line in enumerate(lines, start=first):
         key: bytes | None = None
         value = line
-        if key_separator is not None:
-            first, separator, value = line.partition(key_separator)
-            if not separator:
-                raise InvalidRequest(f"line {number} has no key: {key_separator!r} is not in it")
-            key = first.encode()
-        producer.send(topic.topic, value.encode(), key=key, partition=partition)
+        if separator is not None:
+            key, found, value = line.partition(separator)
+            if not found:
+                raise InvalidRequest(f"line {number} has no key: there is no {key_separator!r} in it")
+        producer.send(topic.topic, value, key=key, partition=partition)
 
 
-def _table(topic: Topic, lines: list[str], before: int) -> pa.Table:
-    rows = []
+def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) -> pa.Table:
     schema = stored_schema(topic)
-    for number, line in enumerate(lines, start=before + 1):
+    rows = []
+    for number, line in enumerate(lines, start=first):
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InvalidRequest(f"line {number} is no JSON object: {error.msg}") from None
-        if not isinstance(row, dict):
-            raise InvalidRequest(f"line {number} is no JSON object")
-        if unknown := [name for name in row if name not in schema.names]:
-            raise SchemaMismatch(
-                f"line {number}: topic {topic.topic} has no column {unknown[0]!r}; it has {', '.join(schema.names)}"
-            )
-        rows.append(row)
+            rows.append(row_of_json(line, schema))
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"line {number}: {str(error).partition('] ')[2]}") from None
     try:
-        return pa.Table.from_pylist(rows, schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise SchemaMismatch(f"lines {before + 1} to {before + len(lines)}: {error}") from None
+        table = pa.Table.from_pylist(rows, schema=schema)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise SchemaMismatch(f"lines {first} to {first + len(lines) - 1}: {error}") from None
+    if partition is None:
+        return table
+    return table.append_column("_partition", pa.array([partition] * len(rows), pa.int32()))
 
 
-def _records(
-    consumer: eoslog.Consumer, max_records: int | None, timeout: float | None, *, commit: bool
-) -> Iterator[eoslog.ConsumerRecord]:
+def _polled(
+    store: eoslog.Store, consumer: eoslog.Consumer, max_records: int | None, timeout: float | None
+) -> Generator[list[eoslog.ConsumerRecord]]:
+    """What is to be printed. Of a group, what was printed is committed now and then, and at the end."""
+    printed: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
     left = max_records
-    while left is None or left > 0:
-        records = consumer.poll(timeout=1.0 if timeout is None else timeout)
-        if not records and timeout is not None:
-            return
-        yield from records[:left]
-        if left is not None:
-            left -= len(records)
-        if commit and (left is None or left >= 0):
-            consumer.commit()
+    environment = store.environment
+    asked_ms = committed_ms = environment.monotonic_ms()
+    try:
+        while left is None or left > 0:
+            waited_s = (environment.monotonic_ms() - asked_ms) / 1000
+            if timeout is not None and waited_s > timeout:
+                return
+            records = consumer.poll(_LONGEST_POLL_S if timeout is None else min(_LONGEST_POLL_S, timeout))[:left]
+            if records:
+                yield records
+                printed |= {eoslog.TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+                left = None if left is None else left - len(records)
+                asked_ms = environment.monotonic_ms()
+            if printed and environment.monotonic_ms() - committed_ms >= _COMMIT_EVERY_MS:
+                _commit(consumer, printed)
+                committed_ms = environment.monotonic_ms()
+    finally:
+        _commit(consumer, printed)
 
 
-def _line(record: eoslog.ConsumerRecord, print_key: bool, print_offset: bool) -> str:
-    parts = [f"{record.partition}:{record.offset}"] if print_offset else []
-    if print_key:
-        parts.append(_text(record.key))
-    parts.append(_text(record.value))
-    return "\t".join(parts)
+def _commit(consumer: eoslog.Consumer, printed: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata]) -> None:
+    if consumer.group_id is not None and printed:
+        consumer.commit(printed)
+        printed.clear()
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return "null"
+def _line(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_key: bool) -> bytes:
+    parts = [b"%d:%d" % (record.partition, record.offset)] if with_offset else []
+    if with_timestamp:
+        parts.append(b"%d" % record.timestamp)
+    if with_key:
+        parts.append(_printed(record.key))
+    return b"\t".join([*parts, _printed(record.value)])
+
+
+def _printed(value: Any) -> bytes:
+    """A record's bytes as they are; what a row of columns holds, as JSON."""
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    return json.dumps(_plain(value))
+        return value
+    return json.dumps(to_json(value), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _json_line(record: eoslog.ConsumerRecord) -> str:
-    return json.dumps(_plain(record._asdict()))
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: bytes as text where they are UTF-8, else in base64."""
-    match value:
-        case bytes():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return {"base64": base64.b64encode(value).decode()}
-        case dict():
-            return {name: _plain(each) for name, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case None | bool() | int() | float() | str():
-            return value
-    return str(value)
+def _json_line(record: eoslog.ConsumerRecord) -> bytes:
+    return json.dumps(to_json(record._asdict()), ensure_ascii=False).encode()

@@ -1,32 +1,32 @@
-"""What every command shares: the store, and how its answer is printed."""
+"""What every command shares: the global options, the store that they name, and the form of the answer."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 import eoslog
+from eoslog.cli import output
 from eoslog.client.settings import Settings, load_settings
 
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Session:
-    """The options that stand before the command."""
+    """One run of the command."""
 
-    def __init__(self, url: str | None, config: str | None, as_json: bool) -> None:
-        self._url = url
-        self._config = config
-        self.as_json = as_json
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.config: str | None = None
+        self.as_json = False
 
-    @property
+    @cached_property
     def settings(self) -> Settings:
-        return load_settings(self._config)
+        """What the user chose in the settings file and in the environment."""
+        return load_settings(self.config)
 
     def store(self) -> eoslog.Store:
         """The store that the user named.
@@ -34,61 +34,69 @@ class Session:
         Raises:
             click.UsageError: none was named.
         """
-        settings = self.settings
-        url = self._url or settings.store
+        url = self.url or self.settings.store
         if not url:
-            raise click.UsageError("name a store: eoslog --store URL …, or set EOSLOG_STORE")
-        return eoslog.connect(url, log_config=settings.log_config(), **settings.store_options(url))
+            raise click.UsageError(
+                "no store is named: give --store URL, set EOSLOG_STORE, or write `store` into the settings file"
+            )
+        return eoslog.connect(url, settings=self.settings)
 
     def print_rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "none") -> None:
         """Print rows as a table for people, or as a JSON list of objects."""
-        listed = [list(row) for row in rows]
+        listed = list(rows)
         if self.as_json:
-            self.print_json([dict(zip(columns, row, strict=True)) for row in listed])
-            return
-        if not listed:
-            click.echo(empty)
-            return
-        table = Table(*columns)
-        for row in listed:
-            table.add_row(*(_text(value) for value in row))
-        _console().print(table)
+            output.print_json([output.named(columns, row) for row in listed])
+        elif listed:
+            output.print_table(columns, listed)
+        else:
+            output.print_line(empty)
 
     def print_facts(self, facts: Mapping[str, Any]) -> None:
         """Print one thing's properties, a line each, or as a JSON object."""
         if self.as_json:
-            self.print_json(facts)
-            return
-        table = Table.grid(padding=(0, 2))
-        for name, value in facts.items():
-            table.add_row(name, _text(value))
-        _console().print(table)
+            output.print_json(output.named(facts.keys(), facts.values()))
+        else:
+            output.print_facts(facts)
 
-    def print_json(self, value: Any) -> None:
-        click.echo(json.dumps(value, indent=2))
-
-    def say(self, message: str) -> None:
-        """A word on what was done, for people only."""
-        if not self.as_json:
-            click.echo(message)
+    def print_result(self, message: str, facts: Mapping[str, Any]) -> None:
+        """Say what was done: a sentence for people, or a JSON object."""
+        if self.as_json:
+            output.print_json(facts)
+        else:
+            output.print_line(message)
 
 
-def pass_session(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command the session as its first argument."""
-    return click.make_pass_decorator(Session)(command)
+pass_session = click.make_pass_decorator(Session, ensure=True)
 
 
-def _console() -> Console:
-    # Into a file or a pipe a table is as wide as its content.
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+def global_options(command: F) -> F:
+    """The options that may stand before and after the command's name."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, **_kept("as_json"), help="Print JSON instead of text."),
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            **_kept("config"),
+            help="A settings file, as conf/eoslog.toml.  [env: EOSLOG_CONFIG]",
+        ),
+        click.option(
+            "--store",
+            metavar="URL",
+            **_kept("url"),
+            help="The store: a local path or s3://bucket/prefix.  [env: EOSLOG_STORE]",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_text(each) for each in value)
-    return (
-        f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000 else str(value)
-    )
+def _kept(attribute: str) -> dict[str, Any]:
+    """A global option's value goes into the session, not to the command."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        session = context.ensure_object(Session)
+        if value:
+            setattr(session, attribute, value)
+
+    return {"callback": keep, "expose_value": False}

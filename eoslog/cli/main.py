@@ -2,67 +2,73 @@
 
 from __future__ import annotations
 
-import os
-import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 
 from eoslog.cli.console import console
-from eoslog.cli.context import Session
+from eoslog.cli.context import global_options
 from eoslog.cli.offsets import offsets
-from eoslog.cli.store_commands import checkpoint, coordinate, describe, vacuum
+from eoslog.cli.store_commands import checkpoint, coordinator, describe, seal, vacuum
 from eoslog.cli.topics import topics
 from eoslog.cli.transactions import transactions
 from eoslog.errors import EosLogError
 
+_ERROR = 1
+_INTERRUPTED = 130
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--store", metavar="URL", help="The store: a local path or s3://bucket/prefix.  [env: EOSLOG_STORE]")
-@click.option("--config", metavar="FILE", help="A settings file, see conf/eoslog.toml.  [env: EOSLOG_CONFIG]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.version_option(package_name="eoslog", prog_name="eoslog")
-@click.pass_context
-def cli(context: click.Context, store: str | None, config: str | None, as_json: bool) -> None:
+
+class _Commands(click.Group):
+    """An error of eoslog is one line, and an interruption none. Click itself ends quietly when its reader has gone."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except EosLogError as error:
+            text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+            click.secho(" ".join(text.split()), fg="red", err=True)
+            ctx.exit(_ERROR)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    try:
+        click.echo(f"eoslog {version('eoslog')}")
+    except PackageNotFoundError:
+        click.echo("eoslog, not installed as a package")
+    context.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@global_options
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+def cli() -> None:
     """Look at an eoslog store, and change it.
+
+    Exit status: 0 done, 1 an error (one line on standard error, beginning with its code), 2 wrong usage.
 
     \b
     Examples:
       eoslog --store my-store topics create payments --partitions 3
       echo hello | eoslog --store my-store console produce payments
-      eoslog --store my-store console consume payments --from-beginning
-      eoslog --store s3://bucket/prefix --json transactions list
+      eoslog --store my-store console consume payments --from-beginning --timeout 1
+      eoslog --store s3://bucket/prefix transactions list --json
     """
-    context.obj = Session(store, config, as_json)
 
 
-cli.add_command(topics)
-cli.add_command(transactions)
-cli.add_command(offsets)
-cli.add_command(console)
-cli.add_command(describe)
-cli.add_command(vacuum)
-cli.add_command(checkpoint)
-cli.add_command(coordinate)
+for _command in (topics, transactions, offsets, console, describe, vacuum, seal, checkpoint, coordinator):
+    cli.add_command(_command)
 
 
 def main() -> None:
-    """Run the command; an error of eoslog is one line, without a traceback."""
-    try:
-        cli(standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except EosLogError as error:
-        click.secho(str(error), fg="red", err=True)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has gone; nothing may be written when Python closes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    """Run the command."""
+    cli(prog_name="eoslog")
 
 
 if __name__ == "__main__":

@@ -1,113 +1,170 @@
-"""Commands on the store as a whole: describe, vacuum, checkpoint, and a coordinator's round."""
+"""Commands on the store as a whole: describe, vacuum, seal, checkpoint, and a coordinator's rounds."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import Any
 
 import click
-from rich.console import Console
 
-from eoslog.cli.context import Session, pass_session
-from eoslog.client.coordinator import Coordinator
+from eoslog.cli.context import Session, global_options, pass_session
+from eoslog.cli.output import progress
+from eoslog.client.coordinator import Coordinator, CoordinatorReport
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.rules.state import StoreState
 from eoslog.segment import vacuum as vacuuming
 
 
 @click.command()
+@global_options
 @pass_session
 def describe(session: Session) -> None:
-    """Describe the store: its id, format and size.
+    """Describe the store: its id, format, log and size. Times are ms by the store's clock.
 
     \b
     Example:
       eoslog --store my-store describe
     """
     store = session.store()
+    description = store.describe()
 
-    def look(state: StoreState, slot: int) -> dict[str, int]:
+    def look(state: StoreState, slot: int) -> dict[str, Any]:
+        checkpoint, previous = store.log.view.checkpoint, store.log.view.previous_checkpoint
         return {
-            "newest_slot": slot,
-            "topics": len(state.topics),
-            "transactional_ids": len(state.transactions),
-            "open_transactions": len(state.ongoing),
-            "groups": len(state.groups),
+            "NewestSlot": slot,
+            "CheckpointSlot": checkpoint.slot if checkpoint is not None else None,
+            "PreviousCheckpointSlot": previous.slot if previous is not None else None,
+            "HorizonMs": state.horizon_ms,
+            "Topics": len(state.topics),
+            "Partitions": len(state.partitions),
+            "TransactionalIds": len(state.transactions),
+            "OngoingTransactions": len(state.ongoing),
+            "IdempotentProducers": len(state.producers),
+            "ConsumerGroups": len(state.groups),
         }
 
-    facts = store.read(look)
-    checkpoint = store.log.view.checkpoint
+    found = store.read(look)
     session.print_facts(
-        {"url": store.url}
-        | store.describe().model_dump()
-        | facts
-        | {"checkpoint_slot": checkpoint.slot if checkpoint is not None else None}
+        {
+            "Url": store.url,
+            "StoreId": description.store_id,
+            "FormatVersion": description.format_version,
+            "ReaderFeatures": list(description.reader_features),
+            "WriterFeatures": list(description.writer_features),
+            "CreatedMs": description.created_ms,
+            "ProbedPutIfAbsent": description.probe.put_if_absent,
+            "ProbedMs": description.probe.time_ms,
+            **found,
+        }
     )
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Say which files would be deleted, and delete nothing.")
+@global_options
 @pass_session
 def vacuum(session: Session, dry_run: bool) -> None:
-    """Delete files that no transaction names and none can name any more, and old slots of the log.
+    """Delete files that no transaction names and none can name any more, and old slots and checkpoints of the log.
+
+    How old they must be is in the settings: vacuum.staged_max_age_ms, vacuum.reader_grace_ms and log.grace_ms. A job
+    that takes longer than the first from its first upload to its commit is refused with StagedFilesExpired.
 
     \b
     Examples:
       eoslog --store my-store vacuum --dry-run
       eoslog --store my-store vacuum
     """
-    store, limits = session.store(), session.settings.vacuum
+    store, ages = session.store(), session.settings.vacuum
     store.describe()
-    with Console(stderr=True).status("looking at every file of the store"):
+    with progress("looking at every file of the store"):
         report = vacuuming.vacuum(
             store.log,
             store.object_store,
-            staged_max_age_ms=limits.staged_max_age_ms,
-            reader_grace_ms=limits.reader_grace_ms,
+            staged_max_age_ms=ages.staged_max_age_ms,
+            reader_grace_ms=ages.reader_grace_ms,
             dry_run=dry_run,
         )
         slots = 0 if dry_run else delete_old_slots(store.log)
         checkpoints = 0 if dry_run else delete_old_checkpoints(store.log)
-    session.print_facts(
-        {
-            "dry_run": dry_run,
-            "files": len(report.paths),
-            "bytes": report.bytes,
-            "kept_files": report.kept_files,
-            "slots": slots,
-            "checkpoint_objects": checkpoints,
-            "paths": report.paths if dry_run else [],
-        }
-    )
+    facts = {
+        "DryRun": dry_run,
+        "HorizonMs": report.horizon_ms,
+        "Files": len(report.paths),
+        "Bytes": report.bytes,
+        "KeptFiles": report.kept_files,
+        "Slots": slots,
+        "CheckpointObjects": checkpoints,
+    }
+    session.print_facts(facts | ({"Paths": report.paths} if dry_run or session.as_json else {}))
 
 
 @click.command()
+@global_options
+@pass_session
+def seal(session: Session) -> None:
+    """Close the segments that are large enough, so that the state of the log stays small. Writers do it too.
+
+    \b
+    Example:
+      eoslog --store my-store seal
+    """
+    with progress("sealing"):
+        sealed = Coordinator(session.store()).seal()
+    session.print_rows(("Topic", "Partition"), sealed, empty="no segment is large enough")
+
+
+@click.command()
+@global_options
 @pass_session
 def checkpoint(session: Session) -> None:
-    """Write the state down now, so that the log is read from here on.
+    """Write the state down now, so that the log is read from here on. Writers do it too.
 
     \b
     Example:
       eoslog --store my-store checkpoint
     """
     store = session.store()
-    store.describe()
-    reference = store.log.checkpoint()
-    session.print_facts({"slot": reference.slot, "path": reference.path, "bytes": reference.length})
+    store.read(lambda state, slot: None)
+    with progress("writing the state down"):
+        reference = store.log.checkpoint()
+    session.print_facts({"Slot": reference.slot, "Path": reference.path, "Bytes": reference.length})
 
 
 @click.command()
+@click.option(
+    "--every", type=click.FloatRange(min=1), metavar="SECONDS", help="Go on with a round every so many seconds."
+)
+@click.option("--without-vacuum", is_flag=True, help="Do not list the store's files.")
+@global_options
 @pass_session
-def coordinate(session: Session) -> None:
-    """Do a coordinator's round: end timed-out transactions, expire ids, seal segments, vacuum.
+def coordinator(session: Session, every: float | None, without_vacuum: bool) -> None:
+    """Do a coordinator's round: end timed-out transactions, evict silent consumers, expire ids, seal, vacuum.
 
     Nothing depends on it: whoever writes and meets a transaction past its time-out ends it.
 
     \b
-    Example:
-      eoslog --store my-store coordinate
+    Examples:
+      eoslog --store my-store coordinator
+      eoslog --store my-store coordinator --every 60 --without-vacuum
     """
-    report = Coordinator(session.store()).run_once()
-    facts = asdict(report)
-    facts["sealed_segments"] = [f"{place.topic}-{place.partition}" for place in report.sealed_segments]
-    facts["vacuum"] = f"{len(report.vacuum.paths)} files" if report.vacuum else None
-    session.print_facts(facts)
+    store, ages = session.store(), session.settings.vacuum
+    work = Coordinator(store, staged_max_age_ms=ages.staged_max_age_ms, reader_grace_ms=ages.reader_grace_ms)
+    while True:
+        with progress("a coordinator's round"):
+            report = work.run_once(with_vacuum=not without_vacuum)
+        session.print_facts(_facts(report))
+        if every is None:
+            return
+        store.environment.sleep_ms(every * 1000)
+
+
+def _facts(report: CoordinatorReport) -> dict[str, Any]:
+    return {
+        "AbortedTransactions": report.aborted_transactions,
+        "EvictedMembers": report.evicted_members,
+        "ExpiredTransactionalIds": report.expired_transactional_ids,
+        "ExpiredProducerIds": report.expired_producer_ids,
+        "SealedSegments": [f"{place.topic}-{place.partition}" for place in report.sealed_segments],
+        "DeletedFiles": len(report.vacuum.paths) if report.vacuum is not None else 0,
+        "DeletedSlots": report.deleted_slots,
+        "DeletedCheckpointObjects": report.deleted_checkpoint_objects,
+    }

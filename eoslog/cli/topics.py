@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from eoslog.cli.context import Session, pass_session
-from eoslog.errors import InvalidRequest
+from eoslog.cli import output
+from eoslog.cli.columns import TYPE_NAMES, column, schema_of_file
+from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.read.columns import stored_schema
+from eoslog.rules.entries import TopicConfig
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.topics import topic_named
 
-_TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
+_CONFIG = TopicConfig()
 
 
 @click.group()
@@ -30,12 +26,32 @@ def topics() -> None:
 
 @topics.command("create")
 @click.argument("name")
-@click.option("--partitions", default=1, show_default=True, help="How many partitions the topic has.")
+@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many there are.")
 @click.option(
-    "--column", "columns", multiple=True, metavar="NAME:TYPE", help="A column; give the option once for each."
+    "--column", "columns", multiple=True, metavar="NAME:TYPE", help=f"A column, once for each. Types: {TYPE_NAMES}."
 )
-@click.option("--schema-from", type=click.Path(exists=True, dir_okay=False), help="Take the columns of a Parquet file.")
-@click.option("--key", "key", multiple=True, metavar="COLUMN", help="The column whose value chooses the partition.")
+@click.option(
+    "--schema-from",
+    type=click.Path(exists=True, dir_okay=False, readable=True),
+    metavar="FILE",
+    help="Take the columns of this Parquet file.",
+)
+@click.option("--key", multiple=True, metavar="COLUMN", help="A column whose value chooses the partition.")
+@click.option(
+    "--segment-bytes",
+    type=click.IntRange(min=1),
+    default=_CONFIG.segment_bytes,
+    show_default=True,
+    help="A segment of so many bytes is closed.",
+)
+@click.option(
+    "--segment-batches",
+    type=click.IntRange(1, 1_000_000),
+    default=_CONFIG.segment_batches,
+    show_default=True,
+    help="A segment of so many batches is closed.",
+)
+@global_options
 @pass_session
 def create(
     session: Session,
@@ -44,8 +60,10 @@ def create(
     columns: tuple[str, ...],
     schema_from: str | None,
     key: tuple[str, ...],
+    segment_bytes: int,
+    segment_batches: int,
 ) -> None:
-    """Create a topic, and the store with it if there is none.
+    """Create the topic NAME, and the store with it if there is none.
 
     Without columns it holds Kafka records: key, value, headers, timestamp.
 
@@ -55,95 +73,114 @@ def create(
       eoslog --store my-store topics create flights --column carrier:string --column miles:long --key carrier
       eoslog --store my-store topics create flights --schema-from flights.parquet --key carrier
     """
-    schema = _schema(columns, schema_from)
-    topic = session.store().admin.create_topic(name, partitions=partitions, schema=schema, key=key)
-    if session.as_json:
-        session.print_json({"topic": topic.topic, "topic_id": topic.topic_id, "partitions": topic.partitions})
-    session.say(f"created topic {topic.topic} with {topic.partitions} partition{'s' * (topic.partitions > 1)}")
+    if columns and schema_from:
+        raise click.UsageError("give --column or --schema-from, not both")
+    schema = pa.schema([column(text) for text in columns]) if columns else None
+    topic = session.store().admin.create_topic(
+        name,
+        partitions=partitions,
+        schema=schema_of_file(schema_from) if schema_from else schema,
+        key=key,
+        config=TopicConfig(segment_bytes=segment_bytes, segment_batches=segment_batches),
+    )
+    session.print_result(
+        f"created topic {topic.topic} with {topic.partitions} partition{'s' * (topic.partitions > 1)}",
+        {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": topic.partitions},
+    )
 
 
 @topics.command("list")
+@global_options
 @pass_session
 def list_topics(session: Session) -> None:
     """List the topics.
 
     \b
-    Example:
+    Examples:
       eoslog --store my-store topics list
+      eoslog --store my-store topics list --json
     """
-    admin = session.store().admin
-    described = [admin.describe_topic(name) for name in admin.list_topics()]
+
+    def look(state: StoreState, slot: int) -> list[tuple[str, int, str, str]]:
+        return [(each.topic, each.partitions, each.topic_schema.kind, each.topic_id) for each in state.topics.values()]
+
     session.print_rows(
-        ("Topic", "Partitions", "Kind", "TopicId"),
-        [(each.topic, each.partitions, each.topic_schema.kind, each.topic_id) for each in described],
-        empty="the store has no topics",
+        ("Topic", "Partitions", "Kind", "TopicId"), sorted(session.store().read(look)), empty="the store has no topics"
     )
 
 
 @topics.command("describe")
 @click.argument("name")
+@global_options
 @pass_session
-def describe_topic(session: Session, name: str) -> None:
-    """Describe a topic: its columns, settings and partitions.
+def describe(session: Session, name: str) -> None:
+    """Describe the topic NAME: its columns, settings and partitions.
 
     \b
     Example:
       eoslog --store my-store topics describe flights
     """
-    store = session.store()
-    topic = store.admin.describe_topic(name)
+
+    def look(state: StoreState, slot: int) -> tuple[Topic, list[Partition]]:
+        topic = topic_named(state, name)
+        return topic, [partition_of(state, place).copy() for place in topic.partition_ids()]
+
+    topic, partitions = session.store().read(look)
+    facts = _facts(topic)
+    columns = ("Partition", "Earliest", "LastStableOffset", "HighWatermark", "SealedSegments", "ActiveBatches", "Bytes")
+    rows = [_row(partition) for partition in partitions]
+    if session.as_json:
+        listed = [output.named(columns, row) for row in rows]
+        output.print_json(output.named(facts.keys(), facts.values()) | {"partitions": listed})
+        return
+    output.print_facts(facts)
+    output.print_line("")
+    output.print_table(columns, rows)
+
+
+def _facts(topic: Topic) -> dict[str, Any]:
     schema = stored_schema(topic)
-    partitions = store.read(lambda state, slot: [state.partitions[place] for place in topic.partition_ids()])
-    session.print_facts(
-        {
-            "topic": topic.topic,
-            "topic_id": topic.topic_id,
-            "kind": topic.topic_schema.kind,
-            "key": list(topic.topic_schema.key),
-            "columns": [f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema],
-            "segment_bytes": topic.config.segment_bytes,
-            "segment_batches": topic.config.segment_batches,
-            "partitions": topic.partitions,
-            "sealed_segments": sum(len(partition.sealed) for partition in partitions),
-            "bytes": sum(
-                partition.active_bytes + sum(segment.bytes for segment in partition.sealed) for partition in partitions
-            ),
-        }
+    return {
+        "Topic": topic.topic,
+        "TopicId": topic.topic_id,
+        "Kind": topic.topic_schema.kind,
+        "PartitionCount": topic.partitions,
+        "Key": list(topic.topic_schema.key),
+        "Columns": [f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema],
+        "SegmentBytes": topic.config.segment_bytes,
+        "SegmentBatches": topic.config.segment_batches,
+        "CreatedSlot": topic.created_slot,
+    }
+
+
+def _row(partition: Partition) -> tuple[int, ...]:
+    return (
+        partition.id.partition,
+        partition.log_start_offset,
+        partition.last_stable_offset,
+        partition.high_watermark,
+        len(partition.sealed),
+        len(partition.active),
+        partition.active_bytes + sum(segment.bytes for segment in partition.sealed),
     )
 
 
 @topics.command("delete")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@global_options
 @pass_session
 def delete(session: Session, name: str, yes: bool) -> None:
-    """Delete a topic. Its files go when vacuum runs.
+    """Delete the topic NAME with all its rows. Its files go when vacuum runs.
 
     \b
-    Example:
+    Examples:
+      eoslog --store my-store topics delete payments
       eoslog --store my-store topics delete payments --yes
     """
     admin = session.store().admin
-    admin.describe_topic(name)
+    topic = admin.describe_topic(name)
     if not yes:
-        click.confirm(f"Delete topic {name} with all its rows?", abort=True)
+        click.confirm(f"Delete topic {name} with all its rows?", abort=True, err=True)
     admin.delete_topic(name)
-    session.say(f"deleted topic {name}")
-
-
-def _schema(columns: tuple[str, ...], schema_from: str | None) -> pa.Schema | None:
-    if columns and schema_from:
-        raise click.UsageError("give --column or --schema-from, not both")
-    if schema_from:
-        try:
-            return pq.read_schema(schema_from)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InvalidRequest(f"{schema_from} is not a Parquet file: {error}") from None
-    return pa.schema([_column(text) for text in columns]) if columns else None
-
-
-def _column(text: str) -> pa.Field:  # type: ignore[type-arg]
-    name, _, kind = text.rpartition(":")
-    if not name or kind.lower() not in _TYPES:
-        raise click.BadParameter(f"{text!r} is not NAME:TYPE; the types are {', '.join(_TYPES)}", param_hint="--column")
-    return pa.field(name, _TYPES[kind.lower()])
+    session.print_result(f"deleted topic {name}", {"topic": name, "topic_id": topic.topic_id, "deleted": True})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from eoslog.cli.context import Session, pass_session
+from eoslog.cli.context import Session, global_options, pass_session
 
 _MS_A_MINUTE = 60_000
 
@@ -15,8 +15,13 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@click.option("--state", "states", multiple=True, help="Only those in this state, as Ongoing or CompleteCommit.")
-@click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only that with this producer id.")
+@click.option(
+    "--state", "states", multiple=True, metavar="STATE", help="Only those in this state, as Ongoing or COMPLETE_COMMIT."
+)
+@click.option(
+    "--producer-id", "producer_ids", multiple=True, type=int, metavar="ID", help="Only that with this producer id."
+)
+@global_options
 @pass_session
 def list_transactions(session: Session, states: tuple[str, ...], producer_ids: tuple[int, ...]) -> None:
     """List transactional ids, those of jobs' tasks among them.
@@ -24,17 +29,19 @@ def list_transactions(session: Session, states: tuple[str, ...], producer_ids: t
     \b
     Examples:
       eoslog --store my-store transactions list
-      eoslog --store my-store transactions list --state Ongoing
+      eoslog --store my-store transactions list --state Ongoing --state Empty
+      eoslog --store my-store transactions list --producer-id 2097152 --json
     """
     listed = session.store().admin.list_transactions(states=states or None, producer_ids=producer_ids or None)
     session.print_rows(("TransactionalId", "ProducerId", "TransactionState"), listed, empty="no transactional ids")
 
 
 @transactions.command("describe")
-@click.argument("transactional_id")
+@click.argument("transactional_id", metavar="ID")
+@global_options
 @pass_session
 def describe(session: Session, transactional_id: str) -> None:
-    """Describe one transactional id.
+    """Describe the transactional id ID. Times are ms by the store's clock, -1 outside of a transaction.
 
     \b
     Example:
@@ -59,10 +66,11 @@ def describe(session: Session, transactional_id: str) -> None:
 
 @transactions.command("describe-producers")
 @click.argument("topic")
-@click.argument("partition", type=int)
+@click.argument("partition", type=click.IntRange(min=0))
+@global_options
 @pass_session
 def describe_producers(session: Session, topic: str, partition: int) -> None:
-    """List the producers that a partition knows.
+    """List the producers that PARTITION of TOPIC knows. A start offset of -1: no transaction is open there.
 
     \b
     Example:
@@ -77,8 +85,14 @@ def describe_producers(session: Session, topic: str, partition: int) -> None:
 
 @transactions.command("find-hanging")
 @click.option(
-    "--max-transaction-timeout", default=15, show_default=True, metavar="MINUTES", help="Longer than this is hanging."
+    "--max-transaction-timeout",
+    type=click.IntRange(min=0),
+    default=15,
+    show_default=True,
+    metavar="MINUTES",
+    help="A transaction that is open for longer is hanging.",
 )
+@global_options
 @pass_session
 def find_hanging(session: Session, max_transaction_timeout: int) -> None:
     """Find transactions that have been open for too long and hold readers back.
@@ -101,16 +115,18 @@ def find_hanging(session: Session, max_transaction_timeout: int) -> None:
 
 
 @transactions.command("abort")
-@click.argument("transactional_id")
+@click.argument("transactional_id", metavar="ID")
+@global_options
 @pass_session
 def abort(session: Session, transactional_id: str) -> None:
-    """Abort what is open under a transactional id, and fence its producer.
+    """Abort what is open under the transactional id ID, and fence its producer.
 
     \b
     Example:
       eoslog --store my-store transactions abort etl-1
     """
     aborted = session.store().admin.abort_transaction(transactional_id)
-    if session.as_json:
-        session.print_json({"transactional_id": transactional_id, "aborted": aborted})
-    session.say(f"aborted the transaction of {transactional_id}" if aborted else "nothing was open")
+    session.print_result(
+        f"aborted the transaction of {transactional_id}" if aborted else f"nothing was open under {transactional_id}",
+        {"transactional_id": transactional_id, "aborted": aborted},
+    )

@@ -14,12 +14,17 @@ from eoslog.client.timeouts import end_timed_out
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import Expired, GroupChanged
-from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting import (
+    PRODUCER_ID_EXPIRATION_MS,
+    STAGED_MAX_AGE_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    plan_expiry,
+)
 from eoslog.rules.groups import EMPTY_GROUP
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments
-from eoslog.segment.vacuum import VacuumReport, vacuum
+from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -50,10 +55,15 @@ class Coordinator:
         *,
         transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        staged_max_age_ms: int = STAGED_MAX_AGE_MS,
+        reader_grace_ms: int = READER_GRACE_MS,
     ) -> None:
+        """The last two are those of ``vacuum``."""
         self._store = store
         self._transactional_id_expiration_ms = transactional_id_expiration_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._staged_max_age_ms = staged_max_age_ms
+        self._reader_grace_ms = reader_grace_ms
 
     def run_once(self, *, with_vacuum: bool = True) -> CoordinatorReport:
         """One round of everything. A vacuum lists every file of the store: do it now and then.
@@ -65,7 +75,7 @@ class Coordinator:
         evicted = self.evict_silent_members()
         expired = self.expire()
         sealed = self.seal()
-        vacuumed = vacuum(self._store.log, self._store.object_store) if with_vacuum else None
+        vacuumed = self._vacuum() if with_vacuum else None
         slots = delete_old_slots(self._store.log) if with_vacuum else 0
         checkpoints = delete_old_checkpoints(self._store.log) if with_vacuum else 0
         return CoordinatorReport(
@@ -77,6 +87,14 @@ class Coordinator:
             vacuum=vacuumed,
             deleted_slots=slots,
             deleted_checkpoint_objects=checkpoints,
+        )
+
+    def _vacuum(self) -> VacuumReport:
+        return vacuum(
+            self._store.log,
+            self._store.object_store,
+            staged_max_age_ms=self._staged_max_age_ms,
+            reader_grace_ms=self._reader_grace_ms,
         )
 
     def abort_timed_out_transactions(self) -> list[str]:

@@ -1,0 +1,88 @@
+"""How answers are printed: tables that people read, JSON that programs read, progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+_WIDE = 1_000_000
+"""Into a file or a pipe a table is as wide as its content."""
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_line(text: str) -> None:
+    click.echo(shown(text))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Rows below their columns' names; numbers stand to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for index, name in enumerate(columns):
+        numeric = all(isinstance(row[index], int) for row in rows)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(value)) for value in row))
+    _console().print(table)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """One thing's properties, a line each."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        values = value if isinstance(value, (list, tuple)) and len(value) > 1 else [value]
+        for index, each in enumerate(values):
+            table.add_row(Text(name if index == 0 else ""), Text(shown(each)))
+    _console().print(table)
+
+
+def named(columns: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+    """A row as a JSON object: ``TransactionalId`` is ``transactional_id`` there."""
+    keys = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower() for column in columns)
+    return dict(zip(keys, values, strict=True))
+
+
+def shown(value: Any) -> str:
+    """A value on one line. Nothing in it acts on the terminal."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(shown(each) for each in value) or "-"
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(value))
+
+
+@contextmanager
+def progress(label: str, *, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Show on standard error that work goes on, if somebody sits there; the function that is given counts it."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed} " + unit if unit else ""),
+    )
+    console = Console(stderr=True)
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda count: bar.advance(task, count)
+
+
+def _console() -> Console:
+    plain = {"highlight": False, "markup": False, "emoji": False}
+    return Console(**plain) if sys.stdout.isatty() else Console(width=_WIDE, **plain)  # type: ignore[arg-type]

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from eoslog.client.assigned import AssignedPartitions
 from eoslog.client.consumer_records import ConsumerRecord
 from eoslog.client.fetch import PartitionFetch
-from eoslog.client.group import GroupMetadata, group_offsets
-from eoslog.client.membership import Membership
+from eoslog.client.group import GroupMetadata
+from eoslog.client.offset_commits import OffsetCommits
 from eoslog.client.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.client.positions import OffsetAndMetadata
+from eoslog.client.subscription import RebalanceListener, Subscription
 from eoslog.client.timeouts import end_timed_out
-from eoslog.errors import (
-    AbortableError,
-    IllegalState,
-    InvalidOption,
-    InvalidRequest,
-    RetriableError,
-    StoreAccessDenied,
-    UnknownTopicOrPartition,
-)
+from eoslog.client.topics import find_topic, partition_named
+from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.rules.draft import Draft
-from eoslog.rules.entries import OffsetsCommitted
-from eoslog.rules.groups import assignment as share_out
-from eoslog.rules.groups import committed_offset
-from eoslog.rules.names import PartitionId, TopicPartition, check_id
-from eoslog.rules.partitions import partition_of
-from eoslog.rules.state import Group, Partition, StoreState, Topic
-from eoslog.rules.topics import topic_named
+from eoslog.rules.names import TopicPartition, check_id
+from eoslog.rules.state import Partition, Topic
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -42,8 +30,6 @@ _FIRST_PAUSE_MS = 10
 _LONGEST_PAUSE_MS = 500
 _LOOK_AT_LEAST_EVERY_MS = 1_000
 _RESET_POLICIES = ("earliest", "latest", "none")
-
-Rebalanced = Callable[[list[TopicPartition]], None]
 
 
 class Consumer:
@@ -75,6 +61,7 @@ class Consumer:
             max_poll_records: how many records a poll returns at most.
             session_timeout_ms: how long a member may be silent, 6,000 to 1,800,000 ms.
             enable_auto_commit: commit positions in ``poll`` and ``close``.
+            auto_commit_interval_ms: how long ``poll`` waits at least between two such commits.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -95,16 +82,11 @@ class Consumer:
         self._store = store
         self.group_id = group_id
         self._max_poll_records = max_poll_records
-        self._auto_commit_ms = auto_commit_interval_ms if enable_auto_commit else None
-        self._auto_committed: dict[TopicPartition, int] = {}
-        self._auto_committed_at_ms = store.environment.monotonic_ms()
-        self._membership = Membership(store, group_id, session_timeout_ms) if group_id is not None else None
-        self._topics: tuple[str, ...] | None = None
-        self._on_revoked: Rebalanced | None = None
-        self._on_assigned: Rebalanced | None = None
-        self._shared_out: tuple[int, tuple[str | None, ...]] | None = None
-        self._generation = -1
+        self._subscription = Subscription(store, group_id, session_timeout_ms)
         self._assigned = AssignedPartitions(store, group_id, self._isolation, auto_offset_reset)
+        self._commits = OffsetCommits(
+            store, self._subscription, self._assigned, auto_commit_interval_ms if enable_auto_commit else None
+        )
         self._looked_at_ms: int | None = None
         self._may_write = True
         self._closed = False
@@ -121,8 +103,8 @@ class Consumer:
         self,
         topics: str | Iterable[str],
         *,
-        on_revoked: Rebalanced | None = None,
-        on_assigned: Rebalanced | None = None,
+        on_revoked: RebalanceListener | None = None,
+        on_assigned: RebalanceListener | None = None,
     ) -> None:
         """Read these topics, sharing their partitions with the group's other members; all of them without a group.
 
@@ -134,17 +116,15 @@ class Consumer:
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
-        if self._assigned and self._topics is None:
+        if self._assigned and self._subscription.topics is None:
             raise IllegalState("subscribe() is not allowed after assign(): call unsubscribe() first")
         names = (topics,) if isinstance(topics, str) else tuple(sorted(set(topics)))
         if not names:
             self.unsubscribe()
             return
         for name in names:
-            self._topic(name)
-        self._topics = names
-        self._on_revoked, self._on_assigned = on_revoked, on_assigned
-        self._shared_out = None
+            find_topic(self._store, name)
+        self._subscription.begin(names, on_revoked, on_assigned)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without joining the group. Offsets may still be committed.
@@ -154,24 +134,23 @@ class Consumer:
             UnknownTopicOrPartition
         """
         self._check_open("assign()")
-        if self._topics is not None:
+        if self._subscription.topics is not None:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
         wanted = [TopicPartition(*place) for place in partitions]
-        self._assign({place: self._topic_of(place) for place in wanted})
+        for place in wanted:
+            find_topic(self._store, place.topic)
+        found = self._partitions_of(wanted, refresh=False)
+        self._assign({place: topic for place, (topic, _) in found.items()})
 
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
         self._check_open("unsubscribe()")
-        if self._membership is not None:
-            self._membership.leave()
-        self._topics = None
-        self._shared_out = None
-        self._generation = -1
+        self._subscription.end()
         self._assign({})
 
     def subscription(self) -> set[str]:
         """The topics that are subscribed to."""
-        return set(self._topics or ())
+        return set(self._subscription.topics or ())
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads; of a subscription, after its first poll."""
@@ -187,7 +166,7 @@ class Consumer:
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
-        if self._topics is None and not self._assigned:
+        if self._subscription.topics is None and not self._assigned:
             raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
         if timeout < 0:
             raise InvalidRequest(f"timeout must not be negative, but is {timeout}")
@@ -205,12 +184,13 @@ class Consumer:
             pause = min(pause * 2, _LONGEST_PAUSE_MS)
 
     def _poll_once(self) -> list[ConsumerRecord]:
-        self._auto_commit(only_if_due=True)
-        if self._assigned.rows_ahead() < self._max_poll_records or self._looks_again() or self._shared_out is None:
+        self._commits.commit_automatically(only_if_due=True)
+        few_ahead = self._assigned.rows_ahead() < self._max_poll_records
+        if few_ahead or self._subscription.is_new or self._is_look_due():
             self._look()
         return self._assigned.take(self._max_poll_records)
 
-    def _looks_again(self) -> bool:
+    def _is_look_due(self) -> bool:
         now_ms = self._store.environment.monotonic_ms()
         return self._looked_at_ms is None or now_ms - self._looked_at_ms >= _LOOK_AT_LEAST_EVERY_MS
 
@@ -223,39 +203,17 @@ class Consumer:
 
     def _share_out(self) -> None:
         """Take the partitions that the newest generation gives this member."""
-        if self._topics is None:
-            self._shared_out = (-1, ())
+        shared_out = self._subscription.share_out()
+        if shared_out is None:
             return
-        topics = self._topics
-        group = self._membership.follow(topics) if self._membership is not None else None
-
-        def look(state: StoreState, slot: int) -> tuple[tuple[str | None, ...], dict[TopicPartition, Topic]]:
-            ids = tuple(state.topic_ids.get(name) for name in topics)
-            mine = [] if (generation, ids) == self._shared_out else self._mine(state, group, topics)
-            return ids, {place: topic_named(state, place.topic) for place in mine}
-
-        generation = group.generation if group is not None else -1
-        ids, mine = self._store.read(look, refresh=False)
-        if (generation, ids) == self._shared_out:
-            return
-        if self._assigned and self._on_revoked is not None:
-            self._on_revoked(sorted(self._assigned))
-        self._assign(mine)
-        self._generation = generation
-        self._shared_out = (generation, ids)
-        if self._on_assigned is not None:
-            self._on_assigned(sorted(mine))
+        self._subscription.tell_revoked(self._assigned)
+        self._assign(shared_out.topics)
+        self._subscription.follow(shared_out)
 
     def _assign(self, topics: Mapping[TopicPartition, Topic]) -> None:
         self._assigned.replace(topics)
-        self._auto_committed = {}
+        self._commits.forget_positions()
         self._looked_at_ms = None
-
-    def _mine(self, state: StoreState, group: Group | None, topics: tuple[str, ...]) -> list[TopicPartition]:
-        if group is None or self._membership is None:
-            found = [state.topics[state.topic_ids[name]] for name in topics if name in state.topic_ids]
-            return [TopicPartition(each.topic, number) for each in found for number in range(each.partitions)]
-        return share_out(state, group).get(self._membership.member_id, [])
 
     def _end_what_holds_back(self) -> bool:
         """End the transactions past their time-out that hide rows from this consumer. True if one was ended."""
@@ -336,43 +294,7 @@ class Consumer:
             UnknownTopicOrPartition, RetriableError
         """
         self._check_open("commit()")
-        metadata = self.group_metadata()
-        chosen: Mapping[TopicPartition, int | OffsetAndMetadata] = offsets or {}
-        if offsets is None:
-            chosen = self._assigned.positions()
-        if not chosen:
-            return
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> None:
-            for place in chosen:
-                fetch = self._assigned.get(place)
-                if fetch is not None and fetch.partition_id not in draft.partitions:
-                    raise UnknownTopicOrPartition(
-                        f"topic {place[0]} was deleted, or created again, since its records were read"
-                    )
-            draft.append(OffsetsCommitted(committed=group_offsets(draft, chosen, metadata), time_ms=now_ms))
-
-        self._store.append(propose)
-        if self._membership is not None:
-            self._membership.keep_alive()
-
-    def _auto_commit(self, *, only_if_due: bool) -> None:
-        if self._auto_commit_ms is None:
-            return
-        now_ms = self._store.environment.monotonic_ms()
-        if only_if_due and now_ms - self._auto_committed_at_ms < self._auto_commit_ms:
-            return
-        positions = self._assigned.positions()
-        if positions == self._auto_committed:
-            return
-        try:
-            self.commit(positions)
-        except (AbortableError, RetriableError) as error:
-            _logger.info("%s: offsets of group %r were not committed: %s", self._store, self.group_id, error)
-            return
-        self._auto_committed = positions
-        self._auto_committed_at_ms = now_ms
+        self._commits.commit(offsets)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, as of now; None where it has not.
@@ -381,17 +303,7 @@ class Consumer:
             IllegalState: the consumer has no group.
             UnknownTopicOrPartition
         """
-        group_id = self.group_metadata().group_id
-        places = [TopicPartition(*place) for place in partitions]
-
-        def look(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
-            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-            for place in places:
-                known = committed_offset(state, group_id, _find(state, place)[1].id)
-                found[place] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None
-            return found
-
-        return self._store.read(look)
+        return self._commits.committed(partitions)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition holds. Raises: UnknownTopicOrPartition"""
@@ -439,21 +351,17 @@ class Consumer:
         Raises:
             IllegalState: the consumer has no group.
         """
-        if self.group_id is None or self._membership is None:
-            raise IllegalState("this consumer has no group: give it a group_id")
-        return GroupMetadata(self.group_id, self._generation, self._membership.member_id)
+        return self._subscription.group_metadata()
 
     def close(self) -> None:
         """Leave the group, and read no more. May be called again."""
         if self._closed:
             return
         try:
-            self._auto_commit(only_if_due=False)
+            self._commits.commit_automatically(only_if_due=False)
         finally:
-            if self._membership is not None:
-                self._membership.leave()
+            self._subscription.leave()
             self._assign({})
-            self._topics = None
             self._closed = True
 
     def _check_open(self, call: str) -> None:
@@ -467,25 +375,10 @@ class Consumer:
             raise IllegalState(f"{call} is not allowed: {place[0]}-{place[1]} is not assigned to this consumer")
         return fetch
 
-    def _topic(self, name: str) -> Topic:
-        def known(state: StoreState, slot: int) -> bool:
-            return name in state.topic_ids
-
-        stale = not self._store.read(known, refresh=False)
-        return self._store.read(lambda state, slot: topic_named(state, name), refresh=stale)
-
-    def _topic_of(self, place: TopicPartition) -> Topic:
-        topic = self._topic(place.topic)
-        self._store.read(
-            lambda state, slot: partition_of(state, PartitionId(topic.topic_id, place.partition)), refresh=False
-        )
-        return topic
-
-    def _partitions_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[Topic, Partition]]:
+    def _partitions_of(
+        self, partitions: Iterable[TopicPartition], *, refresh: bool = True
+    ) -> dict[TopicPartition, tuple[Topic, Partition]]:
         places = [TopicPartition(*place) for place in partitions]
-        return self._store.read(lambda state, slot: {place: _find(state, place) for place in places})
-
-
-def _find(state: StoreState, place: TopicPartition) -> tuple[Topic, Partition]:
-    topic = topic_named(state, place.topic)
-    return topic, partition_of(state, PartitionId(topic.topic_id, place.partition))
+        return self._store.read(
+            lambda state, slot: {place: partition_named(state, place) for place in places}, refresh=refresh
+        )

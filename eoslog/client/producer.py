@@ -19,9 +19,9 @@ from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.record_accumulator import RecordAccumulator
-from eoslog.client.rows import check_partition, deal_out, partition_of_key, record_row, with_timestamps
+from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
 from eoslog.client.timeouts import add_timed_out
-from eoslog.client.topics import find_topic
+from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import EosLogError, IllegalState, InvalidRequest, RetriableError, TransactionAborted
 from eoslog.rules.coordinator import end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft

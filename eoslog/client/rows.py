@@ -17,15 +17,6 @@ from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import conform
 
 
-def check_partition(topic: Topic, partition: int) -> int:
-    """Raises: UnknownTopicOrPartition"""
-    if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
-        raise UnknownTopicOrPartition(
-            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {partition!r}"
-        )
-    return partition
-
-
 def record_row(
     topic: Topic,
     key: bytes | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eoslog.errors import UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId, TopicPartition
 from eoslog.rules.partitions import partition_of
@@ -37,3 +38,16 @@ def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str
     name, partition = place
     topic = topic_named(state, name)
     return topic, partition_of(state, PartitionId(topic.topic_id, partition))
+
+
+def check_partition(topic: Topic, partition: int) -> int:
+    """The partition as it was given.
+
+    Raises:
+        UnknownTopicOrPartition: the topic has none of this number.
+    """
+    if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
+        raise UnknownTopicOrPartition(
+            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {partition!r}"
+        )
+    return partition

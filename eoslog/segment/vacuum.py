@@ -8,6 +8,7 @@ planned before.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eoslog.errors import InvalidEntry
@@ -75,14 +76,15 @@ def vacuum(
 
 
 class _Dropped:
-    """The files that entries dropped."""
+    """The files that entries dropped. Those of an index that an earlier vacuum deleted are left to their age."""
 
     def __init__(self, store: ObjectStore, doomed: list[Doomed]) -> None:
         self._prefixes = tuple(each.prefix for each in doomed if each.prefix)
         self._files = {file.path for each in doomed for file in (*each.files, *each.indexes)}
         for each in doomed:
             for index in each.indexes:
-                self._files |= set(_in_segment(store, index))
+                with suppress(ObjectNotFound):
+                    self._files |= set(_in_segment(store, index))
 
     def __contains__(self, path: str) -> bool:
         return path in self._files or path.startswith(self._prefixes)

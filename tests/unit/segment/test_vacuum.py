@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from eoslog import StagedFilesExpired, Store, TopicConfig
+from eoslog.rules.coordinator import replace_rows
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import VacuumReport, vacuum
 from eoslog.store.environment import Environment
@@ -164,3 +165,32 @@ def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -
     _vacuum(store)
 
     assert orphans.isdisjoint(_paths(store))
+
+
+@pytest.mark.parametrize("deleted", [1, 4, 7])
+def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
+    store: Store, clock: _Clock, deleted: int
+) -> None:
+    _produce(store, 4)
+    seal_segments(store.log, store.object_store, store.environment)
+    overwritten = _paths(store)
+    topic_id = store.admin.describe_topic("t").topic_id
+    store.append(lambda draft: replace_rows(draft, topic_id))
+    clock.now_ms += 2 * DAY_MS
+    delete = store.object_store.delete_many
+
+    def dying(paths: list[str]) -> None:
+        delete(sorted(paths, key=lambda path: not path.endswith(".index.parquet"))[:deleted])
+        raise KeyboardInterrupt
+
+    store.object_store.delete_many = dying  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        _vacuum(store)
+    store.object_store.delete_many = delete  # type: ignore[method-assign]
+
+    _vacuum(store)
+    clock.now_ms += 8 * DAY_MS
+    _vacuum(store)
+
+    assert overwritten.isdisjoint(_paths(store))
+    assert store.read(lambda state, slot: state.doomed) == ()

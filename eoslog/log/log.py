@@ -196,7 +196,8 @@ class Log(Generic[S]):
                 with self._queue_lock:
                     group = self._queue[:_MOST_PROPOSALS_A_RECORD]
                     del self._queue[:_MOST_PROPOSALS_A_RECORD]
-                self._append_all(group)
+                # Alone, if a thread took it that was interrupted before it began.
+                self._append_all(group or [proposal])
 
     def _append_all(self, proposals: list[_Proposal], *, first: bool = False) -> None:
         try:

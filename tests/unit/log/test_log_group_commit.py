@@ -151,6 +151,28 @@ def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown
     assert names(log) == ["created"]
 
 
+def test_what_a_thread_took_from_the_queue_and_was_interrupted_before_it_began_is_appended_by_its_owner() -> None:
+    log = World().created()
+    append_all = log._append_all
+
+    def interrupted(*_: object, **__: object) -> None:
+        log._append_all = append_all  # type: ignore[method-assign]
+        raise KeyboardInterrupt
+
+    owner = threading.Thread(target=lambda: log.append(add("waiting")), daemon=True)
+    with log._lock:
+        owner.start()
+        while not log._queue:
+            threading.Event().wait(0.001)
+        log._append_all = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            log.append(add("interrupted"))
+    owner.join(timeout=30)
+
+    assert not owner.is_alive()
+    assert names(log) == ["created", "waiting"]
+
+
 def test_a_group_too_large_for_a_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     from eoslog.log import log as log_module
 

@@ -78,6 +78,7 @@ class PartitionFetch:
             plan.slices,
             stored_schema(self.topic),
             columns_to_read(self.topic),
+            files_at_once=1,
         )
         if not self._rows_ahead:
             self.move(plan.end_offset)

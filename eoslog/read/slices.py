@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,11 @@ from eoslog.errors import CorruptRecord
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice
 from eoslog.segment.data_file import check_file, read_data_file
-from eoslog.store.object_store import ObjectNotFound, ObjectStore
+from eoslog.store.object_store import ObjectStore
 
 _ROWS_A_BATCH = 65_536
+_FILES_AT_ONCE = 16
+_BYTES_AT_ONCE = 32 << 20
 
 
 def read_slices(
@@ -24,29 +26,64 @@ def read_slices(
     slices: Iterable[FileSlice],
     stored: pa.Schema,
     wanted: pa.Schema,
+    *,
+    files_at_once: int = _FILES_AT_ONCE,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition's slices with the columns ``wanted``, in the order of their offsets.
+
+    At most ``files_at_once`` files are fetched together, and fewer if they are large.
 
     Raises:
         CorruptRecord: a file is missing, or not what its entry says.
     """
+    needed = [name for name in wanted.names if name in stored.names]
+    rows = (piece for piece in slices if piece.control is None)
+    for window in _windows(rows, files_at_once):
+        bodies = _fetch(store, window) if needed else {}
+        for piece in window:
+            if needed:
+                body = _checked(store, piece, bodies[piece.path])
+                yield from _read_slice(body, topic, partition, piece, stored, needed, wanted)
+            else:
+                yield from _place_only(topic, partition, piece, wanted)
+
+
+def _windows(slices: Iterable[FileSlice], files_at_once: int) -> Iterator[list[FileSlice]]:
+    """Slices whose files are fetched together: many small ones, or a large one alone."""
+    window: list[FileSlice] = []
+    size = 0
     for piece in slices:
-        if piece.control is None:
-            yield from _read_slice(store, topic, partition, piece, stored, wanted)
+        if window and (len(window) == files_at_once or size + piece.length > _BYTES_AT_ONCE):
+            yield window
+            window, size = [], 0
+        window.append(piece)
+        size += piece.length
+    if window:
+        yield window
+
+
+def _fetch(store: ObjectStore, window: Sequence[FileSlice]) -> dict[str, bytes | None]:
+    paths = list(dict.fromkeys(piece.path for piece in window))
+    found = store.get_many(paths)
+    return {path: None if each is None else each.body for path, each in zip(paths, found, strict=True)}
+
+
+def _checked(store: ObjectStore, piece: FileSlice, body: bytes | None) -> bytes:
+    if body is None:
+        raise CorruptRecord(f"data file {piece.path} is missing from {store.url}, though the log names it")
+    check_file(body, piece.length, piece.crc32c, piece.path)
+    return body
 
 
 def _read_slice(
-    store: ObjectStore, topic: str, partition: int, piece: FileSlice, stored: pa.Schema, wanted: pa.Schema
+    body: bytes,
+    topic: str,
+    partition: int,
+    piece: FileSlice,
+    stored: pa.Schema,
+    needed: Sequence[str],
+    wanted: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    needed = [name for name in wanted.names if name in stored.names]
-    if not needed:
-        yield from _place_only(topic, partition, piece, wanted)
-        return
-    try:
-        body = store.get(piece.path).body
-    except ObjectNotFound:
-        raise CorruptRecord(f"data file {piece.path} is missing from {store.url}, though the log names it") from None
-    check_file(body, piece.length, piece.crc32c, piece.path)
     offset = piece.base_offset
     for batch in read_data_file(
         body,

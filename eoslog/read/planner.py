@@ -14,8 +14,8 @@ from eoslog.errors import OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.rules.entries import FileReference
 from eoslog.rules.state import NO_SLOT, Batch, Partition, SealedSegment
-from eoslog.segment.data_file import check_file
 from eoslog.segment.segment_index import decode_segment_index
+from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectStore
 
 
@@ -25,9 +25,12 @@ class FileSlice:
 
     path: str
     length: int
+    """Bytes of the file."""
     crc32c: int
     file_rows: int
+    """Rows of the file."""
     first_row: int
+    """The first row of the slice, counted from 0 in the file."""
     record_count: int
     base_offset: int
     """The offset of ``first_row``."""
@@ -55,6 +58,7 @@ class PartitionPlan:
 
     @property
     def bytes(self) -> int:
+        """The size of the files that the plan reads, whole."""
         return sum(piece.length for piece in self.slices)
 
 
@@ -66,12 +70,14 @@ class SegmentIndexes:
         self._load: Callable[[FileReference], tuple[Batch, ...]] = lru_cache(capacity)(self._read)
 
     def _read(self, file: FileReference) -> tuple[Batch, ...]:
-        body = self._store.get(file.path).body
-        check_file(body, file.length, file.crc32c, file.path)
-        return tuple(decode_segment_index(body, file.path))
+        return tuple(decode_segment_index(read_file(self._store, file), file.path))
 
     def batches(self, segment: SealedSegment) -> tuple[Batch, ...]:
-        """Raises: CorruptRecord: the index file is not what its entry says."""
+        """The batches and control rows of a segment, in the order of their offsets.
+
+        Raises:
+            CorruptRecord: the index file is missing, or not what its entry says.
+        """
         return self._load(segment.index)
 
 

@@ -30,9 +30,15 @@ class Scan:
         return sum(plan.record_count for plan in self.plans)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, partition by partition and by offset within each."""
+        """The rows, partition by partition and by offset within each.
+
+        Raises:
+            CorruptRecord: a file is missing, or not what its entry says.
+            StoreUnavailable
+        """
         for plan in self.plans:
             yield from read_slices(self._store, plan.topic, plan.partition, plan.slices, self._stored, self.schema)
 
     def to_table(self) -> pa.Table:
+        """All rows at once, in the same order."""
         return pa.Table.from_batches(self.to_batches(), schema=self.schema)

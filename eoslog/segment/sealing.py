@@ -14,13 +14,14 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.entries import FileReference, SegmentSealed
 from eoslog.rules.partitions import sealable_end
 from eoslog.rules.state import NO_OFFSET, Batch, Partition, StoreState, Topic
-from eoslog.segment.data_file import check_file, crc32c
+from eoslog.segment.data_file import crc32c
 from eoslog.segment.producer_snapshot import (
     ProducerSnapshotEntry,
     decode_producer_snapshot,
     encode_producer_snapshot,
 )
 from eoslog.segment.segment_index import decode_segment_index, encode_segment_index
+from eoslog.segment.stored_file import read_file
 from eoslog.segment.transaction_index import encode_transaction_index
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -105,16 +106,10 @@ def _snapshot_at_start(store: ObjectStore, partition: Partition, live: frozenset
     if not partition.sealed:
         return []
     before = partition.sealed[-1]
-    snapshot, index = (_read(store, file) for file in (before.snapshot, before.index))
+    snapshot, index = (read_file(store, file) for file in (before.snapshot, before.index))
     return advance_snapshot(
         decode_producer_snapshot(snapshot, before.snapshot.path), decode_segment_index(index, before.index.path), live
     )
-
-
-def _read(store: ObjectStore, file: FileReference) -> bytes:
-    body = store.get(file.path).body
-    check_file(body, file.length, file.crc32c, file.path)
-    return body
 
 
 def advance_snapshot(

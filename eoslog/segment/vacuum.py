@@ -8,7 +8,6 @@ planned before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eoslog.errors import InvalidEntry
@@ -20,6 +19,7 @@ from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.state import Doomed, StoreState
 from eoslog.segment.data_file import check_file
 from eoslog.segment.segment_index import decode_segment_index
+from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore
 
 READER_GRACE_MS = 24 * 3600 * 1000
@@ -76,15 +76,17 @@ def vacuum(
 
 
 class _Dropped:
-    """The files that entries dropped. Those of an index that an earlier vacuum deleted are left to their age."""
+    """The files that entries dropped."""
 
     def __init__(self, store: ObjectStore, doomed: list[Doomed]) -> None:
         self._prefixes = tuple(each.prefix for each in doomed if each.prefix)
         self._files = {file.path for each in doomed for file in (*each.files, *each.indexes)}
         for each in doomed:
-            for index in each.indexes:
-                with suppress(ObjectNotFound):
-                    self._files |= set(_in_segment(store, index))
+            # An index that a vacuum deleted before it crashed is gone; so are its files, or they go by their age.
+            found = store.get_many([index.path for index in each.indexes])
+            for index, stored in zip(each.indexes, found, strict=True):
+                if stored is not None:
+                    self._files |= set(_data_files_of(stored.body, index))
 
     def __contains__(self, path: str) -> bool:
         return path in self._files or path.startswith(self._prefixes)
@@ -131,7 +133,10 @@ def _referenced(store: ObjectStore, state: StoreState) -> Iterator[str]:
 
 
 def _in_segment(store: ObjectStore, index: FileReference) -> Iterator[str]:
-    body = store.get(index.path).body
+    return _data_files_of(read_file(store, index), index)
+
+
+def _data_files_of(body: bytes, index: FileReference) -> Iterator[str]:
     check_file(body, index.length, index.crc32c, index.path)
     for batch in decode_segment_index(body, index.path):
         if batch.file is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog import StagedFilesExpired, Store, TopicConfig
+from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig
 from eoslog.rules.coordinator import replace_rows
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import VacuumReport, vacuum
@@ -194,3 +194,25 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
 
     assert overwritten.isdisjoint(_paths(store))
     assert store.read(lambda state, slot: state.doomed) == ()
+
+
+def test_without_the_index_of_a_segment_that_is_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
+    _produce(store, 4)
+    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    store.object_store.delete([sealed.index.path])
+    before = _paths(store)
+    clock.now_ms += 30 * DAY_MS
+
+    with pytest.raises(CorruptRecord, match=sealed.index.path):
+        _vacuum(store)
+
+    assert _paths(store) == before
+
+
+def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> None:
+    _produce(store, 4)
+    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    store.object_store.delete([sealed.index.path])
+
+    with pytest.raises(CorruptRecord, match=sealed.index.path):
+        store.scan("t")

@@ -34,7 +34,8 @@ def offset_for_time(
 ) -> OffsetAndTimestamp | None:
     """The first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
 
-    Reads one file at most. The rows of a topic of columns have the time at which their batch was written.
+    Reads one file, more only where the latest rows of a file are not visible. The rows of a topic of columns have the
+    time at which their batch was written.
     """
     start = next(
         (segment.base_offset for segment in partition.sealed if segment.max_timestamp >= timestamp_ms),
@@ -43,12 +44,15 @@ def offset_for_time(
     plan = plan_partition(
         indexes, topic.topic, partition, isolation, start_offset=max(start, partition.log_start_offset)
     )
-    piece = next((each for each in plan.slices if each.timestamp >= timestamp_ms), None)
-    if piece is None:
-        return None
-    if topic.topic_schema.kind == "columns":
-        return OffsetAndTimestamp(piece.base_offset, piece.timestamp)
-    return _first_row(store, topic, partition.id.partition, piece, timestamp_ms)
+    for piece in plan.slices:
+        if piece.timestamp < timestamp_ms:
+            continue
+        if topic.topic_schema.kind == "columns":
+            return OffsetAndTimestamp(piece.base_offset, piece.timestamp)
+        found = _first_row(store, topic, partition.id.partition, piece, timestamp_ms)
+        if found is not None:
+            return found
+    return None
 
 
 def _first_row(

@@ -161,9 +161,7 @@ class Producer:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
         with self._lock:
-            self._check_sendable("send()")
-            self._make_room()
-            target = self._topic(topic)
+            target = self._admit(topic, "send()")
             row = record_row(target, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
             if partition is None:
                 place = partition_of_key(target, key, self._accumulator.sticky_partition(target))
@@ -178,14 +176,21 @@ class Producer:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
         with self._lock:
-            self._check_sendable("send_table()")
-            self._make_room()
-            target = self._topic(topic)
+            target = self._admit(topic, "send_table()")
             if isinstance(table, pa.RecordBatch):
                 table = pa.Table.from_batches([table])
             table = with_timestamps(target, table, self._store.now_ms())
             tables = list(deal_out(target, table, self._accumulator.sticky_partition(target)))
             self._guarded(lambda: self._accumulator.add_tables(target, tables))
+
+    def _admit(self, topic: str, call: str) -> Topic:
+        """Whether more may be handed over, room for it, and the topic that it goes to."""
+        self._check_sendable(call)
+        self._make_room()
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = find_topic(self._store, topic)
+        return found
 
     def _make_room(self) -> None:
         """Write what fills the buffer, before more is taken in: so a call that fails has taken in nothing."""
@@ -360,9 +365,3 @@ class Producer:
     def _fail_awaited(self, error: EosLogError) -> None:
         self._accumulator.awaited.fail(error)
         self._in_flight.fail(error)
-
-    def _topic(self, name: str) -> Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = find_topic(self._store, name)
-        return topic

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
+from eoslog.client.topics import check_partition
+from eoslog.errors import InvalidRequest, SchemaMismatch
 from eoslog.read.columns import stored_schema
 from eoslog.rules.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.rules.state import Topic
@@ -108,7 +109,7 @@ def _with_explicit(topic: Topic, places: npt.NDArray[np.int32], explicit: Any) -
         raise InvalidRequest(f"topic {topic.topic}: partition numbers must be integers, not {explicit.type}")
     chosen = explicit.cast(pa.int64()).fill_null(-1).to_numpy()
     given = ~explicit.is_null().to_numpy()
-    if len(chosen) and bool(np.any(given & ((chosen < 0) | (chosen >= topic.partitions)))):
-        wrong = int(chosen[given & ((chosen < 0) | (chosen >= topic.partitions))][0])
-        raise UnknownTopicOrPartition(f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {wrong}")
+    wrong = chosen[given & ((chosen < 0) | (chosen >= topic.partitions))]
+    if len(wrong):
+        check_partition(topic, int(wrong[0]))
     return np.where(given, chosen, places).astype(np.int32)

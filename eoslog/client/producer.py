@@ -73,6 +73,7 @@ class Producer:
         self._topics: dict[str, Topic] = {}
         self._offsets: dict[str, GroupOffsets] = {}
         self._has_appended = False
+        self._may_have_ended = False
         self._accumulator.discard()
         self._in_flight.reset()
 
@@ -298,7 +299,7 @@ class Producer:
             self._need_transactional("abort_transaction()")
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
             self._fail_awaited(TransactionAborted("the transaction was aborted before this record was written"))
-            if self._has_appended or self._in_flight:
+            if self._has_appended or self._in_flight or self._may_have_ended:
                 self._end("abort", [])
             self._forget()
             self._lifecycle.phase = ProducerPhase.READY
@@ -315,6 +316,9 @@ class Producer:
             offsets=tuple(self._offsets.values()) if verdict == "commit" else (),
             time_ms=self._store.now_ms(),
         )
+
+        # From here on it may land at any time, until the next slot is taken.
+        self._may_have_ended = True
 
         def propose(draft: Draft) -> ProducerIdentity:
             identity = end_transaction(draft, request)

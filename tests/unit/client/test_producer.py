@@ -610,6 +610,35 @@ def test_an_abort_after_a_flush_without_an_answer_leaves_nothing_visible(store: 
     assert not store.admin.list_transactions(states=["Ongoing"])
 
 
+def test_a_staged_commit_without_an_answer_cannot_land_after_an_abort(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer("tx", staged=True)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    producer.flush()
+    sent: list[tuple[str, bytes]] = []
+
+    def unanswered(path: str, body: bytes) -> None:
+        sent.append((path, body))
+        raise errors.StoreUnavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.object_store, "put_if_absent", unanswered)
+        with pytest.raises(errors.CommitStateUnknown):
+            producer.commit_transaction()
+    faulty(store).deny(SLOTS)
+    with pytest.raises(errors.StoreAccessDenied):
+        producer.commit_transaction()
+    faulty(store).heal()
+
+    producer.abort_transaction()
+    world.process().object_store.put_if_absent(*sent[-1])
+
+    assert values(world.process()) == []
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_an_init_without_an_answer_is_repeated(store: Store, lands: bool) -> None:
     producer = store.producer("tx")

@@ -20,10 +20,9 @@ from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.record_accumulator import RecordAccumulator
 from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
-from eoslog.client.timeouts import add_timed_out
 from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import EosLogError, IllegalState, InvalidRequest, RetriableError, TransactionAborted
-from eoslog.rules.coordinator import end_request, end_transaction, initialise
+from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupOffsets, StagedBatch
 from eoslog.rules.names import TopicPartition, check_id
@@ -122,7 +121,7 @@ class Producer:
 
         def propose(draft: Draft) -> ProducerIdentity:
             identity = initialise(draft, self.transactional_id, timeout_ms=self._timeout_ms, time_ms=now_ms)
-            add_timed_out(draft, now_ms)
+            abort_timed_out(draft, now_ms)
             return identity
 
         self._identity = self._guarded(lambda: self._store.append(propose))
@@ -211,7 +210,10 @@ class Producer:
             AbortableError, ApplicationRecoverableError, FatalError
         """
         with self._lock:
-            if self._lifecycle.has_failed:
+            if self.transactional_id is None:
+                self._lifecycle.check_not_fatal()
+            elif self._lifecycle.has_failed:
+                # Told by the commit, as every error of a transaction is.
                 return
             if self._identity is None and self.transactional_id is None and self._accumulator.has_rows:
                 self._initialise()
@@ -322,7 +324,7 @@ class Producer:
 
         def propose(draft: Draft) -> ProducerIdentity:
             identity = end_transaction(draft, request)
-            add_timed_out(draft, request.time_ms)
+            abort_timed_out(draft, request.time_ms)
             return identity
 
         self._identity = self._guarded(lambda: self._store.append(propose))

@@ -132,9 +132,12 @@ class RecordAccumulator:
     def _encode(self) -> None:
         topics = {records.topic.topic_id: records.topic for records in self._records.values()}
         targets = {topic_id: self._target(topic) for topic_id, topic in topics.items()}
-        for place, records in self._records.items():
-            self._writer.add(targets[place.topic_id], place.partition, records_table(records.rows))
-        self._records.clear()
+        while self._records:
+            place, records = next(iter(self._records.items()))
+            table = records_table(records.rows)
+            # One by one, so that a step that was stopped half-way encodes none of them twice.
+            del self._records[place]
+            self._writer.add(targets[place.topic_id], place.partition, table)
         self._record_bytes = self._most_records = 0
 
     def _target(self, topic: Topic) -> TopicTarget:

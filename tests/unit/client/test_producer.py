@@ -639,6 +639,46 @@ def test_a_staged_commit_without_an_answer_cannot_land_after_an_abort(
     assert values(world.process()) == []
 
 
+def test_a_flush_of_an_idempotent_producer_that_failed_before_does_not_pass_for_a_success(store: Store) -> None:
+    producer = store.producer()
+    producer.send_table("t", pa.table({"value": [b"1"]}))
+    faulty(store).deny(SLOTS)
+    with pytest.raises(errors.StoreAccessDenied):
+        producer.flush()
+    faulty(store).heal()
+
+    with pytest.raises(errors.StoreAccessDenied):
+        producer.flush()
+
+    assert values(store) == []
+
+
+def test_records_are_written_once_though_their_encoding_was_stopped_half_way(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eoslog.client import record_accumulator
+
+    producer = store.producer()
+    producer.send("t", b"1", partition=0)
+    producer.send("t", b"2", partition=1)
+    encode = record_accumulator.records_table
+    calls: list[object] = []
+
+    def stopped(rows: list[dict[str, Any]]) -> pa.Table:
+        calls.append(rows)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return encode(rows)
+
+    monkeypatch.setattr(record_accumulator, "records_table", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        producer.flush()
+
+    producer.flush()
+
+    assert values(store) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_an_init_without_an_answer_is_repeated(store: Store, lands: bool) -> None:
     producer = store.producer("tx")

@@ -13,7 +13,6 @@ from eoslog.segment.schema_json import decode_schema
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 CREATE_TIME = 0
-LOG_APPEND_TIME = 1
 
 RECORD_COLUMNS: pa.Schema = pa.schema(
     [  # type: ignore[arg-type]

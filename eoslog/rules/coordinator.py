@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eoslog.errors import ProducerFenced, RecordFull, TransactionalIdNotFound
+from eoslog.errors import EosLogError, ProducerFenced, RecordFull, TransactionalIdNotFound
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import (
     ApplicationToken,
@@ -32,6 +32,7 @@ from eoslog.rules.state import Transaction, TransactionState
 from eoslog.rules.transactions import EndRepeated, check_token, plan_batch, plan_end, timed_out
 
 _TO_BE_PLANNED = 0
+_MOST_ABORTED_A_RECORD = 100
 
 
 def initialise(
@@ -237,17 +238,22 @@ def abort_open_transaction(draft: Draft, transactional_id: str, *, reason: str, 
 
 
 def abort_timed_out(draft: Draft, now_ms: int) -> list[str]:
-    """Abort every transaction past its time-out at ``now_ms`` of the store's clock; it may lose to a commit.
+    """Abort transactions past their time-out at ``now_ms`` of the store's clock; each may lose to its commit.
+
+    It may share the record of somebody's own work: what cannot be ended here is left out, and does not hinder it.
 
     Returns:
-        The transactional ids. At most one rolls its producer id over in a record; others are left for the next.
+        The transactional ids; more may be left for the next record.
     """
     aborted = []
-    for transaction in timed_out([draft.transactions[name] for name in list(draft.ongoing)], now_ms):
+    overdue = timed_out([draft.transactions[name] for name in list(draft.ongoing)], now_ms)
+    for transaction in overdue[:_MOST_ABORTED_A_RECORD]:
+        child = draft.child()
         try:
-            _abort(draft, transaction, "timeout", now_ms)
-        except RecordFull:
+            _abort(child, transaction, "timeout", now_ms)
+        except (RecordFull, EosLogError):
             continue
+        child.merge()
         aborted.append(transaction.transactional_id)
     return aborted
 

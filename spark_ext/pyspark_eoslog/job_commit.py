@@ -9,7 +9,7 @@ from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
 from eoslog.rules.coordinator import commit_job, initialise
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ApplicationToken, CommitSummary, FileReference, StagedBatch
+from eoslog.rules.entries import ApplicationToken, CommitSummary
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.rules.state import TokenKey
 from pyspark_eoslog.options import StoreLocation
@@ -60,8 +60,7 @@ def commit_tasks(
         CommitStateUnknown: the store did not tell whether the commit landed.
     """
     store = store_with_id(location, messages[0].store_id)
-    batches = [_staged(message) for message in messages]
-    staged = [batch for part in batches for batch in part]
+    staged = [file.staged(message.task) for message in messages for file in message.files]
     now_ms = store.now_ms()
     summary = CommitSummary(
         rows=sum(batch.record_count for batch in staged),
@@ -127,19 +126,3 @@ def _landed(store: Store, error: CommitStateUnknown) -> bool:
             if attempt == _ATTEMPTS - 1:
                 raise
     raise error
-
-
-def _staged(message: TaskCommit) -> list[StagedBatch]:
-    return [
-        StagedBatch(
-            topic_id=file.topic_id,
-            partition=file.partition,
-            base_offset=0,
-            record_count=file.record_count,
-            file=FileReference(path=file.path, length=file.length, crc32c=file.crc32c),
-            min_timestamp=file.min_timestamp,
-            max_timestamp=file.max_timestamp,
-            task=message.task,
-        )
-        for file in message.files
-    ]

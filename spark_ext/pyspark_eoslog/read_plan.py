@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from eoslog.client import timeouts
 from eoslog.client.store import Store
 from eoslog.errors import InvalidOption, RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan
-from eoslog.rules.coordinator import abort_timed_out
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
@@ -73,11 +73,8 @@ def end_timed_out(store: Store, look: Look) -> bool:
     )
     if not held or look.oldest_start_ms is None:
         return False
-    now_ms = store.now_ms()
-    if not store.read(lambda state, slot: _any_timed_out(state, now_ms), refresh=False):
-        return False
     try:
-        return bool(store.append(lambda draft: abort_timed_out(draft, now_ms)))
+        return bool(timeouts.end_timed_out(store))
     except (StoreAccessDenied, RetriableError) as error:
         _logger.info("%s: a transaction past its time-out was left open: %s", store.url, error)
         return False
@@ -111,13 +108,6 @@ def resolve_offsets(
 
 def piece_of(topic: Topic, plan: PartitionPlan) -> Piece:
     return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, plan.slices)
-
-
-def _any_timed_out(state: StoreState, now_ms: int) -> bool:
-    return any(
-        start_ms + state.transactions[transactional_id].timeout_ms < now_ms
-        for transactional_id, start_ms in state.ongoing.items()
-    )
 
 
 def _check_complete(

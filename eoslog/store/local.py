@@ -62,6 +62,8 @@ class LocalStore(ObjectStore):
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
         """Directories that exist durably and that no symbolic link leads to."""
+        self._not_durable: set[str] = set()
+        """Objects that this process put in place, but whose directory it could not make durable."""
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
@@ -72,6 +74,8 @@ class LocalStore(ObjectStore):
             # The link below decides; this only spares the loser of a race its fsync.
             self.requests["PUT"] += 1
             self.clock.observe(self._clock_file.date_ms())
+            if target in self._not_durable:
+                self._make_durable(path, target)
             return PutOutcome.EXISTS
         with self._written_aside(path, body) as (descriptor, temporary):
             outcome = self._link(path, descriptor, temporary, target)
@@ -262,7 +266,9 @@ class LocalStore(ObjectStore):
             return
         try:
             _fsync_directory(os.path.dirname(target))
+            self._not_durable.discard(target)
         except OSError as error:
+            self._not_durable.add(target)
             raise StoreUnavailable(
                 f"{self.url}: {path!r} is in place, but whether durably is unknown ({error.strerror}); put it again."
             ) from error

@@ -132,6 +132,19 @@ def test_an_object_whose_directory_cannot_be_made_durable_is_of_unknown_fate(
         getattr(local_store, method)("slot/1", b"mine")
 
 
+def test_an_object_that_was_not_made_durable_is_not_reported_to_exist_before_it_is(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("slot/0", b"")
+    with monkeypatch.context() as patched:
+        patched.setattr("eoslog.store.local._fsync_directory", fail_with(errno.EIO))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="durably"):
+                local_store.put_if_absent("slot/1", b"mine")
+
+    assert local_store.put_if_absent("slot/1", b"mine") is PutOutcome.EXISTS
+
+
 def test_an_object_is_durable_before_it_is_reported(local_store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
     fsync, link = os.fsync, os.link

@@ -137,7 +137,9 @@ def consume(
         raise click.UsageError("give --offset or --from-beginning, not both")
     if group and partition is not None:
         raise click.UsageError("a --group shares the partitions out itself: leave --partition out")
-    reset: Literal["earliest", "latest"] = "earliest" if from_beginning else "latest"
+    reset: Literal["earliest", "latest", "none"] = "earliest" if from_beginning else "latest"
+    if offset is not None:
+        reset = "none"
     store = session.store()
     out = sys.stdout.buffer
     with store.consumer(
@@ -226,33 +228,48 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
 def _polled(
     store: eoslog.Store, consumer: eoslog.Consumer, max_records: int | None, timeout: float | None
 ) -> Generator[list[eoslog.ConsumerRecord]]:
-    """What is to be printed. Of a group, what was printed is committed now and then, and at the end."""
-    printed: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
-    left = max_records
+    """What is to be printed. A group commits what was printed now and then, and at the end."""
     environment = store.environment
-    asked_ms = committed_ms = environment.monotonic_ms()
+    left = max_records
+    in_print: list[eoslog.ConsumerRecord] = []
+    heard_ms = committed_ms = environment.monotonic_ms()
     try:
         while left is None or left > 0:
-            waited_s = (environment.monotonic_ms() - asked_ms) / 1000
-            if timeout is not None and waited_s > timeout:
+            if timeout is not None and environment.monotonic_ms() - heard_ms > timeout * 1000:
                 return
-            records = consumer.poll(_LONGEST_POLL_S if timeout is None else min(_LONGEST_POLL_S, timeout))[:left]
+            records = consumer.poll(_LONGEST_POLL_S if timeout is None else min(_LONGEST_POLL_S, timeout))
             if records:
-                yield records
-                printed |= {eoslog.TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
-                left = None if left is None else left - len(records)
-                asked_ms = environment.monotonic_ms()
-            if printed and environment.monotonic_ms() - committed_ms >= _COMMIT_EVERY_MS:
-                _commit(consumer, printed)
+                _give_back(consumer, records[left:] if left is not None else [])
+                in_print = records[:left]
+                yield in_print
+                left = None if left is None else left - len(in_print)
+                in_print = []
+                heard_ms = environment.monotonic_ms()
+            if environment.monotonic_ms() - committed_ms >= _COMMIT_EVERY_MS:
+                _commit(consumer)
                 committed_ms = environment.monotonic_ms()
     finally:
-        _commit(consumer, printed)
+        _give_back(consumer, in_print)
+        _commit(consumer)
 
 
-def _commit(consumer: eoslog.Consumer, printed: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata]) -> None:
-    if consumer.group_id is not None and printed:
-        consumer.commit(printed)
-        printed.clear()
+def _give_back(consumer: eoslog.Consumer, records: list[eoslog.ConsumerRecord]) -> None:
+    for record in reversed(records):
+        consumer.seek(eoslog.TopicPartition(record.topic, record.partition), record.offset)
+
+
+def _commit(consumer: eoslog.Consumer) -> None:
+    """Commit the positions of a group's member, unless they are committed: an idle one writes nothing."""
+    if consumer.group_id is None:
+        return
+    committed = consumer.committed(consumer.assignment())
+    moved: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
+    for place, known in committed.items():
+        position = consumer.position(place)
+        if known is None or known.offset != position:
+            moved[place] = position
+    if moved:
+        consumer.commit(moved)
 
 
 def _line(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool, with_key: bool) -> bytes:

@@ -12,13 +12,14 @@ import json
 import math
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
 from eoslog.errors import SchemaMismatch
 
+_EXACT = Context(prec=1_000)
 _NUMBERS_OF_TEXT = ("NaN", "Infinity", "-Infinity")
 
 
@@ -84,7 +85,7 @@ def _converter(data_type: pa.DataType) -> Callable[[Any, Any, str], Any]:
         (types.is_integer, _integer),
         (types.is_floating, _float),
         (types.is_decimal, _decimal),
-        (types.is_string, lambda value, kind, path: _of(str, value)),
+        (types.is_string, lambda value, kind, path: _text(value)),
         (types.is_binary, _binary),
         (types.is_date, lambda value, kind, path: date.fromisoformat(_of(str, value))),
         (types.is_time, lambda value, kind, path: time.fromisoformat(_of(str, value))),
@@ -104,6 +105,12 @@ def _of(kind: type, value: Any) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError
     return value
+
+
+def _text(value: Any) -> str:
+    text: str = _of(str, value)
+    text.encode()  # JSON can spell halves of characters, which are no text
+    return text
 
 
 def _struct(value: Any, fields: list[Any], prefix: str) -> dict[str, Any]:
@@ -145,13 +152,17 @@ def _decimal(value: Any, kind: Any, path: str) -> Decimal:
     number = Decimal(value)
     if not number.is_finite():
         raise ValueError
+    _, digits, exponent = number.normalize(_EXACT).as_tuple()
+    assert isinstance(exponent, int)
+    if -exponent > kind.scale or len(digits) + exponent > kind.precision - kind.scale:
+        raise OverflowError
     return number
 
 
 def _binary(value: Any, kind: Any, path: str) -> bytes:
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(_of(str, value["base64"]), validate=True)
-    return str(_of(str, value)).encode()
+    return _text(value).encode()
 
 
 def _timestamp(value: Any, kind: Any, path: str) -> datetime:

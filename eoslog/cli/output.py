@@ -31,7 +31,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Rows below their columns' names; numbers stand to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for index, name in enumerate(columns):
-        numeric = all(isinstance(row[index], int) for row in rows)
+        numeric = all(row[index] is None or isinstance(row[index], int) for row in rows)
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(shown(value)) for value in row))

@@ -6,10 +6,9 @@ and validates again. A put that was not answered is repeated, the same bytes to 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from eoslog.errors import (
@@ -17,12 +16,14 @@ from eoslog.errors import (
     CorruptRecord,
     EosLogError,
     InvalidRequest,
-    RecordFull,
     StoreUnavailable,
 )
-from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
+from eoslog.log.checkpoint import write_checkpoint
+from eoslog.log.checkpointing import Checkpointing
+from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
 from eoslog.log.paths import slot_path
+from eoslog.log.proposals import Flight, Proposal, Round, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
@@ -35,60 +36,13 @@ from eoslog.log.record import (
 )
 from eoslog.log.view import LogConfig, View
 from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.store.object_store import ObjectNotFound, ObjectStore
 
 S = TypeVar("S")
 T = TypeVar("T")
-_logger = logging.getLogger(__name__)
 _MOST_PROPOSALS_A_RECORD = 64
-_LONGEST_BACKOFF_MS = 2_000
-_FIRST_BACKOFF_MS = 5
 _LONGEST_RACE = 5
 """After so many lost races the wait grows no longer: each of them means that somebody got on."""
-_CHECKPOINT_AT_MOST_EVERY = 16
-_CHECKPOINT_OVERDUE = 4
-
-
-@dataclass(slots=True)
-class _Proposal:
-    """What one caller wants to append: a function of the state at the slot that it will get."""
-
-    propose: Callable[[Any], Any] | None
-    checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
-    occupy: bool = False
-    answer: Any = None
-    error: BaseException | None = None
-    done: bool = False
-
-    def fail(self, error: BaseException) -> None:
-        self.error = error
-        self.done = True
-
-    def result(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.answer
-
-
-@dataclass(slots=True)
-class _Round:
-    """The proposals of one attempt at a slot, sorted by what became of them."""
-
-    taken: list[_Proposal] = field(default_factory=list)
-    silent: list[_Proposal] = field(default_factory=list)
-    refused: list[tuple[_Proposal, BaseException]] = field(default_factory=list)
-    later: list[_Proposal] = field(default_factory=list)
-    """What does not fit into the record, and what follows only if the record is won: an error or an answer without
-    entries that leans on entries of the same record."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A record whose put was sent and not yet settled."""
-
-    slot: int
-    token: str
-    passengers: list[_Proposal]
 
 
 class Log(Generic[S]):
@@ -109,11 +63,11 @@ class Log(Generic[S]):
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
         self._lock = threading.RLock()
-        self._flight: _Flight | None = None
-        self._queue: list[_Proposal] = []
+        self._flight: Flight | None = None
+        self._queue: list[Proposal] = []
         self._queue_lock = threading.Lock()
-        self._no_checkpoint_runs = threading.Event()
-        self._no_checkpoint_runs.set()
+        self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
+        self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
         """Keep to the grace of this log: it is the same for all who follow and delete."""
@@ -142,10 +96,10 @@ class Log(Generic[S]):
             CommitStateUnknown: the fate of the record could not be learnt in time.
             Whatever ``propose`` raises at the log's tail.
         """
-        proposal = _Proposal(propose)
+        proposal = Proposal(propose)
         self._submit(proposal)
         answer: T = proposal.result()
-        self._checkpoint_if_due()
+        self._checkpointing.run_if_due(self.view)
         return answer
 
     def create(self, propose: Callable[[Any], None]) -> None:
@@ -154,7 +108,7 @@ class Log(Generic[S]):
         Raises:
             Whatever ``propose`` raises on a log that has been begun meanwhile.
         """
-        proposal = _Proposal(propose)
+        proposal = Proposal(propose)
         with self._lock:
             self._append_all([proposal], first=True)
         proposal.result()
@@ -168,14 +122,16 @@ class Log(Generic[S]):
         with self._lock:
             self.view.refresh()
             if self.view.slot < slot:
-                occupier = _Proposal(None, occupy=True)
+                occupier = Proposal(None, occupy=True)
                 self._append_all([occupier])
                 occupier.result()
             try:
                 found = decode_line(first_line(self.store.get(slot_path(slot)).body), slot)
             except ObjectNotFound:
                 found = None
-            if found is None or (self._may_be_deleted(slot) and not self._continues(slot, found.token)):
+            if found is None or (
+                self._may_be_deleted(slot) and not self._claims.continues(self.view, slot, found.token)
+            ):
                 raise CommitStateUnknown(
                     f"slot {slot} has been deleted; what became of the append must be read from the state",
                     slot=slot,
@@ -188,7 +144,7 @@ class Log(Generic[S]):
         older = self.view.previous_checkpoint
         return older is not None and slot < older.slot
 
-    def _submit(self, proposal: _Proposal) -> None:
+    def _submit(self, proposal: Proposal) -> None:
         with self._queue_lock:
             self._queue.append(proposal)
         with self._lock:
@@ -199,7 +155,7 @@ class Log(Generic[S]):
                 # Alone, if a thread took it that was interrupted before it began.
                 self._append_all(group or [proposal])
 
-    def _append_all(self, proposals: list[_Proposal], *, first: bool = False) -> None:
+    def _append_all(self, proposals: list[Proposal], *, first: bool = False) -> None:
         try:
             if not first and (not self.view.is_open or self.view.is_stale()):
                 self.view.open()
@@ -215,12 +171,12 @@ class Log(Generic[S]):
         finally:
             self._flight = None
 
-    def _outcome(self, proposal: _Proposal, error: BaseException) -> BaseException:
+    def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
         """What an error that ended an attempt means for one of those who waited for it."""
         flight = self._flight
         aboard = flight is not None and any(proposal is passenger for passenger in flight.passengers)
         if flight is not None and aboard and not isinstance(error, Exception):
-            return self._unknown(flight.slot, flight.token)
+            return self._claims.unknown(flight.slot, flight.token)
         if not aboard and (isinstance(error, CommitStateUnknown) or not isinstance(error, Exception)):
             return StoreUnavailable(
                 f"{self.store.url}: the record before this one was not settled; nothing was appended"
@@ -232,7 +188,7 @@ class Log(Generic[S]):
         if not isinstance(error, EosLogError):
             self.view = View(self.store, self.machine, self.environment, self.config)
 
-    def _append_rounds(self, pending: list[_Proposal], *, first: bool) -> None:
+    def _append_rounds(self, pending: list[Proposal], *, first: bool) -> None:
         token = self.environment.new_token()
         tail_slot = -1 if first else None
         races = 0
@@ -240,7 +196,7 @@ class Log(Generic[S]):
             if self.view.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {self.view.invalid}; nothing more is appended")
             draft = self.machine.new_draft(self.view.state, self.view.slot + 1)
-            this = self._propose(draft, pending)
+            this = sort_proposals(self.view, draft, pending)
             if (this.refused or this.silent) and tail_slot != self.view.slot:
                 self.view.refresh()
                 tail_slot = self.view.slot
@@ -264,7 +220,7 @@ class Log(Generic[S]):
                 tail_slot = self.view.slot
             else:
                 races += 1
-                self._back_off(min(races, _LONGEST_RACE))
+                self._claims.back_off(min(races, _LONGEST_RACE))
                 pending = this.taken + this.later
                 if won is None:
                     token = self.environment.new_token()
@@ -273,38 +229,7 @@ class Log(Generic[S]):
                     self.view.refresh()
                     tail_slot = self.view.slot
 
-    def _propose(self, draft: Any, pending: list[_Proposal]) -> _Round:
-        this = _Round()
-        for proposal in pending:
-            child = draft.child()
-            try:
-                if proposal.checkpoint is not None:
-                    if any(other.checkpoint is not None for other in this.taken):
-                        raise RecordFull
-                    self.view.check_checkpoint_entry(proposal.checkpoint[0])
-                if proposal.propose is not None:
-                    proposal.answer = proposal.propose(child)
-            except Exception as error:
-                if this.taken:
-                    this.later.append(proposal)
-                elif isinstance(error, RecordFull):
-                    asked = InvalidRequest(
-                        "a record has room for one new producer id; ask for each in a call of its own"
-                    )
-                    this.refused.append((proposal, asked))
-                else:
-                    this.refused.append((proposal, error))
-            else:
-                if child.entries or proposal.checkpoint is not None or proposal.occupy:
-                    child.merge()
-                    this.taken.append(proposal)
-                elif this.taken:
-                    this.later.append(proposal)
-                else:
-                    this.silent.append(proposal)
-        return this
-
-    def _record(self, draft: Any, taken: list[_Proposal], token: str) -> bytes:
+    def _record(self, draft: Any, taken: list[Proposal], token: str) -> bytes:
         view = self.view
         entries = [self.machine.encode_entry(entry) for entry in draft.entries]
         entries += [
@@ -322,7 +247,7 @@ class Log(Generic[S]):
         )
         return with_tail(encode_line(record), view.tail_lines())
 
-    def _without_too_large(self, this: _Round, size: int) -> list[_Proposal]:
+    def _without_too_large(self, this: Round, size: int) -> list[Proposal]:
         """What is tried next when a record would be larger than anybody reads: each proposal alone, in turn."""
         if len(this.taken) == 1:
             this.taken[0].fail(
@@ -336,20 +261,20 @@ class Log(Generic[S]):
                 self._append_rounds([proposal], first=False)
         return this.later
 
-    def _claim(self, draft: Any, taken: list[_Proposal], token: str, body: bytes) -> bool | None:
+    def _claim(self, draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
         """Put the next slot. True: won. False: lost to the record now folded. None: the view had to be reopened."""
         view = self.view
         slot = view.slot + 1
         asked = view.moment()
-        self._flight = _Flight(slot, token, taken)
-        winner = self._put_until_known(slot, body, token)
+        self._flight = Flight(slot, token, taken)
+        winner = self._claims.put_until_known(slot, body, token)
         if winner is None:
             try:
                 if not self._is_genuine(slot, token):
                     view.open()
                     return None
             except EosLogError as error:
-                raise self._unknown(slot, token) from error
+                raise self._claims.unknown(slot, token) from error
             draft.merge()
             for proposal in taken:
                 if proposal.checkpoint is not None:
@@ -364,114 +289,14 @@ class Log(Generic[S]):
             return None
         return False
 
-    def _put_until_known(self, slot: int, body: bytes, token: str) -> bytes | None:
-        """Put a slot until its fate is known. None: ours. Else what stands there, empty if that was deleted."""
-        path = slot_path(slot)
-        deadline = self.environment.monotonic_ms() + self.config.commit_timeout_ms
-        may_have_landed = False
-        attempt = 0
-        while True:
-            try:
-                self.environment.reached("log.slot.before_put")
-                outcome = self.store.put_if_absent(path, body)
-                if outcome is PutOutcome.CREATED:
-                    self.environment.reached("log.slot.claimed")
-                    return None
-            except StoreUnavailable:
-                may_have_landed = True
-            except EosLogError as error:
-                if may_have_landed:
-                    raise self._unknown(slot, token) from error
-                raise
-            else:
-                if outcome is PutOutcome.EXISTS:
-                    try:
-                        found = self._occupant(path, deadline)
-                    except EosLogError as error:
-                        raise self._unknown(slot, token) from error
-                    if found is None and may_have_landed:
-                        raise self._unknown(slot, token)
-                    if found is None:
-                        return b""
-                    return None if decode_line(first_line(found), slot).token == token else found
-            if self.environment.monotonic_ms() > deadline:
-                if may_have_landed:
-                    raise self._unknown(slot, token)
-                raise StoreUnavailable(f"{self.store.url} kept refusing to create slot {slot}; nothing was appended")
-            attempt += 1
-            self._back_off(attempt)
-
-    def _occupant(self, path: str, deadline: int) -> bytes | None:
-        attempt = 0
-        while True:
-            try:
-                return self.store.get(path).body
-            except ObjectNotFound:
-                return None
-            except StoreUnavailable:
-                if self.environment.monotonic_ms() > deadline:
-                    raise
-            attempt += 1
-            self._back_off(attempt)
-
-    def _unknown(self, slot: int, token: str) -> CommitStateUnknown:
-        return CommitStateUnknown(
-            f"{self.store.url}: the put of slot {slot} was not answered; it may have landed or land later. Resolve it "
-            "with Store.resolve(error), or repeat the same call: a producer's work is recognised and never done twice",
-            slot=slot,
-            token=token,
-        )
-
     def _is_genuine(self, slot: int, token: str) -> bool:
         """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it
         may lie in a name that was deleted."""
-        return (self.view.is_open and not self.view.is_stale()) or self._continues(slot, token)
+        return (self.view.is_open and not self.view.is_stale()) or self._claims.continues(self.view, slot, token)
 
-    def _continues(self, slot: int, token: str) -> bool:
-        """Whether the record of ``slot`` is one of the log's, not one in a name that was deleted before it was put."""
-        slots = self.view.slots_from(slot)
-        if slots != list(range(slot, slot + len(slots))):
-            return False
-        if len(slots) == 1:
-            return True
-        successor = self._occupant(slot_path(slot + 1), self.environment.monotonic_ms() + self.config.commit_timeout_ms)
-        return successor is not None and decode_line(first_line(successor), slot + 1).prev == token
-
-    def _back_off(self, attempt: int) -> None:
-        longest = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS * 2 ** min(attempt - 1, 10))
-        self.environment.sleep_ms(longest * self.environment.jitter())
-
-    def _checkpoint_if_due(self) -> None:
-        with self._lock:
-            since = self.view.slots_since_checkpoint()
-            due = since >= self.config.checkpoint_slots or (
-                since >= min(_CHECKPOINT_AT_MOST_EVERY, self.config.checkpoint_slots) and self.view.tail_overflows()
-            )
-            if not due:
-                return
-            overdue = since >= _CHECKPOINT_OVERDUE * self.config.checkpoint_slots
-            running = not self._no_checkpoint_runs.is_set()
-            self._no_checkpoint_runs.clear()
-        if running and overdue:
-            self._no_checkpoint_runs.wait(_LONGEST_BACKOFF_MS / 1000)
-        elif overdue:
-            self._checkpoint_and_report()
-        elif not running:
-            try:
-                self.environment.background(self._checkpoint_and_report)
-            except RuntimeError:  # no thread can be started, as while the interpreter shuts down
-                self._no_checkpoint_runs.set()
-
-    def _checkpoint_and_report(self) -> None:
-        try:
-            self.before_checkpoint()
-            self.checkpoint()
-        except EosLogError as error:
-            _logger.info("%s: no checkpoint was written: %s", self.store.url, error)
-        except Exception:  # the append that made it due has succeeded, and says so
-            _logger.exception("%s: no checkpoint was written", self.store.url)
-        finally:
-            self._no_checkpoint_runs.set()
+    def _make_smaller_and_checkpoint(self) -> None:
+        self.before_checkpoint()
+        self.checkpoint()
 
     def checkpoint(self) -> CheckpointReference:
         """Write down the state as it is now, and refer to it from the log."""
@@ -488,7 +313,7 @@ class Log(Generic[S]):
         entry = CheckpointEntry(
             reference=reference, upload_ms=upload_ms, shares_with=shared.slot if shared is not None and shares else None
         )
-        proposal = _Proposal(None, checkpoint=(entry, root))
+        proposal = Proposal(None, checkpoint=(entry, root))
         self._submit(proposal)
         proposal.result()
         return reference

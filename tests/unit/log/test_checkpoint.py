@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from eoslog.errors import InvalidEntry, UnsupportedFormat
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
-from eoslog.log.log import Log, _Proposal
+from eoslog.log.log import Log
+from eoslog.log.proposals import Proposal
 from eoslog.log.record import CheckpointEntry, CheckpointReference, decode_line, first_line
 from tests.unit.log.ledger import Ledger, add, move_horizon
 from tests.unit.log.world import World, environment, names, script
@@ -200,7 +201,7 @@ def test_every_reader_agrees_however_checkpoints_of_several_processes_overlap(da
 
 def finish(world: World, log: Log[Ledger], state: Ledger, slot: int, token: str, shared: CheckpointRoot | None) -> None:
     reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, token, shared)
-    proposal = _Proposal(None, checkpoint=(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
+    proposal = Proposal(None, checkpoint=(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
     try:
         log._submit(proposal)
         proposal.result()

@@ -379,12 +379,12 @@ def test_a_record_continues_the_log_only_without_a_gap_up_to_the_newest() -> Non
     for number in range(4):
         log.append(add(f"n{number}"))
     tokens = [decode_line(first_line(world.body(slot)), slot).token for slot in range(5)]
-    assert all(log._continues(slot, tokens[slot]) for slot in range(5))
-    assert not log._continues(2, tokens[1])
+    assert all(log._claims.continues(log.view, slot, tokens[slot]) for slot in range(5))
+    assert not log._claims.continues(log.view, 2, tokens[1])
 
     script(log).delete([slot_path(3)])
-    assert not log._continues(1, tokens[1])
-    assert log._continues(4, tokens[4])
+    assert not log._claims.continues(log.view, 1, tokens[1])
+    assert log._claims.continues(log.view, 4, tokens[4])
 
 
 def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:

@@ -1,0 +1,58 @@
+"""When a checkpoint is written: off the path of the append that made it due, by whoever makes it due."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from eoslog.errors import EosLogError
+from eoslog.log.view import View
+from eoslog.store.environment import Environment
+
+_logger = logging.getLogger(__name__)
+_AT_MOST_EVERY = 16
+_OVERDUE = 4
+_LONGEST_WAIT_S = 2.0
+
+
+class Checkpointing:
+    """Runs one checkpoint at a time in this process. A checkpoint that fails fails nobody's append."""
+
+    def __init__(self, environment: Environment, write: Callable[[], object]) -> None:
+        self._environment = environment
+        self._write = write
+        self._lock = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+
+    def run_if_due(self, view: View[Any]) -> None:
+        """Write a checkpoint if there are enough slots since the last: in the background, or here if it is overdue."""
+        every = view.config.checkpoint_slots
+        since = view.slots_since_checkpoint()
+        if since < every and not (since >= min(_AT_MOST_EVERY, every) and view.tail_overflows()):
+            return
+        overdue = since >= _OVERDUE * every
+        with self._lock:
+            running = not self._idle.is_set()
+            self._idle.clear()
+        if running and overdue:
+            self._idle.wait(_LONGEST_WAIT_S)
+        elif overdue:
+            self._run()
+        elif not running:
+            try:
+                self._environment.background(self._run)
+            except RuntimeError:  # no thread can be started, as while the interpreter shuts down
+                self._idle.set()
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except EosLogError as error:
+            _logger.info("no checkpoint was written: %s", error)
+        except Exception:  # the append that made it due has succeeded, and says so
+            _logger.exception("no checkpoint was written")
+        finally:
+            self._idle.set()

@@ -1,0 +1,100 @@
+"""Claiming a slot: the same bytes are put to the same slot until it is known whose it is.
+
+A put that was not answered may land at any later moment, so nothing is concluded from silence, and nobody moves on to
+the next slot before this one is known to be taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
+from eoslog.log.paths import slot_path
+from eoslog.log.record import decode_line, first_line
+from eoslog.log.view import View
+from eoslog.store.environment import Environment
+from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+
+_LONGEST_BACKOFF_MS = 2_000
+_FIRST_BACKOFF_MS = 5
+
+
+class SlotClaims:
+    """Puts slots of one log, and reads who has them."""
+
+    def __init__(self, store: ObjectStore, environment: Environment, timeout_ms: int) -> None:
+        self._store = store
+        self._environment = environment
+        self._timeout_ms = timeout_ms
+
+    def put_until_known(self, slot: int, body: bytes, token: str) -> bytes | None:
+        """Put a slot until its fate is known. None: ours. Else what stands there, empty if that was deleted."""
+        path = slot_path(slot)
+        deadline = self._environment.monotonic_ms() + self._timeout_ms
+        may_have_landed = False
+        attempt = 0
+        while True:
+            try:
+                self._environment.reached("log.slot.before_put")
+                outcome = self._store.put_if_absent(path, body)
+                if outcome is PutOutcome.CREATED:
+                    self._environment.reached("log.slot.claimed")
+                    return None
+            except StoreUnavailable:
+                may_have_landed = True
+            except EosLogError as error:
+                if may_have_landed:
+                    raise self.unknown(slot, token) from error
+                raise
+            else:
+                if outcome is PutOutcome.EXISTS:
+                    try:
+                        found = self._occupant(path, deadline)
+                    except EosLogError as error:
+                        raise self.unknown(slot, token) from error
+                    if found is None and may_have_landed:
+                        raise self.unknown(slot, token)
+                    if found is None:
+                        return b""
+                    return None if decode_line(first_line(found), slot).token == token else found
+            if self._environment.monotonic_ms() > deadline:
+                if may_have_landed:
+                    raise self.unknown(slot, token)
+                raise StoreUnavailable(f"{self._store.url} kept refusing to create slot {slot}; nothing was appended")
+            attempt += 1
+            self.back_off(attempt)
+
+    def _occupant(self, path: str, deadline: int) -> bytes | None:
+        attempt = 0
+        while True:
+            try:
+                return self._store.get(path).body
+            except ObjectNotFound:
+                return None
+            except StoreUnavailable:
+                if self._environment.monotonic_ms() > deadline:
+                    raise
+            attempt += 1
+            self.back_off(attempt)
+
+    def continues(self, view: View[Any], slot: int, token: str) -> bool:
+        """Whether the record of ``slot`` is one of the log's, not one in a name that was deleted before it was put."""
+        slots = view.slots_from(slot)
+        if slots != list(range(slot, slot + len(slots))):
+            return False
+        if len(slots) == 1:
+            return True
+        successor = self._occupant(slot_path(slot + 1), self._environment.monotonic_ms() + self._timeout_ms)
+        return successor is not None and decode_line(first_line(successor), slot + 1).prev == token
+
+    def unknown(self, slot: int, token: str) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"{self._store.url}: the put of slot {slot} was not answered; it may have landed or land later. Resolve it "
+            "with Store.resolve(error), or repeat the same call: a producer's work is recognised and never done twice",
+            slot=slot,
+            token=token,
+        )
+
+    def back_off(self, attempt: int) -> None:
+        longest = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS * 2 ** min(attempt - 1, 10))
+        self._environment.sleep_ms(longest * self._environment.jitter())

@@ -1,234 +1,260 @@
-"""Every command of ``eoslog``: what it prints for people, what with --json, and how it refuses."""
+"""The commands of ``eoslog`` on topics, transactions, offsets and the store: what they print, and what they do."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 
 import eoslog
-from eoslog.cli.main import cli
+from tests.unit.cli.command import Command
+
+
+def columns_of(text: str) -> list[str]:
+    return text.splitlines()[0].split()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
-def _run(root: str, *arguments: str, text: str | None = None) -> Result:
-    return CliRunner().invoke(cli, ["--store", root, *arguments], input=text)
-
-
-def _ok(root: str, *arguments: str, text: str | None = None) -> str:
-    result = _run(root, *arguments, text=text)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result.stdout
-
-
-def _json(root: str, *arguments: str, text: str | None = None) -> Any:
-    return json.loads(_ok(root, "--json", *arguments, text=text))
-
-
-def test_topics_are_created_listed_described_and_deleted(root: str) -> None:
-    assert "created topic payments with 3 partitions" in _ok(root, "topics", "create", "payments", "--partitions", "3")
-    _ok(root, "topics", "create", "flights", "--column", "carrier:string", "--column", "miles:long", "--key", "carrier")
-
-    listed = _json(root, "topics", "list")
-    described = _json(root, "topics", "describe", "flights")
-
-    assert [(each["topic"], each["partitions"], each["kind"]) for each in listed] == [
-        ("flights", 1, "columns"),
-        ("payments", 3, "records"),
-    ]
-    assert (described["columns"], described["key"]) == (["carrier string", "miles int64"], ["carrier"])
-    assert "payments" in _ok(root, "topics", "list")
-    assert "deleted topic payments" in _ok(root, "topics", "delete", "payments", "--yes")
-    assert [each["topic"] for each in _json(root, "topics", "list")] == ["flights"]
-
-
-def test_a_topic_is_not_deleted_without_a_yes(root: str) -> None:
-    _ok(root, "topics", "create", "t")
-
-    assert _run(root, "topics", "delete", "t", text="n\n").exit_code != 0
-
-    assert [each["topic"] for each in _json(root, "topics", "list")] == ["t"]
-
-
-def test_a_topic_takes_its_columns_from_a_parquet_file(root: str, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": [1], "name": ["a"]}), tmp_path / "rows.parquet")
-
-    _ok(root, "topics", "create", "t", "--schema-from", str(tmp_path / "rows.parquet"))
-
-    assert _json(root, "topics", "describe", "t")["columns"] == ["id int64", "name string"]
-
-
-def test_lines_go_in_and_come_out(root: str) -> None:
-    _ok(root, "topics", "create", "payments")
-
-    result = _run(root, "console", "produce", "payments", "--key-separator", ":", text="anna:12.50\nbert:3.10\n")
-
-    assert result.stderr == "wrote 2 records to payments\n"
-    consumed = _ok(root, "console", "consume", "payments", "--from-beginning", "--timeout", "0")
-    assert consumed == "12.50\n3.10\n"
-    with_places = _ok(
-        root, "console", "consume", "payments", "--from-beginning", "--timeout", "0", "--print-key", "--print-offset"
-    )
-    assert with_places == "0:0\tanna\t12.50\n0:1\tbert\t3.10\n"
-
-
-def test_rows_of_columns_are_json_lines(root: str) -> None:
-    _ok(root, "topics", "create", "flights", "--column", "carrier:string", "--column", "miles:long")
-
-    _ok(root, "console", "produce", "flights", text='{"carrier": "UA", "miles": 1400}\n{"carrier": "B6"}\n')
-
-    lines = _ok(root, "--json", "console", "consume", "flights", "--from-beginning", "--timeout", "0").splitlines()
-    assert [json.loads(line)["value"] for line in lines] == [
-        {"carrier": "UA", "miles": 1400},
-        {"carrier": "B6", "miles": None},
-    ]
-
-
-def test_a_transactional_console_commits_every_so_many_lines(root: str) -> None:
-    _ok(root, "topics", "create", "t")
-
-    _ok(root, "console", "produce", "t", "--transactional-id", "loader", "--commit-every", "2", text="a\nb\nc\nd\ne\n")
-
-    assert _ok(root, "console", "consume", "t", "--from-beginning", "--timeout", "0") == "a\nb\nc\nd\ne\n"
-    offsets = _json(root, "offsets", "t")
-    rows, commits = 5, 3
-    assert offsets[0]["last_stable_offset"] == offsets[0]["high_watermark"] == rows + commits
-
-
-def test_a_bad_line_aborts_its_transaction_and_is_named(root: str) -> None:
-    _ok(root, "topics", "create", "t")
-
-    result = _run(
-        root, "console", "produce", "t", "--transactional-id", "x", "--key-separator", ":", text="a:1\nnothing\n"
-    )
-
-    assert result.exit_code == 1
-    assert "[EOSLOG_INVALID_REQUEST] line 2 has no key" in result.stderr
-    assert "0 lines had been committed before" in result.stderr
-    assert _ok(root, "console", "consume", "t", "--from-beginning", "--timeout", "0") == ""
-
-
-def test_a_group_goes_on_where_it_was(root: str) -> None:
-    _ok(root, "topics", "create", "t")
-    _ok(root, "console", "produce", "t", text="a\nb\n")
-    consume = ("console", "consume", "t", "--group", "g", "--from-beginning", "--timeout", "0.2")
-
-    assert _ok(root, *consume) == "a\nb\n"
-
-    _ok(root, "console", "produce", "t", text="c\n")
-    assert _ok(root, *consume) == "c\n"
-
-
-def test_consuming_stops_after_so_many_records(root: str) -> None:
-    _ok(root, "topics", "create", "t")
-    _ok(root, "console", "produce", "t", text="a\nb\nc\n")
-
-    assert _ok(root, "console", "consume", "t", "--partition", "0", "--offset", "1", "--max-records", "1") == "b\n"
-
-
-def test_transactions_are_listed_described_found_hanging_and_aborted(root: str) -> None:
-    store = eoslog.connect(root)
-    store.admin.create_topic("t")
+def open_transaction(store: eoslog.Store) -> eoslog.Producer:
+    """The transactional id ``etl-1`` with an open transaction in ``t``."""
     producer = store.producer("etl-1")
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"open")
     producer.flush()
-
-    assert _json(root, "transactions", "list", "--state", "Ongoing")[0]["transactional_id"] == "etl-1"
-    assert _json(root, "transactions", "list", "--state", "Empty") == []
-    described = _json(root, "transactions", "describe", "etl-1")
-    assert (described["transaction_state"], described["topic_partitions"]) == ("ONGOING", ["t-0"])
-    producers = _json(root, "transactions", "describe-producers", "t", "0")
-    assert producers[0]["current_transaction_start_offset"] == 0
-    assert _json(root, "transactions", "find-hanging") == []
-    while not (hanging := _json(root, "transactions", "find-hanging", "--max-transaction-timeout", "0")):
-        time.sleep(0.01)
-    assert hanging[0]["transactional_id"] == "etl-1"
-    assert _json(root, "offsets", "t") == [
-        {"partition": 0, "earliest": 0, "last_stable_offset": 0, "high_watermark": 1, "lso_lag": 1}
-    ]
-    assert _json(root, "transactions", "abort", "etl-1")["aborted"] is True
-    assert "nothing was open" in _ok(root, "transactions", "abort", "etl-1")
-    assert _json(root, "offsets", "t")[0]["last_stable_offset"] == 2
+    return producer
 
 
-def test_the_store_is_described_checkpointed_swept_and_vacuumed(root: str) -> None:
-    _ok(root, "topics", "create", "t")
-    _ok(root, "console", "produce", "t", text="a\n")
-
-    described = _json(root, "describe")
-    assert (described["format_version"], described["topics"], described["checkpoint_slot"]) == (1, 1, None)
-    assert _json(root, "checkpoint")["slot"] == described["newest_slot"]
-    assert _json(root, "describe")["checkpoint_slot"] == described["newest_slot"]
-    assert _json(root, "vacuum", "--dry-run")["files"] == 0
-    assert _json(root, "vacuum")["kept_files"] == 1
-    assert _json(root, "coordinator")["aborted_transactions"] == []
-    assert _ok(root, "console", "consume", "t", "--from-beginning", "--timeout", "0") == "a\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["topics", "create", "t", "--column", "n:number"], "the types are string, binary"),
-        (["console", "produce", "t", "--commit-every", "5"], "--commit-every needs --transactional-id"),
-        (["console", "consume", "t", "--offset", "5"], "--offset needs --partition"),
-        (["console", "consume", "t", "--isolation-level", "dirty"], "read_committed"),
-        (["nothing"], "No such command"),
-    ],
-)
-def test_wrong_usage_is_explained(root: str, arguments: list[str], message: str) -> None:
-    result = _run(root, *arguments)
-
-    assert result.exit_code == 2
-    assert message in result.output
-
-
-def test_without_a_store_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("EOSLOG_STORE", raising=False)
-
-    result = CliRunner().invoke(cli, ["topics", "list"])
-
-    assert result.exit_code == 2
-    assert "EOSLOG_STORE" in result.output
-
-
-def test_the_store_may_come_from_the_environment(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _ok(root, "topics", "create", "t")
-    monkeypatch.setenv("EOSLOG_STORE", root)
-
-    assert "t" in CliRunner().invoke(cli, ["topics", "list"]).output
-
-
-def test_an_error_is_one_line_with_its_code(root: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-m", "eoslog.cli.main", "--store", root, "topics", "list"],
-        capture_output=True,
-        text=True,
-        check=False,
+def test_topics_are_created_listed_described_and_deleted(command: Command) -> None:
+    created = command.ok("topics", "create", "payments", "--partitions", "3")
+    command.ok(
+        "topics", "create", "flights", "--column", "carrier:string", "--column", "miles:long", "--key", "carrier"
     )
 
-    assert process.returncode == 1
-    assert process.stdout == ""
-    assert process.stderr.startswith("[EOSLOG_NOT_A_STORE] there is no eoslog store at")
-    assert len(process.stderr.splitlines()) == 1
+    listed = command.json("topics", "list")
+    described = command.json("topics", "describe", "flights")
+
+    assert created == "created topic payments with 3 partitions\n"
+    assert [(each["topic"], each["partitions"], each["kind"]) for each in listed] == [
+        ("flights", 1, "columns"),
+        ("payments", 3, "records"),
+    ]
+    assert (described["columns"], described["key"]) == (["carrier string", "miles int64"], ["carrier"])
+    assert command.ok("topics", "delete", "payments", "--yes") == "deleted topic payments\n"
+    assert [each["topic"] for each in command.json("topics", "list")] == ["flights"]
 
 
-@pytest.mark.parametrize("path", [[], ["topics"], ["transactions"], ["console"], ["console", "produce"], ["vacuum"]])
-def test_every_help_text_shows_an_example(path: list[str]) -> None:
-    result = CliRunner().invoke(cli, [*path, "--help"])
+def test_what_was_created_and_deleted_is_told_as_json(command: Command) -> None:
+    created = command.json("topics", "create", "t")
+    deleted = command.json("topics", "delete", "t", "--yes")
 
-    assert result.exit_code == 0
-    assert "eoslog --store" in result.output or path in (["topics"], ["transactions"], ["console"])
+    assert created == {"topic": "t", "topic_id": created["topic_id"], "partitions": 1}
+    assert deleted == {"topic": "t", "topic_id": created["topic_id"], "deleted": True}
+    assert command.ok("topics", "list") == "the store has no topics\n"
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_a_topic_is_not_deleted_without_a_yes(command: Command, store: eoslog.Store, answer: str) -> None:
+    assert command.run("topics", "delete", "t", text=answer).exit_code == 1
+
+    assert store.admin.list_topics() == ["t"]
+
+
+def test_a_topic_is_deleted_after_a_yes(command: Command, store: eoslog.Store) -> None:
+    command.ok("topics", "delete", "t", text="y\n")
+
+    assert store.admin.list_topics() == []
+
+
+def test_a_topic_takes_its_columns_from_a_parquet_file(command: Command, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "name": ["a"]}), tmp_path / "rows.parquet")
+
+    command.ok("topics", "create", "t", "--schema-from", str(tmp_path / "rows.parquet"))
+
+    assert command.json("topics", "describe", "t")["columns"] == ["id int64", "name string"]
+
+
+def test_a_topic_is_described_with_its_partitions(command: Command) -> None:
+    command.ok("topics", "create", "t", "--partitions", "2", "--segment-batches", "7", "--segment-bytes", "1000")
+    command.ok("console", "produce", "t", "--partition", "1", text="a\nb\n")
+
+    described = command.json("topics", "describe", "t")
+    text = command.ok("topics", "describe", "t")
+
+    assert (described["segment_batches"], described["segment_bytes"], described["partition_count"]) == (7, 1000, 2)
+    assert [(each["high_watermark"], each["active_batches"]) for each in described["partitions"]] == [(0, 0), (2, 1)]
+    assert "Partition   Earliest   LastStableOffset   HighWatermark" in text
+
+
+def test_tables_have_the_columns_of_kafka_s_tools(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    assert columns_of(command.ok("transactions", "list")) == ["TransactionalId", "ProducerId", "TransactionState"]
+    assert columns_of(command.ok("transactions", "describe-producers", "t", "0")) == [
+        "ProducerId",
+        "ProducerEpoch",
+        "LastSequence",
+        "LastTimestamp",
+        "CurrentTransactionStartOffset",
+    ]
+    described = command.ok("transactions", "describe", "etl-1")
+    assert [line.split()[0] for line in described.splitlines()] == [
+        "TransactionalId",
+        "Kind",
+        "ProducerId",
+        "ProducerEpoch",
+        "TransactionState",
+        "TransactionTimeoutMs",
+        "CurrentTransactionStartTimeMs",
+        "TransactionDurationMs",
+        "TopicPartitions",
+        "LastUpdateTimeMs",
+    ]
+
+
+def test_transactions_are_listed_by_state_and_producer_id(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    producer_id = str(open_transaction.producer_id)
+
+    listed = command.json("transactions", "list", "--state", "Ongoing", "--producer-id", producer_id)
+
+    assert listed == [{"transactional_id": "etl-1", "producer_id": int(producer_id), "transaction_state": "ONGOING"}]
+    assert command.json("transactions", "list", "--state", "Empty", "--state", "CompleteCommit") == []
+    assert command.json("transactions", "list", "--producer-id", "1") == []
+    assert command.ok("transactions", "list", "--producer-id", "1") == "no transactional ids\n"
+
+
+def test_numbers_are_printed_as_they_are_to_be_typed(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    assert open_transaction.producer_id > 1_000_000
+    assert str(open_transaction.producer_id) in command.ok("transactions", "list").split()
+
+
+def test_an_open_transaction_is_described_found_hanging_and_aborted(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    described = command.json("transactions", "describe", "etl-1")
+    (producer,) = command.json("transactions", "describe-producers", "t", "0")
+    assert (described["transaction_state"], described["topic_partitions"]) == ("ONGOING", ["t-0"])
+    assert producer["current_transaction_start_offset"] == 0
+
+    assert command.ok("transactions", "find-hanging") == "no hanging transactions\n"
+    while not (hanging := command.json("transactions", "find-hanging", "--max-transaction-timeout", "0")):
+        time.sleep(0.01)
+    assert [(each["topic"], each["partition"], each["start_offset"]) for each in hanging] == [("t", 0, 0)]
+
+    assert command.json("transactions", "abort", "etl-1") == {"transactional_id": "etl-1", "aborted": True}
+    assert command.ok("transactions", "abort", "etl-1") == "nothing was open under etl-1\n"
+    with pytest.raises(eoslog.EosLogError):
+        open_transaction.commit_transaction()
+
+
+def test_offsets_show_what_open_transactions_hold_back(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    assert command.json("offsets", "t") == [
+        {"partition": 0, "earliest": 0, "last_stable_offset": 0, "high_watermark": 1, "lso_lag": 1}
+    ]
+
+
+def test_offsets_show_how_far_a_group_is_behind(command: Command) -> None:
+    command.ok("topics", "create", "t", "--partitions", "2")
+    store = eoslog.connect(command.url)
+    command.ok("console", "produce", "t", "--partition", "0", text="a\nb\nc\n")
+    with store.consumer(group_id="g") as consumer:
+        consumer.assign([eoslog.TopicPartition("t", 0)])
+        consumer.commit({eoslog.TopicPartition("t", 0): 1})
+
+    behind = command.json("offsets", "t", "--group", "g")
+
+    assert [(each["committed_offset"], each["lag"]) for each in behind] == [(1, 2), (None, None)]
+    assert command.ok("offsets", "t", "--group", "g").splitlines()[2].split()[-2:] == ["-", "-"]
+
+
+def test_a_store_is_described(command: Command, store: eoslog.Store, open_transaction: eoslog.Producer) -> None:
+    described = command.json("describe")
+
+    assert described["store_id"] == store.describe().store_id
+    assert (described["format_version"], described["probed_put_if_absent"]) == (1, True)
+    assert (described["topics"], described["transactional_ids"], described["ongoing_transactions"]) == (1, 1, 1)
+    assert described["checkpoint_slot"] is None
+    assert command.url in command.ok("describe")
+
+
+def test_a_checkpoint_is_written_at_the_tail(command: Command, store: eoslog.Store) -> None:
+    tail = command.json("describe")["newest_slot"]
+
+    written = command.json("checkpoint")
+
+    assert written["slot"] == tail
+    assert (Path(command.url) / written["path"]).stat().st_size == written["bytes"]
+    assert command.json("describe")["checkpoint_slot"] == tail
+
+
+def test_segments_that_are_large_enough_are_sealed(command: Command) -> None:
+    command.ok("topics", "create", "t", "--segment-batches", "1")
+    command.ok("console", "produce", "t", text="a\n")
+    command.ok("console", "produce", "t", text="b\n")
+
+    assert command.json("seal") == [{"topic": "t", "partition": 0}] * 2
+    assert command.ok("seal") == "no segment is large enough\n"
+    assert command.ok("console", "consume", "t", "--from-beginning", "--timeout", "0") == "a\nb\n"
+
+
+def test_vacuum_deletes_what_its_settings_no_longer_spare(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command.ok("console", "produce", "t", text="kept\n")
+    lost = next(path for path in Path(command.url, "t").rglob("*.parquet")).with_name("lost.parquet")
+    lost.write_bytes(b"unreferenced")
+    relative = str(lost.relative_to(command.url))
+    assert command.json("vacuum")["paths"] == []
+
+    monkeypatch.setenv("EOSLOG_VACUUM__STAGED_MAX_AGE_MS", "1")
+    while not (planned := command.json("vacuum", "--dry-run"))["paths"]:
+        time.sleep(0.01)
+    assert (planned["paths"], planned["bytes"], planned["dry_run"]) == ([relative], 12, True)
+    assert lost.exists()
+    assert command.json("vacuum")["paths"] == [relative]
+
+    assert not lost.exists()
+    assert command.ok("console", "consume", "t", "--from-beginning", "--timeout", "0") == "kept\n"
+
+
+def test_a_coordinator_s_round_aborts_what_timed_out_and_deletes_by_the_settings(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOSLOG_VACUUM__STAGED_MAX_AGE_MS", "1")
+    producer = store.producer("late", transaction_timeout_ms=1)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"open")
+    producer.flush()
+    lost = Path(command.url, "t", "lost.parquet")
+    lost.write_bytes(b"unreferenced")
+
+    assert command.json("coordinator", "--without-vacuum")["deleted_files"] == 0
+    while lost.exists():
+        round_ = command.json("coordinator")
+
+    assert round_["deleted_files"] == 1
+    assert command.json("transactions", "describe", "late")["transaction_state"] == "COMPLETE_ABORT"
+
+
+def test_a_coordinator_goes_on_until_it_is_stopped(command: Command, store: eoslog.Store) -> None:
+    process = command.start("coordinator", "--every", "1", "--json")
+    assert process.stdout is not None
+    rounds = 0
+    for line in process.stdout:
+        rounds += line == b"}\n"
+        if rounds == 2:
+            break
+    process.send_signal(2)
+    _, errors = process.communicate(timeout=60)
+
+    assert (errors, process.returncode) == (b"", 130)

@@ -1,0 +1,240 @@
+"""``eoslog console``: lines go in, records come out, exactly as often as is promised."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+import eoslog
+from tests.unit.cli.command import Command
+
+ALL = ("--from-beginning", "--timeout", "0")
+
+
+def slot(store: eoslog.Store) -> int:
+    return store.read(lambda state, slot: slot)
+
+
+def test_lines_go_in_and_come_out(command: Command, store: eoslog.Store) -> None:
+    result = command.run("console", "produce", "t", "--key-separator", ":", text="anna:12.50\nbert:3:10\n")
+
+    assert result.stdout == ""
+    assert result.stderr == "wrote 2 records to t\n"
+    assert command.ok("console", "consume", "t", *ALL) == "12.50\n3:10\n"
+    told = command.ok("console", "consume", "t", *ALL, "--print-key", "--print-offset")
+    assert told == "0:0\tanna\t12.50\n0:1\tbert\t3:10\n"
+
+
+def test_the_number_of_records_is_told_as_json(command: Command, store: eoslog.Store) -> None:
+    plain = command.json("console", "produce", "t", text="a\nb\n")
+    committed = command.json(
+        "console", "produce", "t", "--transactional-id", "x", "--commit-every", "2", text="a\nb\nc"
+    )
+
+    assert plain == {"topic": "t", "records": 2, "transactions": 0}
+    assert committed == {"topic": "t", "records": 3, "transactions": 2}
+
+
+def test_no_input_writes_nothing(command: Command, store: eoslog.Store) -> None:
+    before = slot(store)
+
+    assert command.json("console", "produce", "t", text="")["records"] == 0
+    assert slot(store) == before
+
+
+def test_bytes_pass_unchanged(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", text=b"\xff\xfe\n\nlast without end")
+
+    printed = command.run("console", "consume", "t", *ALL).stdout_bytes
+    as_json = command.ok("console", "consume", "t", *ALL, "--json").splitlines()
+
+    assert printed == b"\xff\xfe\n\nlast without end\n"
+    assert [json.loads(line)["value"] for line in as_json] == [{"base64": "//4="}, "", "last without end"]
+
+
+def test_a_record_as_json_has_its_place(command: Command, store: eoslog.Store) -> None:
+    with store.producer() as producer:
+        producer.send("t", None, key=b"k", headers=[("h", b"1")], timestamp=7)
+
+    (line,) = command.ok("console", "consume", "t", *ALL, "--json").splitlines()
+
+    assert json.loads(line) == {
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 7,
+        "key": "k",
+        "value": None,
+        "headers": [["h", "1"]],
+    }
+    assert command.ok("console", "consume", "t", *ALL, "--print-key", "--print-timestamp") == "7\tk\tnull\n"
+
+
+def test_rows_of_columns_are_json_lines(command: Command) -> None:
+    columns = [f"--column={name}" for name in ("name:string", "price:decimal(5,2)", "at:timestamp", "raw:binary")]
+    command.ok("topics", "create", "typed", *columns, "--key", "name")
+    rows = [
+        {"name": "a", "price": "1.50", "at": "2024-01-01T00:00:00+00:00", "raw": {"base64": "/w=="}},
+        {"name": None, "price": None, "at": None, "raw": "text"},
+    ]
+
+    command.ok("console", "produce", "typed", text="\n".join(json.dumps(row) for row in rows))
+
+    lines = command.ok("console", "consume", "typed", *ALL).splitlines()
+    assert [json.loads(line) for line in lines] == rows
+    command.ok("console", "produce", "typed", text="\n".join(lines))
+    assert command.ok("console", "consume", "typed", *ALL).splitlines() == lines * 2
+
+
+def test_a_partition_may_be_chosen(command: Command) -> None:
+    command.ok("topics", "create", "two", "--partitions", "2")
+    command.ok("topics", "create", "typed", "--partitions", "2", "--column", "n:int")
+
+    for partition in "01":
+        command.ok("console", "produce", "two", "--partition", partition, text=f"in {partition}\n")
+        command.ok("console", "produce", "typed", "--partition", partition, text=f'{{"n": {partition}}}\n')
+
+    assert command.ok("console", "consume", "two", "--partition", "1", *ALL) == "in 1\n"
+    assert command.ok("console", "consume", "typed", "--partition", "0", *ALL) == '{"n": 0}\n'
+
+
+def test_transactions_are_committed_every_so_many_lines(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", "--transactional-id", "x", "--commit-every", "2", text="a\nb\nc\nd\ne\n")
+
+    assert command.ok("console", "consume", "t", *ALL) == "a\nb\nc\nd\ne\n"
+    rows, commits = 5, 3
+    assert command.json("offsets", "t")[0]["last_stable_offset"] == rows + commits
+
+
+def test_a_bad_line_aborts_its_transaction_and_says_what_stays(command: Command, store: eoslog.Store) -> None:
+    result = command.run(
+        *("console", "produce", "t", "--transactional-id", "x", "--key-separator", ":", "--commit-every", "2"),
+        text="a:1\nb:2\nc:3\nnothing\n",
+    )
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("[EOSLOG_INVALID_REQUEST] line 4 has no key: there is no ':' in it")
+    assert "2 lines had been committed before" in result.stderr
+    assert command.ok("console", "consume", "t", *ALL) == "1\n2\n"
+    assert command.json("transactions", "list", "--state", "Ongoing") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nothing", "line 2: no JSON object"),
+        ('{"n": "1"}', "line 2: column 'n': expected int32, found \"1\""),
+        ('{"m": 1}', "line 2: column 'm' is not in the topic; there are n"),
+    ],
+)
+def test_a_row_that_is_not_the_topic_s_is_named_by_its_line(command: Command, line: str, message: str) -> None:
+    command.ok("topics", "create", "typed", "--column", "n:int")
+
+    result = command.run("console", "produce", "typed", text=f'{{"n": 1}}\n{line}\n')
+
+    assert result.exit_code == 1
+    assert f"[EOSLOG_SCHEMA_MISMATCH] {message}" in result.stderr
+    assert "--transactional-id" in result.stderr
+
+
+def test_aborted_records_show_under_read_uncommitted_only(command: Command, store: eoslog.Store) -> None:
+    with store.producer("x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"aborted")
+        producer.flush()
+        producer.abort_transaction()
+
+    assert command.ok("console", "consume", "t", *ALL) == ""
+    assert command.ok("console", "consume", "t", *ALL, "--isolation-level", "read_uncommitted") == "aborted\n"
+
+
+def test_without_from_beginning_it_begins_at_the_end(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", text="a\n")
+
+    assert command.ok("console", "consume", "t", "--timeout", "0") == ""
+
+
+def test_it_begins_at_an_offset_and_stops_after_so_many_records(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", text="a\nb\nc\n")
+
+    assert command.ok("console", "consume", "t", "--partition", "0", "--offset", "1", "--max-records", "1") == "b\n"
+
+
+def test_an_offset_that_is_not_there_is_an_error(command: Command, store: eoslog.Store) -> None:
+    result = command.run("console", "consume", "t", "--partition", "0", "--offset", "5", "--timeout", "0")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("[EOSLOG_OFFSET_OUT_OF_RANGE]")
+
+
+def test_a_group_goes_on_after_what_was_printed(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", text="a\nb\nc\nd\n")
+    consume = ("console", "consume", "t", "--group", "g", "--from-beginning", "--timeout", "0.2")
+
+    printed = [command.ok(*consume, "--max-records", "1"), command.ok(*consume, "--max-records", "2")]
+    printed += [command.ok(*consume), command.ok(*consume)]
+
+    assert printed == ["a\n", "b\nc\n", "d\n", ""]
+    assert command.json("offsets", "t", "--group", "g")[0]["lag"] == 0
+
+
+def test_a_group_keeps_its_place_in_partitions_of_which_nothing_was_printed(command: Command) -> None:
+    command.ok("topics", "create", "two", "--partitions", "2")
+    command.ok("console", "produce", "two", "--partition", "0", text="a\n")
+    consume = ("console", "consume", "two", "--group", "g", "--timeout", "0.2")
+    command.ok(*consume, "--from-beginning")
+
+    command.ok("console", "produce", "two", "--partition", "1", text="b\n")
+
+    assert command.ok(*consume) == "b\n"
+
+
+def test_a_group_that_prints_nothing_new_commits_nothing(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", text="a\n")
+    consume = ("console", "consume", "t", "--group", "g", "--from-beginning", "--timeout", "0")
+    command.ok(*consume)
+    before = command.json("offsets", "t", "--group", "g")
+
+    def committed_in(state: object, slot: int) -> list[int]:
+        (group,) = state.groups.values()  # type: ignore[attr-defined]
+        return [each.slot for each in group.offsets.values()]
+
+    slots = store.read(committed_in)
+    command.ok(*consume)
+
+    assert command.json("offsets", "t", "--group", "g") == before
+    assert store.read(committed_in) == slots
+
+
+def test_a_reader_that_has_gone_ends_it_quietly_and_its_group_takes_nothing_for_printed(
+    command: Command, store: eoslog.Store
+) -> None:
+    more_than_a_pipe_holds = 20_000
+    with store.producer() as producer:
+        for _ in range(more_than_a_pipe_holds):
+            producer.send("t", b"x" * 100)
+
+    process = command.start("console", "consume", "t", "--from-beginning", "--group", "g")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 1
+    assert command.json("offsets", "t", "--group", "g")[0]["lag"] == more_than_a_pipe_holds
+
+
+def test_ctrl_c_ends_it_quietly(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", text="a\n")
+
+    process = command.start("console", "consume", "t", "--from-beginning")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+
+    assert (line, errors, process.returncode) == (b"a\n", b"", 130)

@@ -1,0 +1,224 @@
+"""How the command is asked: help, global options, wrong usage, errors, and what names may hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import eoslog
+from eoslog.cli.main import cli
+from eoslog.cli.output import shown
+from tests.unit.cli.command import Command
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command that does something, with its words."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = dict(commands(cli))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_a_help_text_with_an_example_of_itself(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, [*path, "--help"])
+
+    assert result.exit_code == 0
+    assert f"eoslog --store my-store {' '.join(path)}" in result.stdout
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_takes_the_global_options(path: tuple[str, ...]) -> None:
+    options = {name for parameter in COMMANDS[path].params for name in parameter.opts}
+
+    assert {"--store", "--config", "--json"} <= options
+
+
+@pytest.mark.parametrize("path", [(), ("topics",), ("transactions",), ("console",)], ids=" ".join)
+def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, [*path, "--help"])
+
+    assert result.exit_code == 0
+    assert all(each[len(path)] in result.stdout for each in COMMANDS if each[: len(path)] == path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("topics create t --column n:number", "'n:number' is not NAME:TYPE; the types are string, binary"),
+        ("topics create t --column number", "is not NAME:TYPE"),
+        ("topics create t --column n:decimal(39,2)", "is not NAME:TYPE"),
+        ("topics create t --column n:int --schema-from {file}", "--column or --schema-from, not both"),
+        ("topics create t --schema-from {file}", "is no Parquet file"),
+        ("topics create t --schema-from {file}x", "does not exist"),
+        ("topics create t --partitions 0", "not in the range"),
+        ("topics create t --partitions many", "not a valid integer"),
+        ("topics create", "Missing argument 'NAME'"),
+        ("transactions describe-producers t -- -1", "not in the range"),
+        ("transactions find-hanging --max-transaction-timeout soon", "not a valid integer"),
+        ("console produce t --commit-every 5", "--commit-every needs --transactional-id"),
+        ("console produce t --key-separator=", "must not be empty"),
+        ("console consume t --offset 5", "--offset needs --partition"),
+        ("console consume t --partition 0 --offset 5 --from-beginning", "not both"),
+        ("console consume t --partition 0 --group g", "leave --partition out"),
+        ("console consume t --isolation-level dirty", "read_committed"),
+        ("console consume t --max-records 0", "not in the range"),
+        ("topics list --config {file}x", "does not exist"),
+        ("nothing", "No such command"),
+    ],
+)
+def test_wrong_usage_is_explained(command: Command, tmp_path: Path, arguments: str, message: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("no Parquet")
+
+    result = command.run(*arguments.format(file=file).split())
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+    assert not Path(command.url).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("topics create t", "TOPIC_ALREADY_EXISTS"),
+        ("topics create ../t", "INVALID_TOPIC"),
+        ("topics create new --partitions 10001", "INVALID_TOPIC"),
+        ("topics create new --key k", "INVALID_TOPIC"),
+        ("topics create new --column a:int --key k", "INVALID_TOPIC"),
+        ("topics create new --column a:int --column A:int", "UNSUPPORTED_SCHEMA"),
+        ("topics describe absent", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("topics delete absent --yes", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("transactions list --state bogus", "INVALID_REQUEST"),
+        ("transactions describe absent", "TRANSACTIONAL_ID_NOT_FOUND"),
+        ("transactions abort absent", "TRANSACTIONAL_ID_NOT_FOUND"),
+        ("transactions describe-producers t 1", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("offsets absent", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("offsets t --group absent", "INVALID_REQUEST"),
+        ("console produce absent", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("console produce t --partition 1", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("console consume absent --timeout 0", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("console consume t --partition 1 --timeout 0", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("topics list --store ftp://place", "INVALID_OPTION"),
+        ("topics list --store memory://nothing", "NOT_A_STORE"),
+    ],
+)
+def test_an_error_is_one_line_that_begins_with_its_code(
+    command: Command, store: eoslog.Store, arguments: str, code: str
+) -> None:
+    result = command.run(*arguments.split(), text="line\n")
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"[EOSLOG_{code}] ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("path", [each for each in COMMANDS if each != ("topics", "create")], ids=" ".join)
+def test_no_command_but_that_which_creates_a_topic_makes_a_store(command: Command, path: tuple[str, ...]) -> None:
+    wanted = [parameter for parameter in COMMANDS[path].params if isinstance(parameter, click.Argument)]
+
+    result = command.run(*path, *("0" for _ in wanted))
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("[EOSLOG_NOT_A_STORE] ")
+    assert not Path(command.url).exists()
+
+
+def test_without_a_store_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EOSLOG_STORE", raising=False)
+
+    result = CliRunner().invoke(cli, ["topics", "list"])
+
+    assert result.exit_code == 2
+    assert "EOSLOG_STORE" in result.stderr
+
+
+def test_the_store_is_that_of_the_option_else_of_the_environment_else_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("option", "variable", "file"):
+        Command(str(tmp_path / name)).ok("topics", "create", name)
+    config = tmp_path / "settings.toml"
+    config.write_text(f'store = "{tmp_path / "file"}"\n')
+
+    def topics(*arguments: str) -> list[str]:
+        result = CliRunner().invoke(cli, [*arguments, "topics", "list", "--json"])
+        return [each["topic"] for each in json.loads(result.stdout)]
+
+    assert topics("--config", str(config)) == ["file"]
+    monkeypatch.setenv("EOSLOG_CONFIG", str(config))
+    assert topics() == ["file"]
+    monkeypatch.setenv("EOSLOG_STORE", str(tmp_path / "variable"))
+    assert topics() == ["variable"]
+    assert topics("--store", str(tmp_path / "option")) == ["option"]
+
+
+def test_global_options_stand_before_or_after_the_command(command: Command, store: eoslog.Store) -> None:
+    before = CliRunner().invoke(cli, ["--json", "--store", command.url, "topics", "list"])
+    after = CliRunner().invoke(cli, ["topics", "list", "--json", "--store", command.url])
+
+    assert before.stdout == after.stdout
+    assert json.loads(after.stdout)[0]["topic"] == "t"
+
+
+def test_a_wrong_settings_file_is_an_error_that_shows_no_secret(command: Command, tmp_path: Path) -> None:
+    config = tmp_path / "settings.toml"
+    config.write_text('[s3]\nsecret = "hush"\n')
+
+    result = command.run("topics", "list", "--config", str(config))
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("[EOSLOG_INVALID_OPTION] ")
+    assert "hush" not in result.output
+
+
+def test_the_version_is_shown() -> None:
+    result = CliRunner().invoke(cli, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("eoslog")
+
+
+def test_ids_are_shown_as_they_are_but_never_act_on_the_terminal(command: Command, store: eoslog.Store) -> None:
+    for name in ("[red]job[/]", ":bomb:", "right\u202eleft"):
+        store.producer(name).init_transactions()
+
+    text = command.ok("transactions", "list")
+
+    assert "[red]job[/]" in text
+    assert ":bomb:" in text
+    assert r"right\u202eleft" in text
+    assert len(text.splitlines()) == 4
+
+
+def test_a_long_id_is_not_cut_off(command: Command, store: eoslog.Store) -> None:
+    store.producer("x" * 1000).init_transactions()
+
+    assert "x" * 1000 in command.ok("transactions", "list")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (False, "no"),
+        (1_048_576, "1048576"),
+        ([], "-"),
+        (["a", "b"], "a, b"),
+        ("é", "é"),
+        ("a\x1b[2J\n", r"a\x1b[2J\n"),
+    ],
+)
+def test_a_value_is_shown_on_one_line(value: object, text: str) -> None:
+    assert shown(value) == text

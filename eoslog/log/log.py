@@ -16,6 +16,8 @@ from eoslog.errors import (
     CorruptRecord,
     EosLogError,
     InvalidRequest,
+    RetriableError,
+    StoreAccessDenied,
     StoreUnavailable,
 )
 from eoslog.log.checkpoint import write_checkpoint
@@ -117,11 +119,21 @@ class Log(Generic[S]):
         """Whether the record of an append that raised ``CommitStateUnknown`` landed: occupy its slot, then read it.
 
         Raises:
-            CommitStateUnknown: the slot has been deleted since; decide by what the state says of the work itself.
+            CommitStateUnknown: as before, of the same append. The store does not answer or refuses; or the slot has
+                been deleted since: then decide by what the state says of the work itself.
         """
+        try:
+            return self._resolve(slot, token)
+        except (RetriableError, StoreAccessDenied) as error:
+            if isinstance(error, CommitStateUnknown) and (error.slot, error.token) == (slot, token):
+                raise
+            raise CommitStateUnknown(
+                f"what became of the append to slot {slot} is still unknown: {error}", slot=slot, token=token
+            ) from error
+
+    def _resolve(self, slot: int, token: str) -> bool:
         with self._lock:
-            self.view.refresh()
-            if self.view.slot < slot:
+            if self.read(lambda state, newest: newest) < slot:
                 occupier = Proposal(None, occupy=True)
                 self._append_all([occupier])
                 occupier.result()

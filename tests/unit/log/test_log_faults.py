@@ -176,6 +176,31 @@ def test_once_resolved_as_lost_the_put_can_land_no_more() -> None:
     assert names(world.process()) == ["created"]
 
 
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.DENIED])
+def test_a_resolve_that_fails_still_speaks_of_the_append_that_it_was_asked_about(fault: Fault) -> None:
+    log = World().created()
+    error = unknown(log, "x", Fault.REQUEST_LOST)
+    script(log).faults.extend([fault] * 200)
+
+    with pytest.raises(CommitStateUnknown) as again:
+        log.resolve(error.slot, error.token)
+
+    script(log).faults.clear()
+    assert (again.value.slot, again.value.token) == (error.slot, error.token)
+    assert log.resolve(again.value.slot, again.value.token) is False
+
+
+def test_a_resolve_that_cannot_read_the_log_is_no_clean_error() -> None:
+    log = World().created()
+    error = unknown(log, "x", Fault.REQUEST_LOST)
+    script(log).refuse_get = lambda path: StoreUnavailable("no answer")
+
+    with pytest.raises(CommitStateUnknown) as again:
+        log.resolve(error.slot, error.token)
+
+    assert (again.value.slot, again.value.token) == (error.slot, error.token)
+
+
 def test_another_process_resolves_too() -> None:
     world = World()
     error = unknown(world.created(), "x", Fault.ANSWER_LOST)

@@ -96,7 +96,7 @@ class Settings(BaseSettings):
         return LogConfig(**self.log.model_dump())
 
     def store_options(self, url: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The options of the object store at ``url``: those that are set here, and before them those that are given.
+        """The options of the object store at ``url``: those that are set here, unless they are given.
 
         A profile gives credentials, so it counts only where no others are given.
         """
@@ -104,11 +104,11 @@ class Settings(BaseSettings):
         scheme = url.partition("://")[0].lower() if "://" in url else "file"
         found: dict[str, Any] = {}
         if scheme in ("s3", "s3a"):
-            found = {name: value for name, value in self.s3.model_dump().items() if value is not None}
+            found = self.s3.model_dump(exclude_defaults=True)
             if any(given.get(name) for name in _CREDENTIALS):
                 found.pop("profile", None)
         elif scheme == "file":
-            found = self.local.model_dump()
+            found = self.local.model_dump(exclude_defaults=True)
         return found | dict(given)
 
 

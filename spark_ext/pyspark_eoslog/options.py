@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from eoslog.client.settings import load_settings
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
 
@@ -127,10 +128,10 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
         )
     if url.lower().startswith("memory:"):
         raise InvalidOption("a memory:// store lives within one process, and Spark runs several; use a path or s3://")
-    given = sorted(
-        (name[len(STORE_PREFIX) :], value) for name, value in options.items() if name.startswith(STORE_PREFIX)
-    )
-    return StoreLocation(url, tuple(given))
+    given = {name[len(STORE_PREFIX) :]: value for name, value in options.items() if name.startswith(STORE_PREFIX)}
+    # The settings are the driver's, and travel to the tasks, whose machines may have others or none.
+    known = load_settings().store_options(url, given)
+    return StoreLocation(url, tuple(sorted((name, str(value)) for name, value in known.items())))
 
 
 def _topics(options: Mapping[str, str]) -> tuple[str, ...]:

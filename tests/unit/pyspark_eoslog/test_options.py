@@ -100,3 +100,16 @@ def test_store_options_are_passed_on_and_never_printed() -> None:
 
     assert dict(options.location.options) == {"key": "name", "secret": "hidden"}
     assert "hidden" not in repr(options)
+
+
+def test_the_driver_s_settings_travel_with_the_location_unless_options_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EOSLOG_S3__ENDPOINT_URL", "https://s3.example.com")
+    monkeypatch.setenv("EOSLOG_S3__MAX_ATTEMPTS", "3")
+    monkeypatch.setenv("EOSLOG_LOCAL__FSYNC", "false")
+
+    s3 = Options.of({"path": "s3://bucket/prefix", "store.max_attempts": "9"})
+
+    assert dict(s3.location.options) == {"endpoint_url": "https://s3.example.com", "max_attempts": "9"}
+    assert dict(of().location.options) == {"fsync": "False"}

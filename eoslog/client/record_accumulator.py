@@ -117,6 +117,7 @@ class RecordAccumulator:
         self._encode()
         self._note_upload()
         self.files += self._writer.flush(self._store.now_ms())
+        self._store.environment.reached("client.producer.files_uploaded")
         self._sticky += 1
 
     def take_files(self) -> list[WrittenFile]:

@@ -54,6 +54,7 @@ def vacuum(
     horizon_ms = max(0, store.clock.now_ms() - staged_max_age_ms)
     if not dry_run:
         _move_horizon(log, horizon_ms)
+        log.environment.reached("segment.vacuum.horizon_moved")
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
@@ -71,6 +72,7 @@ def vacuum(
     if not dry_run:
         for first in range(0, len(report.paths), _DELETED_AT_ONCE):
             store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
+        log.environment.reached("segment.vacuum.files_deleted")
         _forget_doomed(log, ripe)
     return report
 

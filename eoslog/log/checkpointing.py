@@ -26,6 +26,8 @@ class Checkpointing:
         self._lock = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
+        self._runner = 0
+        """The thread that writes a checkpoint, 0 if none does. Its own appends do not wait for it."""
 
     def run_if_due(self, view: View[Any]) -> None:
         """Write a checkpoint if there are enough slots since the last: in the background, or here if it is overdue."""
@@ -37,17 +39,23 @@ class Checkpointing:
         with self._lock:
             running = not self._idle.is_set()
             self._idle.clear()
-        if running and overdue:
-            self._idle.wait(_LONGEST_WAIT_S)
-        elif overdue:
-            self._run()
-        elif not running:
-            try:
+        if running:
+            if overdue and self._runner != threading.get_ident():
+                self._idle.wait(_LONGEST_WAIT_S)
+            return
+        try:
+            if overdue:
+                self._run()
+            else:
                 self._environment.background(self._run)
-            except RuntimeError:  # no thread can be started, as while the interpreter shuts down
-                self._idle.set()
+        except RuntimeError:  # no thread can be started, as while the interpreter shuts down
+            self._idle.set()
+        except BaseException:
+            self._idle.set()
+            raise
 
     def _run(self) -> None:
+        self._runner = threading.get_ident()
         try:
             self._write()
         except EosLogError as error:
@@ -55,4 +63,5 @@ class Checkpointing:
         except Exception:  # the append that made it due has succeeded, and says so
             _logger.exception("no checkpoint was written")
         finally:
+            self._runner = 0
             self._idle.set()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import InvalidEntry, UnsupportedFormat
+from eoslog.log import checkpointing
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
 from eoslog.log.log import Log
 from eoslog.log.proposals import Proposal
@@ -234,6 +237,41 @@ def test_an_append_succeeds_though_no_thread_can_be_started_for_its_checkpoint()
         log.append(add(f"n{number}"))
 
     assert log.view.checkpoint is not None  # once overdue, it is written in the foreground
+
+
+def test_appends_of_a_checkpoint_itself_do_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = World().created(checkpoint_slots=2)
+    held: list[Callable[[], None]] = []
+    environment(log).background = held.append  # type: ignore[method-assign]
+    monkeypatch.setattr(checkpointing, "_LONGEST_WAIT_S", 0.01)
+    for number in range(12):
+        log.append(add(f"n{number}"))
+    log.before_checkpoint = lambda: log.append(add("smaller"))
+    waited: list[float] = []
+    monkeypatch.setattr(log._checkpointing._idle, "wait", waited.append)
+
+    held[0]()
+
+    assert waited == []
+    assert log.view.checkpoint is not None
+    assert names(log)[-1] == "smaller"
+
+
+def test_a_checkpoint_that_was_interrupted_before_it_began_is_no_longer_waited_for() -> None:
+    log = World().created(checkpoint_slots=2)
+    background = environment(log).background
+
+    def interrupted(work: object) -> None:
+        raise KeyboardInterrupt
+
+    environment(log).background = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        log.append(add("a"))
+    environment(log).background = background  # type: ignore[method-assign]
+
+    log.append(add("b"))
+
+    assert log.view.checkpoint is not None
 
 
 def test_the_record_of_a_checkpoint_names_the_one_before_it() -> None:

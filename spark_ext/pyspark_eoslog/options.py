@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 from eoslog.client.settings import load_settings
 from eoslog.errors import InvalidOption
@@ -75,11 +76,13 @@ class Options:
             InvalidOption: one is unknown or has a value that is not allowed; the message names what is.
         """
         options = {name.lower(): value for name, value in given.items()}
-        known = {name.lower() for name in NAMES}
+        known = {name.lower(): name for name in NAMES}
         for name in options:
             if name not in known and name not in _SPARKS_OWN and not name.startswith(STORE_PREFIX):
+                like = get_close_matches(name, known, n=1)
+                hint = f"did you mean {known[like[0]]!r}? Valid are" if like else "valid are"
                 raise InvalidOption(
-                    f"option {name!r} is unknown; valid are {', '.join(NAMES)}, and {STORE_PREFIX}<option of the store>"
+                    f"option {name!r} is unknown; {hint} {', '.join(NAMES)}, and {STORE_PREFIX}<option of the store>"
                 )
         return cls(
             location=_location(options),

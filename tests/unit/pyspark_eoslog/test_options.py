@@ -28,6 +28,11 @@ def test_an_unknown_option_is_refused_and_the_valid_ones_are_named() -> None:
         of(topics="a")
 
 
+def test_a_misspelt_option_is_told_what_it_may_mean() -> None:
+    with pytest.raises(InvalidOption, match=r"option 'startingoffset' is unknown; did you mean 'startingOffsets'\?"):
+        of(startingOffset="earliest")
+
+
 def test_sparks_own_options_are_passed_over() -> None:
     assert of(queryname="q", checkpointlocation="/ck").checkpoint_location == "/ck"
 

@@ -36,6 +36,8 @@ def check_names(names: Iterable[str], what: str) -> None:
     for name in names:
         if not name:
             raise UnsupportedSchema(f"{what}: one has no name")
+        if seen.get(name.lower()) == name:
+            raise UnsupportedSchema(f"{what} {name!r} and {name!r} have one name")
         if name.lower() in seen:
             raise UnsupportedSchema(
                 f"{what} {seen[name.lower()]!r} and {name!r} differ only in case, which Spark ignores"

@@ -27,6 +27,8 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
     if not separator:
         if url.startswith("file:/"):
             return _local(unquote(url.removeprefix("file:")), environment, options)
+        if url.lower().startswith(("s3:", "s3a:", "memory:")):
+            raise InvalidOption(f"Two slashes follow the scheme of a store's URL; valid are {_FORMS}.")
         return _local(os.path.expanduser(url), environment, options)
     match scheme.lower():
         case "file":

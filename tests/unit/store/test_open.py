@@ -57,6 +57,12 @@ def test_an_s3_url_names_bucket_and_prefix(environment: Environment, url: str) -
     assert store.tail_bytes == 64 * 1024
 
 
+@pytest.mark.parametrize("url", ["s3:/bucket/a", "S3:bucket", "s3a:/bucket", "memory:name"])
+def test_a_url_that_lacks_slashes_is_not_taken_for_a_path(environment: Environment, url: str) -> None:
+    with pytest.raises(InvalidOption, match="Two slashes follow the scheme"):
+        open_object_store(url, environment)
+
+
 @pytest.mark.parametrize("url", ["gs://bucket/a", "http://host/a", "", "s3:///prefix", "file://host/path", "file://"])
 def test_an_unknown_url_is_refused(environment: Environment, url: str) -> None:
     with pytest.raises(InvalidOption):

@@ -74,19 +74,20 @@ def _probe_race(store: ObjectStore, environment: Environment, key: str) -> None:
 
 def _created(store: ObjectStore, environment: Environment, key: str, body: bytes) -> bool:
     """Whether this body took the key, whatever answers were lost or asked for another attempt on the way."""
-    ambiguous = False
+    lost: StoreUnavailable | None = None
     for attempt in range(_ATTEMPTS):
         try:
             outcome = store.put_if_absent(key, body)
-        except StoreUnavailable:
-            ambiguous = True
+        except StoreUnavailable as error:
+            lost = error
         else:
             if outcome is PutOutcome.CREATED:
                 return True
             if outcome is PutOutcome.EXISTS:
-                return ambiguous and store.get(key).body == body
+                return lost is not None and store.get(key).body == body
         environment.sleep_ms(_PAUSE_MS * 2**attempt * (0.5 + environment.jitter()))
-    raise StoreUnavailable(f"{store.url}: the probe's puts were not answered {_ATTEMPTS} times; try again.")
+    cause = f" The last time: {lost}" if lost is not None else ""
+    raise StoreUnavailable(f"{store.url}: the probe's puts were not answered {_ATTEMPTS} times; try again.{cause}")
 
 
 def _unsupported(store: ObjectStore, finding: str) -> PutIfAbsentUnsupported:

@@ -71,7 +71,7 @@ def translated(error: Exception, bucket: str, path: str) -> Exception:
     if status == 0:
         if isinstance(error, _CONFIGURATION_ERRORS):
             return StoreAccessDenied(
-                f"{where} was not asked for: {type(error).__name__}; check credentials and options."
+                f"{where} could not be asked for: {type(error).__name__}; check credentials and options."
             )
         return StoreUnavailable(f"{where} got no answer ({type(error).__name__}); try again.")
     answer = f"{status} {code}".strip()

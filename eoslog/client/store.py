@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,12 +46,16 @@ _LARGEST_PROBE = 100
 
 
 def connect(
-    url: str, *, log_config: LogConfig | None = None, settings: Settings | None = None, **options: Any
+    url: str | os.PathLike[str],
+    *,
+    log_config: LogConfig | None = None,
+    settings: Settings | None = None,
+    **options: Any,
 ) -> Store:
     """Hold a store. Nothing is read of it before the first use.
 
     Args:
-        url: a local path, ``s3://bucket/prefix``, or ``memory://name`` (within this process).
+        url: a local path (also a ``Path``), ``s3://bucket/prefix``, or ``memory://name`` (within this process).
         settings: give what is not given here; if None, those of the file that ``EOSLOG_CONFIG`` names and of the
             environment.
         options: those of the object store, as ``endpoint_url``, ``key``, ``secret`` for S3 or ``fsync`` for local disk.
@@ -60,6 +65,7 @@ def connect(
     """
     if settings is None:
         settings = load_settings()
+    url = os.fspath(url)
     environment = Environment()
     object_store = open_object_store(url, environment, **settings.store_options(url, options))
     return Store(object_store, environment, log_config or settings.log_config())
@@ -276,6 +282,8 @@ class Store:
 
         topic_state, found, newest = self.read(look)
         if slot is not None:
+            if not 0 <= slot <= newest:
+                raise InvalidOption(f"slot {slot} is not there: the log holds slots 0 to {newest}")
             for partition in found:
                 check_snapshot(topic, partition, slot)
         plans = [

@@ -189,6 +189,10 @@ def test_a_description_that_is_none_is_corrupt(empty: Store, body: bytes) -> Non
         empty.describe()
 
 
+def test_a_path_object_names_a_place_as_its_text_does(tmp_path: Path) -> None:
+    assert eoslog.connect(tmp_path / "store").url == eoslog.connect(str(tmp_path / "store")).url
+
+
 def test_unknown_schemes_and_options_are_refused() -> None:
     with pytest.raises(errors.InvalidOption):
         eoslog.connect("gopher://place")
@@ -252,6 +256,14 @@ def test_a_snapshot_of_a_slot_shows_what_had_ended_by_then(store: Store) -> None
     assert shown == [[], [b"1"], [b"1", b"2"], [b"1", b"2", b"3"]]
     with pytest.raises(errors.InvalidOption):
         store.scan("t", slot=slots[0])
+
+
+def test_a_snapshot_of_a_slot_that_is_not_there_is_refused(store: Store) -> None:
+    newest = store.read(lambda state, slot: slot)
+
+    for slot in (-1, newest + 1):
+        with pytest.raises(errors.InvalidOption, match=f"slot {slot} is not there: the log holds slots 0 to {newest}"):
+            store.scan("t", isolation_level="snapshot", slot=slot)
 
 
 def test_offsets_bound_a_scan_within_files(scanned: Store) -> None:

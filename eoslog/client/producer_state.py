@@ -94,10 +94,12 @@ class ProducerLifecycle:
 
 
 def _illegal(phase: ProducerPhase, call: str) -> IllegalState:
-    return IllegalState(f"{call} is not allowed while the producer is {phase.value}: {_advice(phase)}")
+    return IllegalState(f"{call} is not allowed while the producer is {phase.value}: {_advice(phase, call)}")
 
 
-def _advice(phase: ProducerPhase) -> str:
+def _advice(phase: ProducerPhase, call: str) -> str:
+    if call.startswith("init_transactions") and phase in (_P.READY, _P.IN_TRANSACTION):
+        return "it is initialised already, once is enough"
     return {
         _P.UNINITIALIZED: "call init_transactions() first",
         _P.READY: "call begin_transaction() first",

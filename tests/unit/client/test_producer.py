@@ -335,6 +335,14 @@ def test_the_last_of_these_calls_is_illegal(store: Store, calls: str) -> None:
         CALLS[last](producer)
 
 
+def test_a_producer_that_is_initialised_twice_is_told_that_once_is_enough(store: Store) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+
+    with pytest.raises(errors.IllegalState, match="initialised already"):
+        producer.init_transactions()
+
+
 @pytest.mark.parametrize("call", ["init", "begin", "offsets", "commit", "abort"])
 def test_a_producer_without_transactional_id_has_no_transactions(store: Store, call: str) -> None:
     with pytest.raises(errors.IllegalState):

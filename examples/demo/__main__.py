@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +44,8 @@ class Demo:
 
         def act(title: str) -> None:
             self.progress.update(bar, description=title, advance=1)
+            if not self.console.is_terminal:  # where no bar moves
+                self.console.print(f"... {title}")
 
         flights = load_flights()
         act("creating the topics")
@@ -239,7 +243,8 @@ def main() -> int:
         console.print(
             f"[green]✓ exact[/green], in {time.monotonic() - started:.0f} s. Look around in {PLACE.name}/store:"
         )
-        console.print(f"  eoslog --store {PLACE.name}/store transactions list")
+        command = os.path.relpath(Path(sys.executable).with_name("eoslog"))
+        console.print(f"  {command} --store {PLACE.name}/store transactions list")
     return 1 if faults else 0
 
 

@@ -283,7 +283,10 @@ class Log(Generic[S]):
         if winner is None:
             try:
                 if not self._is_genuine(slot, token):
+                    for proposal in taken:
+                        proposal.doubt = self._claims.unknown(slot, token)
                     view.open()
+                    self._flight = None
                     return None
             except EosLogError as error:
                 raise self._claims.unknown(slot, token) from error

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eoslog.errors import InvalidRequest, RecordFull
+from eoslog.errors import CommitStateUnknown, EosLogError, InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
 from eoslog.log.record import CheckpointEntry
 from eoslog.log.view import View
@@ -23,11 +23,16 @@ class Proposal:
     propose: Callable[[Any], Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     occupy: bool = False
+    doubt: CommitStateUnknown | None = None
+    """Set once a record with it may have landed without a proof: from there on no error says that nothing did."""
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
 
     def fail(self, error: BaseException) -> None:
+        if self.doubt is not None and isinstance(error, EosLogError) and not isinstance(error, CommitStateUnknown):
+            self.doubt.__cause__ = error
+            error = self.doubt
         self.error = error
         self.done = True
 

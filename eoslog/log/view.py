@@ -260,7 +260,7 @@ class View(Generic[S]):
 
         Raises:
             NotAStore, CorruptRecord, UnsupportedFormat
-            StoreUnavailable: reading took longer than half the grace, again and again.
+            StoreUnavailable: the log changed while it was read, or reading took longer than half the grace, each time.
         """
         problem = ""
         for _ in range(_OPEN_ATTEMPTS):
@@ -274,7 +274,7 @@ class View(Generic[S]):
             if not self.is_stale():
                 return
         if problem:
-            raise CorruptRecord(f"{self.store.url}: the log changes faster than it can be read: {problem}")
+            raise StoreUnavailable(f"{self.store.url}: the log changes faster than it can be read: {problem}")
         raise StoreUnavailable(
             f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
         )

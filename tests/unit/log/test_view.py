@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, NotAStore, UnsupportedFormat
+from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, NotAStore, StoreUnavailable, UnsupportedFormat
 from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
 from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line, with_tail
@@ -204,6 +205,21 @@ def test_a_reader_that_slept_opens_anew_instead_of_following_what_stands_in_dele
     assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
 
 
+def test_a_log_that_changes_under_each_attempt_to_read_it_is_no_corrupt_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.created()
+    log = world.process()
+    attempts = itertools.count()
+
+    def changed() -> None:
+        raise CorruptRecord(f"slot {next(attempts)} is missing")
+
+    monkeypatch.setattr(log.view, "_open_once", changed)
+
+    with pytest.raises(StoreUnavailable, match="changes faster"):
+        names(log)
+
+
 def test_a_reader_that_slept_while_it_opened_opens_again() -> None:
     world = World(tail_bytes=TAIL)
     world.created().append(add("x"))
@@ -240,6 +256,9 @@ def test_a_writer_that_slept_before_its_put_and_lost_to_a_void_record_opens_anew
 
     assert names(writer) == ["created", "n0", "n1", "n2", "n3", "mine"]
     assert names(world.process()) == names(writer)
+
+
+MINE_AGAIN = {"type": "add", "name": "mine"}
 
 
 def sleeps_until_its_slot_is_deleted(world: World, *, deleted: int) -> Callable[[], None]:
@@ -318,6 +337,27 @@ def test_a_win_that_cannot_be_checked_is_no_clean_error() -> None:
     script(writer).before.append(sleep)
     with pytest.raises(CommitStateUnknown):
         writer.append(add("mine"))
+
+
+@pytest.mark.parametrize("why", ["refused", "no answer"])
+def test_after_a_win_that_is_not_believed_no_error_is_a_clean_one(why: str) -> None:
+    """The record landed and was deleted since, with the slots around it."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    sleep = sleeps_until_its_slot_is_deleted(world, deleted=3)
+
+    def lose_its_way() -> None:
+        sleep()
+        if why == "no answer":
+            script(writer).faults.extend([Fault.NONE] + [Fault.DENIED] * 200)
+
+    script(writer).faults.append(Fault.ANSWER_LOST)
+    script(writer).before.extend([lambda: None, lose_its_way])
+
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine") if why == "refused" else lambda draft: draft.entries.append(MINE_AGAIN))
 
 
 def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:

@@ -129,7 +129,7 @@ def consume(
     Examples:
       eoslog --store my-store console consume payments --from-beginning --timeout 1
       eoslog --store my-store console consume payments --partition 0 --offset 42 --max-records 10
-      eoslog --store my-store console consume flights --group billing --json
+      eoslog --store my-store console consume flights --group billing --from-beginning --json
     """
     if offset is not None and partition is None:
         raise click.UsageError("--offset needs --partition")

@@ -68,6 +68,10 @@ class Admin:
             raise InvalidTopic(
                 f"topic {topic}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, not {partitions!r}"
             )
+        if config is not None and not isinstance(config, TopicConfig):
+            raise InvalidTopic(
+                f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), not {config!r}"
+            )
         keys = (key,) if isinstance(key, str) else tuple(key)
         topic_schema = _topic_schema(topic, schema, keys, spark_schema)
         self._store.ensure_created()

@@ -136,7 +136,7 @@ class Consumer:
         self._check_open("assign()")
         if self._subscription.topics is not None:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
-        wanted = [TopicPartition(*place) for place in partitions]
+        wanted = [_topic_partition(place) for place in partitions]
         for place in wanted:
             find_topic(self._store, place.topic)
         found = self._partitions_of(wanted, refresh=False)
@@ -382,3 +382,9 @@ class Consumer:
         return self._store.read(
             lambda state, slot: {place: partition_named(state, place) for place in places}, refresh=refresh
         )
+
+
+def _topic_partition(place: object) -> TopicPartition:
+    if isinstance(place, tuple) and len(place) == 2:
+        return TopicPartition(*place)
+    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {place!r}")

@@ -21,7 +21,14 @@ from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.record_accumulator import RecordAccumulator
 from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
 from eoslog.client.topics import check_partition, find_topic
-from eoslog.errors import EosLogError, IllegalState, InvalidRequest, RetriableError, TransactionAborted
+from eoslog.errors import (
+    EosLogError,
+    IllegalState,
+    InvalidRequest,
+    RetriableError,
+    SchemaMismatch,
+    TransactionAborted,
+)
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupOffsets, StagedBatch
@@ -179,6 +186,11 @@ class Producer:
             target = self._admit(topic, "send_table()")
             if isinstance(table, pa.RecordBatch):
                 table = pa.Table.from_batches([table])
+            if not isinstance(table, pa.Table):
+                raise SchemaMismatch(
+                    f"topic {topic}: send_table() takes a pyarrow.Table or RecordBatch, not {type(table).__name__}; "
+                    "see pyarrow.Table.from_pylist, from_pydict and from_pandas"
+                )
             table = with_timestamps(target, table, self._store.now_ms())
             tables = list(deal_out(target, table, self._accumulator.sticky_partition(target)))
             self._guarded(lambda: self._accumulator.add_tables(target, tables))

@@ -40,8 +40,7 @@ def record_row(
             f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {timestamp_ms!r}"
         )
     for header in headers or ():
-        name, each = header
-        if not isinstance(name, str) or not _is_text(name) or not (each is None or isinstance(each, bytes)):
+        if not _is_header(header):
             raise SchemaMismatch(f"topic {topic.topic}: a header is a pair of str and bytes or None, not {header!r}")
     return {
         "key": key if key is None else bytes(key),
@@ -49,6 +48,13 @@ def record_row(
         "headers": [{"key": name, "value": each} for name, each in headers] if headers else None,
         "timestamp": timestamp_ms,
     }
+
+
+def _is_header(header: object) -> bool:
+    if not isinstance(header, (tuple, list)) or len(header) != 2:
+        return False
+    name, value = header
+    return isinstance(name, str) and _is_text(name) and (value is None or isinstance(value, bytes))
 
 
 def _is_text(name: str) -> bool:

@@ -67,7 +67,7 @@ def next_identity(draft: Draft, transaction: Transaction) -> ProducerIdentity:
 
 def check_timeout(timeout_ms: int) -> None:
     """Raises: InvalidTransactionTimeout: not between 1 ms and the maximum."""
-    if not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
+    if not isinstance(timeout_ms, int) or not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
             f"a transaction time-out of {timeout_ms} ms is not between 1 and {MAX_TRANSACTION_TIMEOUT_MS} ms"
         )

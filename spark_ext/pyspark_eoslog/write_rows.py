@@ -14,7 +14,8 @@ from eoslog.rules.state import Topic
 
 _TOPIC_COLUMN = "topic"
 _RECORDS_PLACE = frozenset({_TOPIC_COLUMN, "offset", "timestampType"})
-_COLUMNS_PLACE = frozenset({"_topic", "_offset", "_timestamp"})
+_COLUMNS_PLACE = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
+"""Read along with rows of another topic: they say where the rows were, not where they go."""
 _STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 

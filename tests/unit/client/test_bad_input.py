@@ -71,6 +71,31 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.SchemaMismatch,
         "bytes",
     ),
+    "rows that are no Arrow table": (
+        lambda store: store.producer().send_table("typed", {"id": [1]}),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        "pyarrow.Table or RecordBatch, not dict",
+    ),
+    "headers that are no pairs": (
+        lambda store: store.producer().send("records", b"x", headers={"name": "value"}),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        "a pair of str and bytes",
+    ),
+    "a partition without its topic": (
+        lambda store: store.consumer().assign(["records"]),  # type: ignore[list-item]
+        eoslog.InvalidRequest,
+        r"TopicPartition\(topic, partition\), not 'records'",
+    ),
+    "a configuration that is none": (
+        lambda store: store.admin.create_topic("t", config={"cleanup.policy": "compact"}),  # type: ignore[arg-type]
+        eoslog.InvalidTopic,
+        "segment_bytes, segment_batches",
+    ),
+    "a time-out in words": (
+        lambda store: store.producer("etl", transaction_timeout_ms="5s"),  # type: ignore[arg-type]
+        eoslog.InvalidTransactionTimeout,
+        "5s ms is not between",
+    ),
     "a record into a topic of columns": (
         lambda store: store.producer().send("typed", b"x"),
         eoslog.SchemaMismatch,

@@ -39,7 +39,7 @@ class FatalError(EosLogError):
 
 
 class ConcurrentTransactions(RetriableError):
-    """Another step of the same transactional id won the race."""
+    """A transaction that is open, or another step of the same transactional id, stands in the way for now."""
 
 
 class StoreUnavailable(RetriableError):

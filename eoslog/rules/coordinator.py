@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eoslog.errors import EosLogError, ProducerFenced, RecordFull, TransactionalIdNotFound
+from eoslog.errors import ConcurrentTransactions, EosLogError, ProducerFenced, RecordFull, TransactionalIdNotFound
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import (
     ApplicationToken,
@@ -158,9 +158,11 @@ def commit_job(
 
     ``owner`` is the run that planned the job. A run that was fenced never commits again; one that never held the job
     takes it over if ``take_over``, else it is fenced too. Without a token a run commits once: a call that repeats its
-    commit is answered again. ``replaces`` is the id of a topic whose rows so far go in the same step.
+    commit is answered again. ``replaces`` is the id of a topic whose rows so far go in the same step; what is open
+    there past its time-out is aborted.
 
     Raises:
+        ConcurrentTransactions: a transaction is open in the topic whose rows are to go.
         ProducerFenced: another run holds the job.
         Replayed: the application token was committed before.
     """
@@ -202,6 +204,7 @@ def commit_job(
             update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
         )
     if replaces is not None:
+        abort_timed_out(draft, time_ms)
         replace_rows(draft, replaces)
     return end_transaction(draft, wanted)
 
@@ -210,10 +213,17 @@ def replace_rows(draft: Draft, topic_id: str) -> None:
     """Drop all rows that a topic has, for readers that plan from this slot on.
 
     Raises:
-        OffsetOutOfRange: a transaction is open in the topic.
+        ConcurrentTransactions: a transaction is open in the topic; what it wrote may not be lost.
     """
-    for place in topic_of(draft, topic_id).partition_ids():
+    topic = topic_of(draft, topic_id)
+    for place in topic.partition_ids():
         partition = draft.partitions[place]
+        if partition.last_stable_offset < partition.high_watermark:
+            holders = [name for name in draft.ongoing if place in draft.transactions[name].partitions]
+            raise ConcurrentTransactions(
+                f"the rows of topic {topic.topic} cannot be replaced while a transaction is open in it: that of "
+                f"transactional id {min(holders)!r} in partition {place.partition}; run this again when it has ended"
+            )
         if partition.next_offset > partition.log_start_offset:
             draft.append(
                 LogStartMoved(

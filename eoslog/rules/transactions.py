@@ -150,7 +150,8 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
             f"transactional id {entry.transactional_id!r}: another run has taken this job over; stop this one"
         )
     if wanted == current:
-        begins = bool(entry.batches or entry.offsets or entry.token)
+        # A job commits though none of its tasks had a row.
+        begins = bool(entry.batches or entry.offsets or entry.token or entry.task_count)
         if entry.verdict == "commit" and transaction.state is not TransactionState.ONGOING and not begins:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction to commit")
         return transaction

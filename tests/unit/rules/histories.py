@@ -194,6 +194,7 @@ class History:
                 task_count=tasks,
                 summary=CommitSummary(),
                 time_ms=self.now_ms,
+                replaces=options.get("replaces"),
             )
         )
         return identity

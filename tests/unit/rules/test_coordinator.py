@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import InvalidEntry, InvalidRequest, ProducerFenced, Replayed, TransactionalIdNotFound
+from eoslog.errors import (
+    ConcurrentTransactions,
+    InvalidEntry,
+    InvalidRequest,
+    ProducerFenced,
+    Replayed,
+    TransactionalIdNotFound,
+)
 from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
-from tests.unit.rules.histories import History
+from tests.unit.rules.histories import TOPIC_ID, History
 
 
 def files(history: History) -> list[str]:
@@ -155,6 +162,45 @@ def test_an_empty_batch_writes_its_token_too() -> None:
 
     with pytest.raises(Replayed):
         history.job("run", version=4)
+
+
+@pytest.mark.parametrize("replaces", [None, TOPIC_ID])
+def test_a_job_without_rows_and_without_a_token_is_committed_once(replaces: str | None) -> None:
+    history = History()
+    history.job("earlier", history.staged(task=0))
+
+    first = history.job("run", replaces=replaces)
+    later = history.job("later", history.staged(task=0), job_id="other")
+
+    assert history.job("run", replaces=replaces) == first
+    assert later != first
+    assert history.partition().log_start_offset == (0 if replaces is None else 2)
+    assert history.partition().next_offset == 4
+
+
+def test_rows_are_not_replaced_while_a_transaction_is_open_in_the_topic() -> None:
+    history = History()
+    identity = history.init("open")
+    history.send(identity, 0, 3, transactional_id="open")
+
+    with pytest.raises(ConcurrentTransactions, match="that of transactional id 'open' in partition 0"):
+        history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
+    history.end(identity, "commit", "open")
+    history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
+
+    assert history.partition().log_start_offset == 4
+    assert history.partition().last_stable_offset == 7
+
+
+def test_who_replaces_rows_ends_what_is_open_there_past_its_time_out() -> None:
+    history = History()
+    history.send(history.init("dead", timeout_ms=1000), 0, 3, transactional_id="dead")
+    history.now_ms += 1001
+
+    history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
+
+    assert history.partition().log_start_offset == 4
+    assert history.partition().last_stable_offset == 7
 
 
 def test_a_job_id_that_does_not_exist_cannot_be_aborted() -> None:

@@ -143,7 +143,7 @@ def test_an_unknown_topic_is_refused_with_advice(spark: SparkSession, store: eos
 def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, store: eoslog.Store) -> None:
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*'path' is missing"):
         spark.read.format("eoslog").option("topic", "a").load()
-    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*valid are path, topic"):
+    with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*did you mean 'topic'.*Valid are path, topic"):
         read(spark, store, topics="a")
 
 

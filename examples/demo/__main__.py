@@ -103,9 +103,9 @@ class Demo:
             self.verdict.expect(attempt == 1 or slots == 0, f"the repeated backfill wrote {slots} slots")
 
     def stream(self, flights: Flights) -> None:
-        batches = write_stream_input(flights, self.work / "stream-input")
+        sizes = write_stream_input(flights, self.work / "stream-input")
         before = self.rows_committed()
-        bar = self.progress.add_task("  micro-batches", total=batches)
+        bar = self.progress.add_task("  micro-batches", total=len(sizes))
 
         def tick() -> None:
             done = len(list((self.work / "checkpoint/commits").glob("[0-9]*")))
@@ -126,12 +126,12 @@ class Demo:
             tick()
             return self.rows_committed() - rows
 
-        added = run("killed before its slot", (BEFORE_SLOT, 2))
-        self.verdict.happened("driver killed before the slot of micro-batch 2", f"{added:,} rows committed before")
-        added = run("killed after its slot", (AFTER_SLOT, 3))
-        self.verdict.happened("driver killed after the slot of micro-batch 5", f"{added:,} rows more, none in part")
+        run("killed before its slot", (BEFORE_SLOT, 2))
+        self.killed(sizes, before, after_slot=False)
+        run("killed after its slot", (AFTER_SLOT, 3))
+        self.killed(sizes, before, after_slot=True)
         added = run("to the end")
-        self.verdict.happened("driver restarted from its checkpoint", f"{added:,} rows more; micro-batch 5 replayed")
+        self.verdict.happened("driver restarted from its checkpoint", f"{added:,} rows more")
         commits = self.work / "checkpoint/commits"
         last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
         last.unlink()
@@ -144,6 +144,19 @@ class Demo:
         total = self.rows_committed() - before
         self.verdict.expect(total == flights.streamed.num_rows, f"the streaming query added {total} rows")
         self.progress.remove_task(bar)
+
+    def killed(self, sizes: list[int], before: int, *, after_slot: bool) -> None:
+        """Note which micro-batch died, and that its rows are there if its slot is, and else none of them."""
+        batch = max(int(path.name) for path in (self.work / "checkpoint/offsets").iterdir() if path.name.isdigit())
+        rows = self.rows_committed() - before
+        wanted = sum(sizes[: batch + after_slot])
+        when, outcome = (
+            ("after", "all of its rows are there") if after_slot else ("before", "none of its rows is there")
+        )
+        self.verdict.happened(
+            f"driver killed {when} the slot of micro-batch {batch}", f"{rows:,} rows so far, {outcome}"
+        )
+        self.verdict.expect(rows == wanted, f"killed {when} the slot of micro-batch {batch}: {rows} rows, not {wanted}")
 
     def produce(self, flights: Flights) -> None:
         first = self.store.producer(transactional_id="last-day")

@@ -61,19 +61,19 @@ def load_flights() -> Flights:
     return Flights(rows)
 
 
-def write_stream_input(flights: Flights, directory: Path) -> int:
-    """Write the streamed rows as Parquet files, one a micro-batch. Returns how many files there are."""
+def write_stream_input(flights: Flights, directory: Path) -> list[int]:
+    """Write the streamed rows as Parquet files, one a micro-batch. Returns how many rows each has."""
     directory.mkdir(parents=True)
     rows = flights.streamed
-    count = 0
+    sizes = []
     for month in range(7, 13):
         of_month = rows.filter(pc.equal(rows["month"], month))
         for half in range(STREAM_FILES_A_MONTH):
             condition = pc.less_equal(of_month["day"], 15)
             part = of_month.filter(condition if half == 0 else pc.invert(condition))
             pq.write_table(part, directory / f"{month:02d}-{half}.parquet")
-            count += 1
-    return count
+            sizes.append(part.num_rows)
+    return sizes
 
 
 def per_carrier(rows: pa.Table) -> dict[str, tuple[int, int, int]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from eoslog.errors import IllegalState, InvalidOption, InvalidRequest
+from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
 from eoslog.rules.entries import ApplicationToken
 from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over
 from pyspark_eoslog.options import Options
@@ -89,15 +89,22 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
             query_id = complete[0].query_id
             if query_id is None:
                 raise IllegalState("Spark did not tell the tasks which query they belong to; nothing was committed")
-            commit_tasks(
-                self._options.location,
-                complete,
-                job_id=_stream_job(self._options, query_id),
-                owner=complete[0].run_id or f"{query_id}-{_PROCESS}",
-                take_over=True,
-                token=ApplicationToken(application_id=query_id, sink=complete[0].sink, version=batchId),
-                replaces=self._replaces,
-            )
+            try:
+                commit_tasks(
+                    self._options.location,
+                    complete,
+                    job_id=_stream_job(self._options, query_id),
+                    owner=complete[0].run_id or f"{query_id}-{_PROCESS}",
+                    take_over=True,
+                    token=ApplicationToken(application_id=query_id, sink=complete[0].sink, version=batchId),
+                    replaces=self._replaces,
+                )
+            except UnknownTopicOrPartition:
+                raise UnknownTopicOrPartition(
+                    f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but a topic of it was "
+                    "deleted, or created again; nothing was committed. Topics are looked up once a minute: start the "
+                    "query again after that"
+                ) from None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         _log_abort(f"micro-batch {batchId}", messages)

@@ -121,6 +121,15 @@ def test_rows_of_other_columns_are_refused_before_anything_is_uploaded(
     assert list((tmp_path / "store").rglob("*.parquet")) == []
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_write_of_no_rows_succeeds(spark: SparkSession, store: eoslog.Store, flights: DataFrame, mode: str) -> None:
+    write(flights, store, topic="flights")
+
+    flights.where("id < 0").write.format("eoslog").option("topic", "flights").mode(mode).save(store.url)
+
+    assert read(spark, store, topic="flights").count() == (100 if mode == "append" else 0)
+
+
 def test_overwrite_replaces_the_rows_in_one_slot(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
     write(flights, store, topic="flights")
     before = newest_slot(store)

@@ -116,6 +116,12 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.isolation is IsolationLevel.SNAPSHOT:
             return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
         offsets = resolve_offsets(option, look, self._options.isolation, "startingOffsets")
+        for place, partition in look.partitions().items():
+            if offsets[place] > partition.high_watermark:
+                raise OffsetOutOfRange(
+                    f"option 'startingOffsets' begins partition {place.topic}-{place.partition} at offset "
+                    f"{offsets[place]}, but it ends at {partition.high_watermark}"
+                )
         return StreamOffsets(newest.store_id, newest.topic_ids, offsets)
 
     def _next_end(self, begin: StreamOffsets, limit: ReadLimit) -> StreamOffsets:

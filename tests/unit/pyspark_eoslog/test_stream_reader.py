@@ -149,6 +149,14 @@ def test_the_first_offsets_stay_the_same_however_often_they_are_asked_for(store:
     assert stream.initialOffset() == first
 
 
+def test_a_beginning_beyond_the_end_is_refused_before_the_checkpoint_holds_it(store: eoslog.Store) -> None:
+    produce(store, 1)
+
+    assert reader(store, startingOffsets='{"in": {"0": 2}}').initialOffset()["topics"]["in"]["0"] == 2
+    with pytest.raises(OffsetOutOfRange, match="'startingOffsets' begins partition in-0 at offset 3, but it ends at 2"):
+        reader(store, startingOffsets='{"in": {"0": 3}}').initialOffset()
+
+
 def test_available_now_ends_where_the_log_ended(store: eoslog.Store) -> None:
     produce(store, 1, 2)
     stream = reader(store)

@@ -54,10 +54,13 @@ _BATCH: Any = pa.struct(
     [
         ("base_offset", _I64),
         ("record_count", _I64),
+        ("last_offset_delta", _I64),
         ("file", _FILE),
+        ("first_row", _I64),
         ("control", _I16),
         ("slot", _I64),
         ("end_slot", _I64),
+        ("end_time_ms", _I64),
         ("verdict", _STR),
         ("transactional_id", _STR),
         ("producer_id", _I64),
@@ -66,6 +69,7 @@ _BATCH: Any = pa.struct(
         ("min_timestamp", _I64),
         ("max_timestamp", _I64),
         ("transactional", pa.bool_()),
+        ("delete_horizon_ms", _I64),
     ]
 )
 _SEALED: Any = pa.struct(
@@ -113,6 +117,7 @@ _PARTITIONS = _schema(
         ("segment_base_offset", _I64),
         ("changed_slot", _I64),
         ("snapshot_floor", _I64),
+        ("snapshot_floor_ms", _I64),
         ("removed_end_slot", _I64),
         ("sealed", pa.list_(_SEALED)),
         ("active", pa.list_(_BATCH)),
@@ -217,6 +222,7 @@ def _encode_store(state: StoreState) -> bytes:
             "store_id": state.store_id,
             "reader_features": state.reader_features,
             "writer_features": state.writer_features,
+            "time_ms": state.time_ms,
             "horizon_ms": state.horizon_ms,
             "doomed": [_doomed_row(doomed) for doomed in state.doomed],
             "topics": [
@@ -242,6 +248,7 @@ def _decode_store(body: bytes) -> StoreState:
         value["store_id"],
         tuple(value["reader_features"]),
         tuple(value["writer_features"]),
+        value["time_ms"],
         value["horizon_ms"],
         tuple(_doomed(row) for row in value["doomed"]),
     )
@@ -297,6 +304,7 @@ def _partition_row(partition: Partition) -> dict[str, Any]:
         "segment_base_offset": partition.segment_base_offset,
         "changed_slot": partition.changed_slot,
         "snapshot_floor": partition.snapshot_floor,
+        "snapshot_floor_ms": partition.snapshot_floor_ms,
         "removed_end_slot": partition.removed_end_slot,
         "sealed": [
             _row(segment) | {name: _file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
@@ -341,6 +349,7 @@ def _partition(topic_id: str, row: dict[str, Any]) -> Partition:
         },
         row["changed_slot"],
         row["snapshot_floor"],
+        row["snapshot_floor_ms"],
         row["removed_end_slot"],
     )
 

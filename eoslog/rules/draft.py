@@ -11,7 +11,17 @@ from typing import Generic, TypeVar
 
 from eoslog.rules.entries import Entry
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import Doomed, Group, IdempotentProducer, Partition, StoreState, TokenKey, Topic, Transaction
+from eoslog.rules.state import (
+    Doomed,
+    Group,
+    IdempotentProducer,
+    Moment,
+    Partition,
+    StoreState,
+    TokenKey,
+    Topic,
+    Transaction,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -85,6 +95,7 @@ class Draft:
         self.store_id: str = base.store_id
         self.reader_features: tuple[str, ...] = base.reader_features
         self.writer_features: tuple[str, ...] = base.writer_features
+        self.time_ms: int = base.time_ms
         self.horizon_ms: int = base.horizon_ms
         self.doomed: tuple[Doomed, ...] = base.doomed
         self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
@@ -98,6 +109,11 @@ class Draft:
         self.groups: Overlay[str, Group] = Overlay(base.groups)
         self.tokens: Overlay[TokenKey, int] = Overlay(base.tokens)
         self._edited: set[PartitionId] = set()
+
+    @property
+    def moment(self) -> Moment:
+        """Where the entry that is applied now stands."""
+        return Moment(self.slot, self.time_ms)
 
     def edit_partition(self, partition_id: PartitionId) -> Partition:
         """The draft's own copy of a partition, which may be changed in place."""
@@ -127,6 +143,7 @@ class Draft:
         base.store_id = self.store_id
         base.reader_features = self.reader_features
         base.writer_features = self.writer_features
+        base.time_ms = self.time_ms
         base.horizon_ms = self.horizon_ms
         base.doomed = self.doomed
         for overlay in (

@@ -53,6 +53,7 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
     partition = draft.edit_partition(partition_id)
     partition.log_start_offset = entry.offset
     partition.snapshot_floor = draft.slot
+    partition.snapshot_floor_ms = draft.time_ms
     dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
     partition.sealed = partition.sealed[len(dropped) :]
     partition.removed_end_slot = max(

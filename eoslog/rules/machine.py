@@ -72,6 +72,7 @@ def apply_entry(draft: Draft, entry: Entry) -> None:
     Raises:
         The error of the rule that refuses it.
     """
+    draft.time_ms = max(draft.time_ms, getattr(entry, "time_ms", 0))
     _APPLY[entry.type](draft, entry)
 
 

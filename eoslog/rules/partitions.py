@@ -19,7 +19,18 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.entries import BatchAppended, FileReference, SegmentSealed, StagedBatch, TopicConfig
 from eoslog.rules.names import PartitionId
 from eoslog.rules.sequences import check_sequence, with_batch, with_marker
-from eoslog.rules.state import NO_SLOT, Batch, Control, Partition, SealedSegment, StoreState, Topic, Verdict
+from eoslog.rules.state import (
+    NO_SLOT,
+    NO_TIME,
+    Batch,
+    Control,
+    Moment,
+    Partition,
+    SealedSegment,
+    StoreState,
+    Topic,
+    Verdict,
+)
 
 
 def topic_of(state: StoreState | Draft, topic_id: str) -> Topic:
@@ -72,17 +83,20 @@ def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
     )
 
 
-def append_batch(partition: Partition, entry: BatchAppended, slot: int) -> None:
+def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> None:
     """Give an eager batch its offsets."""
     transactional = entry.transactional_id is not None
     partition.active.append(
         Batch(
             entry.base_offset,
             entry.record_count,
+            entry.record_count - 1,
             entry.file,
+            0,
             None,
-            slot,
-            NO_SLOT if transactional else slot,
+            moment.slot,
+            NO_SLOT if transactional else moment.slot,
+            NO_TIME if transactional else moment.time_ms,
             Verdict.OPEN if transactional else Verdict.COMMITTED,
             entry.transactional_id,
             entry.producer_id,
@@ -110,17 +124,25 @@ def append_batch(partition: Partition, entry: BatchAppended, slot: int) -> None:
 
 
 def append_staged(
-    partition: Partition, batch: StagedBatch, transactional_id: str, producer_id: int, producer_epoch: int, slot: int
+    partition: Partition,
+    batch: StagedBatch,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    moment: Moment,
 ) -> None:
     """Give a staged batch its offsets, in the slot that commits it. It leaves no producer state."""
     partition.active.append(
         Batch(
             batch.base_offset,
             batch.record_count,
+            batch.record_count - 1,
             batch.file,
+            0,
             None,
-            slot,
-            slot,
+            moment.slot,
+            moment.slot,
+            moment.time_ms,
             Verdict.COMMITTED,
             transactional_id,
             producer_id,
@@ -141,8 +163,8 @@ def place_marker(
     transactional_id: str,
     producer_id: int,
     marker_epoch: int,
-    slot: int,
-    time_ms: int,
+    moment: Moment,
+    timestamp: int,
     *,
     eager: bool,
 ) -> None:
@@ -151,41 +173,44 @@ def place_marker(
     first_offset = partition.open_transactions.pop(producer_id, None)
     if first_offset is not None:
         verdict = Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED
-        _settle(partition, producer_id, first_offset, verdict, slot)
+        _settle(partition, producer_id, first_offset, verdict, moment)
         if verdict is Verdict.ABORTED:
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
             partition.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
     if eager:
         partition.producers[producer_id] = with_marker(
-            partition.producers.get(producer_id), producer_id, marker_epoch, time_ms
+            partition.producers.get(producer_id), producer_id, marker_epoch, timestamp
         )
     partition.active.append(
         Batch(
             marker_offset,
             1,
+            0,
             None,
+            0,
             control,
-            slot,
-            slot,
+            moment.slot,
+            moment.slot,
+            moment.time_ms,
             Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED,
             transactional_id,
             producer_id,
             marker_epoch,
             -1,
-            time_ms,
-            time_ms,
+            timestamp,
+            timestamp,
             True,
         )
     )
     partition.next_offset += 1
 
 
-def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, slot: int) -> None:
+def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Moment) -> None:
     start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)
     for index in range(start, len(partition.active)):
         batch = partition.active[index]
         if batch.producer_id == producer_id and batch.verdict is Verdict.OPEN:
-            partition.active[index] = batch._replace(verdict=verdict, end_slot=slot)
+            partition.active[index] = batch._replace(verdict=verdict, end_slot=moment.slot, end_time_ms=moment.time_ms)
 
 
 def sealable_end(partition: Partition, config: TopicConfig) -> int | None:

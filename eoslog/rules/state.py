@@ -13,6 +13,15 @@ from eoslog.rules.names import PartitionId
 
 NO_OFFSET = -1
 NO_SLOT = -1
+NO_TIME = -1
+
+
+class Moment(NamedTuple):
+    """Where an entry stands in the log."""
+
+    slot: int
+    time_ms: int
+    """The log's time there (ms), which never runs backwards."""
 
 
 class TransactionState(IntEnum):
@@ -46,13 +55,20 @@ class Batch(NamedTuple):
 
     base_offset: int
     record_count: int
+    """The rows that are there. Compaction leaves fewer than there were, and none of a batch kept for its sequence."""
+    last_offset_delta: int
+    """The last offset less the base offset; compaction leaves it as it was."""
     file: FileReference | None
     """None for a control row."""
+    first_row: int
+    """The batch's first row in its file, counted from 0: a merged file holds several batches."""
     control: Control | None
     slot: int
     """The slot that gave the rows their offsets."""
     end_slot: int
     """The slot that ended the rows' transaction; ``NO_SLOT`` while it is open."""
+    end_time_ms: int
+    """The log's time at the end slot, which never runs backwards (ms); ``NO_TIME`` while the transaction is open."""
     verdict: Verdict
     transactional_id: str | None
     producer_id: int
@@ -62,11 +78,18 @@ class Batch(NamedTuple):
     min_timestamp: int
     max_timestamp: int
     transactional: bool
+    delete_horizon_ms: int = NO_TIME
+    """When compaction may drop the control row or the tombstones (ms, KIP-534); ``NO_TIME`` if it may not yet."""
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last row (exclusive)."""
-        return self.base_offset + self.record_count
+        """The offset after the last one that the batch took (exclusive)."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether compaction removed rows, so that the file itself holds the offsets of those that are left."""
+        return self.record_count <= self.last_offset_delta
 
 
 class SequenceRange(NamedTuple):
@@ -125,6 +148,8 @@ class Partition:
     changed_slot: int = NO_SLOT
     snapshot_floor: int = NO_SLOT
     """The slot of the last entry that removed rows: a snapshot of an earlier slot cannot be read any more."""
+    snapshot_floor_ms: int = NO_TIME
+    """The log's time at ``snapshot_floor`` (ms)."""
     removed_end_slot: int = NO_SLOT
     """The last slot that ended a transaction of which rows were removed: a stream not yet there has lost some."""
 
@@ -152,6 +177,7 @@ class Partition:
             dict(self.producers),
             self.changed_slot,
             self.snapshot_floor,
+            self.snapshot_floor_ms,
             self.removed_end_slot,
         )
 
@@ -247,6 +273,8 @@ class StoreState:
     store_id: str = ""
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
+    time_ms: int = 0
+    """The latest time of any entry so far (ms since the epoch): the log's time, which never runs backwards."""
     horizon_ms: int = 0
     doomed: tuple[Doomed, ...] = ()
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -266,6 +294,7 @@ class StoreState:
             self.store_id,
             self.reader_features,
             self.writer_features,
+            self.time_ms,
             self.horizon_ms,
             self.doomed,
             dict(self.topic_ids),

@@ -114,7 +114,7 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> None:
     if plan_batch(draft, entry).base_offset != entry.base_offset:
         raise InvalidEntry(f"a batch at slot {draft.slot} has base offset {entry.base_offset}, which is not the next")
     partition_id = PartitionId(entry.topic_id, entry.partition)
-    append_batch(draft.edit_partition(partition_id), entry, draft.slot)
+    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
     if entry.transactional_id is None:
         draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
         return
@@ -263,7 +263,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
             transactional_id,
             producer_id,
             entry.producer_epoch,
-            draft.slot,
+            draft.moment,
         )
     commits = entry.verdict == "commit"
     for marker in entry.markers:
@@ -274,7 +274,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
             entry.transactional_id,
             entry.producer_id,
             entry.producer_epoch + 1,
-            draft.slot,
+            draft.moment,
             entry.time_ms,
             eager=place in transaction.partitions,
         )

@@ -133,9 +133,9 @@ def advance_snapshot(
             known[batch.producer_id] = ProducerSnapshotEntry(
                 batch.producer_id,
                 batch.producer_epoch,
-                (batch.base_sequence + batch.record_count - 1) % (1 << 31),
+                (batch.base_sequence + batch.last_offset_delta) % (1 << 31),
                 batch.end_offset - 1,
-                batch.record_count - 1,
+                batch.last_offset_delta,
                 batch.max_timestamp,
                 0,
                 first_offset,

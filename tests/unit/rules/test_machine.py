@@ -51,6 +51,22 @@ def test_a_store_that_needs_an_unknown_feature_is_of_a_newer_version(features: s
         fold(StoreState(), 0, [created])
 
 
+def test_the_logs_time_never_runs_backwards_though_entries_times_do() -> None:
+    history = History()
+    identity = history.init()
+    history.send(identity, 0, 1)
+    history.now_ms += 5_000
+    history.commit(identity)
+    history.now_ms -= 4_000
+    other = history.init("other")
+    history.send(other, 0, 1, transactional_id="other")
+    history.commit(other, transactional_id="other")
+
+    first, _, second, _ = history.partition().active
+    assert history.state.time_ms == first.end_time_ms == second.end_time_ms
+    assert second.end_slot > first.end_slot
+
+
 def test_fields_that_a_later_version_adds_are_passed_over() -> None:
     state = StoreState()
 

@@ -13,10 +13,10 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint format schemas lock clean
+.PHONY: help setup demo bench test conformance lint format schemas lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Install the locked dependencies and the project into .venv
 
@@ -45,6 +45,9 @@ test: setup ## Run the tests: first those without Spark, then those with it
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark
 	@if compgen -G 'tests/spark/test_*.py' >/dev/null; then \
 		echo "$(BIN)/python -m pytest tests/spark"; $(BIN)/python -m pytest tests/spark; fi
+
+conformance: setup ## Write docs/conformance.md from the tests that answer Kafka's
+	$(BIN)/python -m tests.conformance.page
 
 lint: setup ## Check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .

@@ -1,0 +1,28 @@
+"""A log of rules alone, and a world of processes over one object store: what the scenarios are told in."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.store import Store
+from tests.unit.client.world import World
+from tests.unit.rules.histories import History
+
+
+@pytest.fixture
+def history() -> History:
+    """The rules without a store: the topic ``t`` with two partitions."""
+    return History()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def store(world: World) -> Store:
+    """A process whose store has the topic ``t`` of Kafka records, in two partitions."""
+    store = world.process()
+    store.admin.create_topic("t", partitions=2)
+    return store

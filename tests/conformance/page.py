@@ -1,0 +1,133 @@
+"""``docs/conformance.md``, made of the scenarios and of the tests that pytest collects for them.
+
+``python -m tests.conformance.page`` writes it, and with ``-`` as argument prints it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+PAGE = REPOSITORY / "docs" / "conformance.md"
+_HEAD = """# Conformance with Kafka
+
+Kafka's own tests say what its exactly-once semantics are. This page answers them one by one: for each scenario of
+Kafka's the rule in short, and the tests of `tests/conformance/` that prove it here. Where Kafka speaks of brokers,
+replicas and leaders, the counterpart is the object store and several processes on it; where it loads a log, a process
+that opens the store cold. "Kafka" means transaction version 2 (KIP-890). `make conformance` writes the page, and a test
+fails when it is not what the tests say.
+"""
+
+
+class CollectedTest(NamedTuple):
+    """A test of the suite."""
+
+    path: str
+    """From ``tests/conformance/``."""
+    name: str
+    scenarios: tuple[int, ...]
+    """The scenarios that it proves, or has a part in."""
+    further: tuple[str, ...]
+    """The families to which it adds a rule beyond the scenarios."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.path}::{self.name}"
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.tests: dict[str, CollectedTest] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            if item.get_closest_marker("skip") is not None:
+                continue
+            found = CollectedTest(
+                item.path.relative_to(HERE).as_posix(),
+                getattr(item, "originalname", item.name),
+                tuple(sorted({number for mark in item.iter_markers("scenario") for number in mark.args})),
+                tuple(sorted({name for mark in item.iter_markers("further") for name in mark.args})),
+            )
+            self.tests[found.place] = found
+
+
+def collect() -> list[CollectedTest]:
+    """The tests of the suite, as pytest finds them; a skipped one proves nothing."""
+    collector = _Collector()
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = pytest.main(["--collect-only", "-q", str(HERE)], plugins=[collector])
+    if code != pytest.ExitCode.OK:
+        raise SystemExit(output.getvalue())
+    return [collector.tests[place] for place in sorted(collector.tests)]
+
+
+def faults(tests: list[CollectedTest]) -> list[str]:
+    """What is wrong with the marks: unknown numbers and families, and tests that state no scenario."""
+    families = {family.name for family in FAMILIES}
+    return [
+        *(f"{test.place}: no scenario has number {n}" for test in tests for n in test.scenarios if n not in SCENARIOS),
+        *(f"{test.place}: no family is {name!r}" for test in tests for name in test.further if name not in families),
+        *(
+            f"{test.place} has neither a scenario nor a family"
+            for test in tests
+            if not test.scenarios and not test.further and test.path != "test_page.py"
+        ),
+    ]
+
+
+def unanswered(family: Family, tests: list[CollectedTest]) -> list[int]:
+    """The numbers that have neither a test nor a reason."""
+    proven = {number for test in tests for number in test.scenarios}
+    return [each.number for each in family.scenarios if each.number not in proven and not each.reason]
+
+
+def render(tests: list[CollectedTest]) -> str:
+    """The page."""
+    return "\n".join([_HEAD, _summary(), *(line for family in FAMILIES for line in _section(family, tests))])
+
+
+def _summary() -> str:
+    reasons = sum(1 for scenario in SCENARIOS.values() if scenario.reason)
+    return (
+        f"Of {len(SCENARIOS)} scenarios {reasons} do not apply, for the reason that the table gives. Missing numbers "
+        "were left out.\n"
+    )
+
+
+def _section(family: Family, tests: list[CollectedTest]) -> Iterator[str]:
+    yield f"## {family.name}\n"
+    yield f"Kafka: {family.source}.\n"
+    yield "| No. | Rule | Test, or why there is none |"
+    yield "|---|---|---|"
+    for scenario in family.scenarios:
+        places = [f"`{test.place}`" for test in tests if scenario.number in test.scenarios]
+        yield f"| {scenario.number} | {scenario.rule} | {'<br>'.join(places) or scenario.reason or 'none'} |"
+    further = [test for test in tests if family.name in test.further]
+    if further:
+        yield "\nFurther rules of this family:\n"
+        yield from (f"- `{test.place}`" for test in further)
+    yield ""
+
+
+def main() -> None:
+    page = render(collect())
+    if sys.argv[1:] == ["-"]:
+        sys.stdout.write(page)
+    else:
+        PAGE.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

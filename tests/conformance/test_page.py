@@ -1,0 +1,68 @@
+"""The page of conformance is what the tests say, and every scenario is answered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conformance.page import PAGE, REPOSITORY, CollectedTest, faults, render, unanswered
+from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
+
+_COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
+_INCOMPLETE = {
+    "Producer state",
+    "Partition log and last stable offset",
+    "Compaction",
+    "Transaction metadata",
+    "Transaction state manager",
+    "Transaction coordinator",
+    "End to end",
+    "Reader",
+    "Producer client",
+    "Offsets and tools",
+}
+
+
+@pytest.fixture(scope="module")
+def collected() -> list[CollectedTest]:
+    """All tests of the suite; a process of its own collects them, whatever part of them runs here."""
+    process = subprocess.run(
+        [sys.executable, "-c", _COLLECT], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return [
+        CollectedTest(path, name, tuple(scenarios), tuple(further))
+        for path, name, scenarios, further in json.loads(process.stdout.splitlines()[-1])
+    ]
+
+
+def test_a_number_stands_for_one_scenario() -> None:
+    assert len(SCENARIOS) == sum(len(family.scenarios) for family in FAMILIES)
+
+
+def test_every_test_names_scenarios_or_a_family_that_there_are(collected: list[CollectedTest]) -> None:
+    assert faults(collected) == []
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, id=family.name, marks=[pytest.mark.xfail] if family.name in _INCOMPLETE else [])
+        for family in FAMILIES
+    ],
+)
+def test_every_scenario_has_a_test_or_a_reason(family: Family, collected: list[CollectedTest]) -> None:
+    assert unanswered(family, collected) == []
+
+
+def test_a_scenario_with_a_test_has_no_reason(collected: list[CollectedTest]) -> None:
+    tested = {number for test in collected for number in test.scenarios}
+
+    assert [number for number in tested if SCENARIOS[number].reason] == []
+
+
+def test_the_page_is_what_the_tests_say(collected: list[CollectedTest]) -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(collected), "run `make conformance`"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
+import pyarrow as pa
+
+from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.view import LogConfig
+from eoslog.rules.names import TopicPartition
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import PutOutcome, StoredObject
@@ -114,3 +119,27 @@ class FaultyStore(MemoryStore):
             raise StoreUnavailable("no answer")
         if path.startswith(self._denied) and path and self._denied:
             raise StoreAccessDenied("not allowed")
+
+
+def faulty(store: Store) -> FaultyStore:
+    """The object store of a process, to break it."""
+    assert isinstance(store.object_store, FaultyStore)
+    return store.object_store
+
+
+def values(store: Store, topic: str = "t", isolation_level: str = "read_committed") -> list[bytes]:
+    """The values of a topic, in no order that a test may lean on."""
+    return sorted(store.scan(topic, isolation_level=isolation_level).to_table()["value"].to_pylist())
+
+
+CALLS: dict[str, Callable[[Producer], Any]] = {
+    "init": lambda producer: producer.init_transactions(),
+    "begin": lambda producer: producer.begin_transaction(),
+    "send": lambda producer: producer.send("t", b"v"),
+    "table": lambda producer: producer.send_table("t", pa.table({"value": pa.array([b"v"], pa.binary())})),
+    "offsets": lambda producer: producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g"),
+    "commit": lambda producer: producer.commit_transaction(),
+    "abort": lambda producer: producer.abort_transaction(),
+    "close": lambda producer: producer.close(),
+}
+"""Calls of a producer, by short names."""

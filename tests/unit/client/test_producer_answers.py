@@ -1,0 +1,175 @@
+"""Answers that are lost: the same call again, and nothing is done twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eoslog import errors
+from eoslog.client.store import Store
+from eoslog.rules.names import TopicPartition
+from tests.unit.client.world import CALLS, SLOTS, World, faulty, values
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("transactional_id", ["tx", None])
+def test_a_flush_without_an_answer_is_repeated_and_writes_once(
+    store: Store, lands: bool, transactional_id: str | None
+) -> None:
+    producer = store.producer(transactional_id)
+    if transactional_id:
+        producer.init_transactions()
+        producer.begin_transaction()
+    else:
+        producer.send("t", b"0", partition=0)
+        producer.flush()
+    future = producer.send("t", b"1", partition=0)
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(errors.CommitStateUnknown):
+        producer.flush()
+    faulty(store).heal()
+
+    producer.flush()
+    producer.send("t", b"2", partition=0)
+    if transactional_id:
+        producer.commit_transaction()
+    producer.close()
+
+    assert values(store) == ([b"1", b"2"] if transactional_id else [b"0", b"1", b"2"])
+    assert future.result(0).offset == (0 if transactional_id else 1)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize(("staged", "call"), [(False, "commit"), (False, "abort"), (True, "commit")])
+def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands: bool, staged: bool, call: str) -> None:
+    producer = store.producer("tx", staged=staged)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"first", partition=0)
+    producer.send_offsets_to_transaction({TopicPartition("t", 0): 5}, "g")
+    producer.flush()
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(errors.CommitStateUnknown):
+        CALLS[call](producer)
+    for other in set(CALLS) - {call, "close"}:
+        with pytest.raises(errors.IllegalState):
+            CALLS[other](producer)
+    faulty(store).heal()
+
+    CALLS[call](producer)
+    producer.begin_transaction()
+    producer.send("t", b"second", partition=0)
+    producer.commit_transaction()
+
+    assert values(store) == ([b"first", b"second"] if call == "commit" else [b"second"])
+    committed = store.consumer("g").committed([TopicPartition("t", 0)])[TopicPartition("t", 0)]
+    assert (committed is not None) == (call == "commit")
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_abort_after_a_flush_without_an_answer_leaves_nothing_visible(store: Store, lands: bool) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(errors.CommitStateUnknown):
+        producer.flush()
+    faulty(store).heal()
+
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("t", b"2")
+    producer.commit_transaction()
+
+    assert values(store) == [b"2"]
+    assert not store.admin.list_transactions(states=["Ongoing"])
+
+
+def test_a_staged_commit_without_an_answer_cannot_land_after_an_abort(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer("tx", staged=True)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    producer.flush()
+    sent: list[tuple[str, bytes]] = []
+
+    def unanswered(path: str, body: bytes) -> None:
+        sent.append((path, body))
+        raise errors.StoreUnavailable("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.object_store, "put_if_absent", unanswered)
+        with pytest.raises(errors.CommitStateUnknown):
+            producer.commit_transaction()
+    faulty(store).deny(SLOTS)
+    with pytest.raises(errors.StoreAccessDenied):
+        producer.commit_transaction()
+    faulty(store).heal()
+
+    producer.abort_transaction()
+    world.process().object_store.put_if_absent(*sent[-1])
+
+    assert values(world.process()) == []
+
+
+def test_records_are_written_once_though_their_encoding_was_stopped_half_way(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eoslog.client import record_accumulator
+
+    producer = store.producer()
+    producer.send("t", b"1", partition=0)
+    producer.send("t", b"2", partition=1)
+    encode = record_accumulator.records_table
+    calls: list[object] = []
+
+    def stopped(rows: list[dict[str, Any]]) -> pa.Table:
+        calls.append(rows)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return encode(rows)
+
+    monkeypatch.setattr(record_accumulator, "records_table", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        producer.flush()
+
+    producer.flush()
+
+    assert values(store) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_init_without_an_answer_is_repeated(store: Store, lands: bool) -> None:
+    producer = store.producer("tx")
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(errors.CommitStateUnknown):
+        producer.init_transactions()
+    faulty(store).heal()
+
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"v")
+    producer.commit_transaction()
+
+    assert values(store) == [b"v"]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_the_store_resolves_a_commit_without_an_answer(store: Store, lands: bool) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"v")
+    producer.flush()
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(errors.CommitStateUnknown) as unknown:
+        producer.commit_transaction()
+    faulty(store).heal()
+
+    assert store.resolve(unknown.value) is lands
+    assert values(store) == ([b"v"] if lands else [])

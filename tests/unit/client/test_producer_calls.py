@@ -1,0 +1,62 @@
+"""Which calls of a producer are allowed when."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog import errors
+from eoslog.client.store import Store
+from tests.unit.client.world import CALLS
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        *(f"{call}" for call in CALLS if call not in ("init", "close")),
+        *(f"init {call}" for call in ("init", "send", "table", "offsets", "commit", "abort")),
+        *(f"init begin {call}" for call in ("init", "begin")),
+        *(f"init begin commit {call}" for call in ("init", "send", "offsets", "commit", "abort")),
+        *(f"init begin abort {call}" for call in ("init", "send", "offsets", "commit", "abort")),
+        *(f"init close {call}" for call in CALLS if call != "close"),
+    ],
+)
+def test_the_last_of_these_calls_is_illegal(store: Store, calls: str) -> None:
+    producer = store.producer("tx")
+    *before, last = calls.split()
+    for call in before:
+        CALLS[call](producer)
+
+    with pytest.raises(errors.IllegalState):
+        CALLS[last](producer)
+
+
+def test_a_producer_that_is_initialised_twice_is_told_that_once_is_enough(store: Store) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+
+    with pytest.raises(errors.IllegalState, match="initialised already"):
+        producer.init_transactions()
+
+
+@pytest.mark.parametrize("call", ["init", "begin", "offsets", "commit", "abort"])
+def test_a_producer_without_transactional_id_has_no_transactions(store: Store, call: str) -> None:
+    with pytest.raises(errors.IllegalState):
+        CALLS[call](store.producer())
+
+
+def test_a_closed_idempotent_producer_takes_no_records(store: Store) -> None:
+    producer = store.producer()
+    producer.close()
+    with pytest.raises(errors.IllegalState):
+        producer.send("t", b"v")
+
+
+def test_a_staged_producer_needs_a_transactional_id(store: Store) -> None:
+    with pytest.raises(errors.InvalidRequest):
+        store.producer(staged=True)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 10**9])
+def test_a_transaction_timeout_out_of_bounds_is_refused(store: Store, timeout_ms: int) -> None:
+    with pytest.raises(errors.InvalidTransactionTimeout):
+        store.producer("tx", transaction_timeout_ms=timeout_ms)

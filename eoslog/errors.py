@@ -151,6 +151,10 @@ class InvalidOption(FatalError):
     """An option is unknown or its value not allowed; the message names the valid ones."""
 
 
+class InvalidRegularExpression(FatalError):
+    """A pattern is not a regular expression; the message has it."""
+
+
 class SchemaMismatch(FatalError):
     """The data's columns or types are not those of the topic."""
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import click
 
 from eoslog.cli.context import Session, global_options, pass_session
+from eoslog.client.transaction_descriptions import COORDINATOR_EPOCH
+from eoslog.rules.state import TransactionState
 
 _MS_A_MINUTE = 60_000
+_COORDINATOR = -1
+"""Kafka's number for no broker: the log decides, and whoever appends to it coordinates."""
 
 
 @click.group()
@@ -21,19 +25,51 @@ def transactions() -> None:
 @click.option(
     "--producer-id", "producer_ids", multiple=True, type=int, metavar="ID", help="Only that with this producer id."
 )
+@click.option(
+    "--duration-filter",
+    type=click.IntRange(min=0),
+    metavar="MS",
+    help="Only those whose transaction has been open for longer.",
+)
+@click.option(
+    "--transactional-id-pattern",
+    metavar="REGEX",
+    help="Only those that this regular expression matches from end to end.",
+)
 @global_options
 @pass_session
-def list_transactions(session: Session, states: tuple[str, ...], producer_ids: tuple[int, ...]) -> None:
-    """List transactional ids, those of jobs' tasks among them.
+def list_transactions(
+    session: Session,
+    states: tuple[str, ...],
+    producer_ids: tuple[int, ...],
+    duration_filter: int | None,
+    transactional_id_pattern: str | None,
+) -> None:
+    """List transactional ids, those of jobs' tasks among them. Coordinator is -1: no process holds that office.
+
+    A state that does not exist is passed over with a warning, as in Kafka.
 
     \b
     Examples:
       eoslog --store my-store transactions list
       eoslog --store my-store transactions list --state Ongoing --state Empty
       eoslog --store my-store transactions list --producer-id 2097152 --json
+      eoslog --store my-store transactions list --duration-filter 60000 --transactional-id-pattern 'etl-.*'
     """
-    listed = session.store().admin.list_transactions(states=states or None, producer_ids=producer_ids or None)
-    session.print_rows(("TransactionalId", "ProducerId", "TransactionState"), listed, empty="no transactional ids")
+    listed = session.store().admin.list_transactions(
+        states=states or None,
+        producer_ids=producer_ids or None,
+        running_longer_than_ms=duration_filter,
+        transactional_id_pattern=transactional_id_pattern,
+    )
+    for name in listed.unknown_states:
+        known = ", ".join(state.name for state in TransactionState)
+        click.secho(f"no transaction state is named {name!r}; the states are: {known}", fg="yellow", err=True)
+    session.print_rows(
+        ("TransactionalId", "Coordinator", "ProducerId", "TransactionState"),
+        [(each.transactional_id, _COORDINATOR, each.producer_id, each.transaction_state) for each in listed],
+        empty="no transactional ids",
+    )
 
 
 @transactions.command("describe")
@@ -50,8 +86,8 @@ def describe(session: Session, transactional_id: str) -> None:
     found = session.store().admin.describe_transaction(transactional_id)
     session.print_facts(
         {
+            "CoordinatorId": _COORDINATOR,
             "TransactionalId": found.transactional_id,
-            "Kind": found.kind,
             "ProducerId": found.producer_id,
             "ProducerEpoch": found.producer_epoch,
             "TransactionState": found.transaction_state,
@@ -59,6 +95,7 @@ def describe(session: Session, transactional_id: str) -> None:
             "CurrentTransactionStartTimeMs": found.transaction_start_time_ms,
             "TransactionDurationMs": found.transaction_duration_ms,
             "TopicPartitions": [f"{place.topic}-{place.partition}" for place in found.topic_partitions],
+            "Kind": found.kind,
             "LastUpdateTimeMs": found.last_update_ms,
         }
     )
@@ -77,8 +114,25 @@ def describe_producers(session: Session, topic: str, partition: int) -> None:
       eoslog --store my-store transactions describe-producers payments 0
     """
     session.print_rows(
-        ("ProducerId", "ProducerEpoch", "LastSequence", "LastTimestamp", "CurrentTransactionStartOffset"),
-        session.store().admin.describe_producers(topic, partition),
+        (
+            "ProducerId",
+            "ProducerEpoch",
+            "LatestCoordinatorEpoch",
+            "LastSequence",
+            "LastTimestamp",
+            "CurrentTransactionStartOffset",
+        ),
+        [
+            (
+                each.producer_id,
+                each.producer_epoch,
+                each.latest_coordinator_epoch,
+                each.last_sequence,
+                each.last_timestamp,
+                each.current_transaction_start_offset,
+            )
+            for each in session.store().admin.describe_producers(topic, partition)
+        ],
         empty="no producers",
     )
 
@@ -92,22 +146,51 @@ def describe_producers(session: Session, topic: str, partition: int) -> None:
     metavar="MINUTES",
     help="A transaction that is open for longer is hanging.",
 )
+@click.option("--topic", metavar="TOPIC", help="Only in this topic.")
+@click.option("--partition", type=click.IntRange(min=0), help="Only in this partition of --topic.")
 @global_options
 @pass_session
-def find_hanging(session: Session, max_transaction_timeout: int) -> None:
+def find_hanging(session: Session, max_transaction_timeout: int, topic: str | None, partition: int | None) -> None:
     """Find transactions that have been open for too long and hold readers back.
 
+    Reason says why each is still open. `transactions abort` ends it; so does every coordinator, when it is past its
+    time-out.
+
     \b
-    Example:
-      eoslog --store my-store transactions find-hanging --max-transaction-timeout 5
+    Examples:
+      eoslog --store my-store transactions find-hanging
+      eoslog --store my-store transactions find-hanging --max-transaction-timeout 5 --topic payments --partition 0
     """
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
     found = session.store().admin.find_hanging_transactions(
-        max_transaction_timeout_ms=max_transaction_timeout * _MS_A_MINUTE
+        max_transaction_timeout_ms=max_transaction_timeout * _MS_A_MINUTE, topic=topic, partition=partition
     )
     session.print_rows(
-        ("Topic", "Partition", "TransactionalId", "ProducerId", "StartOffset", "DurationMs"),
+        (
+            "Topic",
+            "Partition",
+            "ProducerId",
+            "ProducerEpoch",
+            "CoordinatorEpoch",
+            "StartOffset",
+            "LastTimestamp",
+            "DurationMs",
+            "TransactionalId",
+            "Reason",
+        ),
         [
-            (*each.topic_partition, each.transactional_id, each.producer_id, each.start_offset, each.duration_ms)
+            (
+                *each.topic_partition,
+                each.producer_id,
+                each.producer_epoch,
+                COORDINATOR_EPOCH,
+                each.start_offset,
+                each.last_timestamp,
+                each.duration_ms,
+                each.transactional_id,
+                each.reason,
+            )
             for each in found
         ],
         empty="no hanging transactions",
@@ -115,17 +198,29 @@ def find_hanging(session: Session, max_transaction_timeout: int) -> None:
 
 
 @transactions.command("abort")
-@click.argument("transactional_id", metavar="ID")
+@click.argument("transactional_id", metavar="[ID]", required=False)
+@click.option("--topic", metavar="TOPIC", help="In place of ID: the topic,")
+@click.option("--partition", type=click.IntRange(min=0), help="the partition, and")
+@click.option("--start-offset", type=click.IntRange(min=0), help="the offset at which the transaction begins there.")
 @global_options
 @pass_session
-def abort(session: Session, transactional_id: str) -> None:
-    """Abort what is open under the transactional id ID, and fence its producer.
+def abort(
+    session: Session, transactional_id: str | None, topic: str | None, partition: int | None, start_offset: int | None
+) -> None:
+    """Abort what is open under the transactional id ID, or what begins at an offset, and fence its producer.
 
     \b
-    Example:
+    Examples:
       eoslog --store my-store transactions abort etl-1
+      eoslog --store my-store transactions abort --topic payments --partition 0 --start-offset 42
     """
-    aborted = session.store().admin.abort_transaction(transactional_id)
+    admin = session.store().admin
+    if transactional_id is not None and topic is None and partition is None and start_offset is None:
+        aborted = admin.abort_transaction(transactional_id)
+    elif transactional_id is None and topic is not None and partition is not None and start_offset is not None:
+        transactional_id, aborted = admin.abort_transaction_at(topic, partition, start_offset), True
+    else:
+        raise click.UsageError("name the transaction by its ID, or by --topic, --partition and --start-offset")
     session.print_result(
         f"aborted the transaction of {transactional_id}" if aborted else f"nothing was open under {transactional_id}",
         {"transactional_id": transactional_id, "aborted": aborted},

@@ -12,12 +12,13 @@ from eoslog.client.transaction_descriptions import (
     HangingTransaction,
     ProducerDescription,
     TransactionDescription,
-    TransactionListing,
+    TransactionListings,
     describe_producers,
     describe_transaction,
     hanging_transactions,
     list_transactions,
-    state_named,
+    transaction_at,
+    transaction_filter,
 )
 from eoslog.errors import InvalidRequest, InvalidTopic
 from eoslog.rules.coordinator import abort_open_transaction
@@ -134,26 +135,39 @@ class Admin:
         return self._store.read(look)
 
     def list_transactions(
-        self, *, states: Iterable[str] | None = None, producer_ids: Iterable[int] | None = None
-    ) -> list[TransactionListing]:
-        """All transactional ids, those of jobs' tasks among them.
+        self,
+        *,
+        states: Iterable[str] | None = None,
+        producer_ids: Iterable[int] | None = None,
+        running_longer_than_ms: int | None = None,
+        transactional_id_pattern: str | None = None,
+    ) -> TransactionListings:
+        """All transactional ids, those of jobs' tasks among them (Kafka's ``listTransactions``).
 
         Args:
-            states: only those in one of these states, as ``"Ongoing"`` or ``"ONGOING"``.
+            states: only those in one of these states, as ``"Ongoing"`` or ``"ONGOING"``. A name that no state has is
+                passed over, and told in ``unknown_states`` of the answer.
             producer_ids: only those with one of these producer ids.
+            running_longer_than_ms: only those whose transaction is open for longer (KIP-994).
+            transactional_id_pattern: only those that this regular expression matches as a whole (KIP-1152).
 
         Raises:
-            InvalidRequest: an unknown state.
+            InvalidRegularExpression
         """
-        wanted = None if states is None else {state_named(state) for state in states}
-        ids = None if producer_ids is None else set(producer_ids)
-        return self._store.read(lambda state, slot: list_transactions(state, wanted, ids))
+        wanted = transaction_filter(
+            states=states,
+            producer_ids=producer_ids,
+            running_longer_than_ms=running_longer_than_ms,
+            transactional_id_pattern=transactional_id_pattern,
+        )
+        return self._store.read(lambda state, slot: list_transactions(state, wanted, self._store.now_ms()))
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """What is known of a transactional id, or of that of a job's task.
 
         Raises:
             TransactionalIdNotFound
+            InvalidRequest: the id is empty.
         """
         return self._store.read(
             lambda state, slot: describe_transaction(state, transactional_id, self._store.now_ms()),
@@ -178,15 +192,49 @@ class Admin:
             lambda draft: abort_open_transaction(draft, transactional_id, reason="admin", time_ms=now_ms)
         )
 
+    def abort_transaction_at(self, topic: str, partition: int, start_offset: int) -> str:
+        """Abort the transaction whose first row in a partition has this offset, and fence its producer.
+
+        ``describe_producers`` and ``find_hanging_transactions`` tell the offset.
+
+        Returns:
+            Its transactional id. It ends in all its partitions.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidRequest: no open transaction begins there.
+        """
+        now_ms = self._store.now_ms()
+
+        def propose(draft: Draft) -> str:
+            transactional_id = transaction_at(draft, TopicPartition(topic, partition), start_offset)
+            if transactional_id is None:
+                raise InvalidRequest(
+                    f"no open transaction begins at offset {start_offset} of partition {topic}-{partition}"
+                )
+            abort_open_transaction(draft, transactional_id, reason="admin", time_ms=now_ms)
+            return transactional_id
+
+        return self._store.append(propose)
+
     def find_hanging_transactions(
-        self, *, max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS
+        self,
+        *,
+        max_transaction_timeout_ms: int = MAX_TRANSACTION_TIMEOUT_MS,
+        topic: str | None = None,
+        partition: int | None = None,
     ) -> list[HangingTransaction]:
         """Transactions open for longer than ``max_transaction_timeout_ms``, which hold the last stable offset back.
 
-        One for each partition that they wrote to.
+        One for each partition that they wrote to; of one topic, or one partition of it, if it is given.
+
+        Raises:
+            UnknownTopicOrPartition
         """
         return self._store.read(
-            lambda state, slot: hanging_transactions(state, self._store.now_ms(), max_transaction_timeout_ms)
+            lambda state, slot: hanging_transactions(
+                state, self._store.now_ms(), max_transaction_timeout_ms, topic=topic, partition=partition
+            )
         )
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from eoslog.client.topics import partition_named
-from eoslog.errors import InvalidRequest, TransactionalIdNotFound
-from eoslog.rules.names import TopicPartition
+from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound
+from eoslog.rules.draft import Draft
+from eoslog.rules.names import PartitionId, TopicPartition, check_id
 from eoslog.rules.producer_ids import task_producer_id, task_transactional_id
-from eoslog.rules.state import StoreState, Transaction, TransactionState
+from eoslog.rules.state import Partition, StoreState, Transaction, TransactionState
+
+COORDINATOR_EPOCH = 0
+"""Kafka counts the moves of a coordinator from broker to broker; here the log itself decides."""
 
 
 class TransactionListing(NamedTuple):
@@ -19,6 +24,27 @@ class TransactionListing(NamedTuple):
     transactional_id: str
     producer_id: int
     transaction_state: str
+
+
+class TransactionListings(list[TransactionListing]):
+    """What ``list_transactions`` found."""
+
+    def __init__(self, found: Iterable[TransactionListing], unknown_states: Iterable[str] = ()) -> None:
+        super().__init__(found)
+        self.unknown_states = tuple(unknown_states)
+        """The names of states that were asked for and that no state has."""
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactional ids are listed. None: all."""
+
+    states: frozenset[TransactionState] | None = None
+    unknown_states: tuple[str, ...] = ()
+    producer_ids: frozenset[int] | None = None
+    running_longer_than_ms: int | None = None
+    """Only open transactions whose first partition was added longer ago."""
+    pattern: re.Pattern[str] | None = None
+    """It must match the whole id."""
 
 
 class TransactionDescription(NamedTuple):
@@ -50,46 +76,90 @@ class ProducerDescription(NamedTuple):
     """ms since the epoch."""
     current_transaction_start_offset: int
     """-1 if it has no open transaction here."""
+    latest_coordinator_epoch: int = COORDINATOR_EPOCH
 
 
 class HangingTransaction(NamedTuple):
     """A transaction that has been open for longer than any may be, in one of its partitions."""
 
     topic_partition: TopicPartition
-    transactional_id: str
+    transactional_id: str | None
+    """None if no transactional id has this producer id."""
     producer_id: int
+    producer_epoch: int
     start_offset: int
+    last_timestamp: int
+    """Of the producer's last batch here (ms since the epoch), -1 if it is not known."""
     duration_ms: int
+    reason: str
+    """Why it is still open."""
 
 
-def state_named(name: str) -> TransactionState:
-    """A transaction's state by its name, as ``Ongoing`` or ``ONGOING``.
+WITHIN_TIMEOUT = "within its own time-out"
+PAST_TIMEOUT = "past its time-out, and nobody has written or swept since"
+NO_TRANSACTIONAL_ID = "no transactional id has this producer id"
+NOT_ITS_PARTITION = "its transactional id has no open transaction here"
+
+
+def state_named(name: str) -> TransactionState | None:
+    """A transaction's state by its name, as ``Ongoing`` or ``ONGOING``; None if no state has it."""
+    folded = "".join(character for character in name if character.isalpha()).upper()
+    return next((state for state in TransactionState if state.name.replace("_", "") == folded), None)
+
+
+def transaction_filter(
+    *,
+    states: Iterable[str] | None = None,
+    producer_ids: Iterable[int] | None = None,
+    running_longer_than_ms: int | None = None,
+    transactional_id_pattern: str | None = None,
+) -> TransactionFilter:
+    """The filter that these arguments of ``list_transactions`` describe.
 
     Raises:
-        InvalidRequest: no state has this name.
+        InvalidRegularExpression
     """
-    folded = "".join(character for character in name if character.isalpha()).upper()
-    for state in TransactionState:
-        if state.name.replace("_", "") == folded:
-            return state
-    known = ", ".join(state.name for state in TransactionState)
-    raise InvalidRequest(f"transaction state {name!r} is unknown; the states are: {known}")
+    named = None if states is None else {name: state_named(name) for name in states}
+    try:
+        pattern = re.compile(transactional_id_pattern) if transactional_id_pattern else None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidRegularExpression(
+            f"transactional id pattern {transactional_id_pattern!r} is not a regular expression: {error}"
+        ) from None
+    return TransactionFilter(
+        None if named is None else frozenset(state for state in named.values() if state is not None),
+        () if named is None else tuple(name for name, state in named.items() if state is None),
+        None if producer_ids is None else frozenset(producer_ids),
+        running_longer_than_ms,
+        pattern,
+    )
 
 
-def list_transactions(
-    state: StoreState, states: set[TransactionState] | None, producer_ids: set[int] | None
-) -> list[TransactionListing]:
-    """All transactional ids, those of jobs' tasks among them, in one of these states and with one of these ids."""
-    return [
+def list_transactions(state: StoreState, wanted: TransactionFilter, now_ms: int) -> TransactionListings:
+    """The transactional ids that pass the filter, those of jobs' tasks among them."""
+    found = (
         TransactionListing(each.transactional_id, each.producer_id, each.state.name)
         for transaction in state.transactions.values()
         for each in _with_tasks(transaction)
-        if (states is None or each.state in states) and (producer_ids is None or each.producer_id in producer_ids)
-    ]
+        if _passes(each, wanted, now_ms)
+    )
+    return TransactionListings(found, wanted.unknown_states)
+
+
+def _passes(transaction: Transaction, wanted: TransactionFilter, now_ms: int) -> bool:
+    running_ms = now_ms - transaction.start_ms if transaction.state is TransactionState.ONGOING else -1
+    return (
+        transaction.state is not TransactionState.DEAD
+        and (wanted.states is None or transaction.state in wanted.states)
+        and (wanted.producer_ids is None or transaction.producer_id in wanted.producer_ids)
+        and (wanted.running_longer_than_ms is None or running_ms > wanted.running_longer_than_ms)
+        and (wanted.pattern is None or wanted.pattern.fullmatch(transaction.transactional_id) is not None)
+    )
 
 
 def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) -> TransactionDescription:
-    """Raises: TransactionalIdNotFound"""
+    """Raises: TransactionalIdNotFound, InvalidRequest"""
+    check_id("transactional id", transactional_id)
     found = _find(state, transactional_id)
     start_ms = found.start_ms if found.state is TransactionState.ONGOING else -1
     return TransactionDescription(
@@ -127,21 +197,81 @@ def describe_producers(state: StoreState, topic_partition: TopicPartition) -> li
     ]
 
 
-def hanging_transactions(state: StoreState, now_ms: int, max_transaction_timeout_ms: int) -> list[HangingTransaction]:
-    """Transactions that are open for longer than ``max_transaction_timeout_ms``, by partition."""
-    return [
-        HangingTransaction(
-            TopicPartition(state.topics[place.topic_id].topic, place.partition),
-            name,
-            state.transactions[name].producer_id,
-            state.partitions[place].open_transactions[state.transactions[name].producer_id],
-            now_ms - start_ms,
-        )
-        for name, start_ms in state.ongoing.items()
-        if now_ms - start_ms > max_transaction_timeout_ms
-        for place in sorted(state.transactions[name].partitions)
-        if place in state.partitions
+def hanging_transactions(
+    state: StoreState,
+    now_ms: int,
+    max_transaction_timeout_ms: int,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> list[HangingTransaction]:
+    """Transactions that are open for longer than ``max_transaction_timeout_ms``, by partition (KIP-664).
+
+    In Kafka the worst of them have no coordinator that would end them. Here a slot ends a transaction in all its
+    partitions, so such a one would be a fault of the store, and its ``reason`` says so.
+
+    Raises:
+        UnknownTopicOrPartition: ``topic`` has no such partition.
+    """
+    holders = {state.transactions[name].producer_id: state.transactions[name] for name in state.ongoing}
+    found = [
+        _hanging(state, place, producer_id, start_offset, holders.get(producer_id), now_ms)
+        for place in _places(state, topic, partition)
+        for producer_id, start_offset in state.partitions[place].open_transactions.items()
     ]
+    return [each for each in found if each.duration_ms > max_transaction_timeout_ms]
+
+
+def transaction_at(state: StoreState | Draft, topic_partition: TopicPartition, start_offset: int) -> str | None:
+    """The transactional id whose open transaction begins at an offset of a partition; None if none does.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    _, partition = partition_named(state, topic_partition)
+    for producer_id, first_offset in partition.open_transactions.items():
+        if first_offset == start_offset:
+            return next((name for name in state.ongoing if state.transactions[name].producer_id == producer_id), None)
+    return None
+
+
+def _places(state: StoreState, topic: str | None, partition: int | None) -> list[PartitionId]:
+    if topic is None:
+        return sorted(state.partitions)
+    if partition is not None:
+        return [partition_named(state, TopicPartition(topic, partition))[1].id]
+    return partition_named(state, TopicPartition(topic, 0))[0].partition_ids()
+
+
+def _hanging(
+    state: StoreState,
+    place: PartitionId,
+    producer_id: int,
+    start_offset: int,
+    holder: Transaction | None,
+    now_ms: int,
+) -> HangingTransaction:
+    partition: Partition = state.partitions[place]
+    known = partition.producers.get(producer_id)
+    last_timestamp = known.last_timestamp if known is not None else -1
+    if holder is None:
+        reason, since_ms = NO_TRANSACTIONAL_ID, last_timestamp
+    else:
+        since_ms = holder.start_ms
+        if place not in holder.partitions:
+            reason = NOT_ITS_PARTITION
+        else:
+            reason = PAST_TIMEOUT if now_ms - since_ms > holder.timeout_ms else WITHIN_TIMEOUT
+    return HangingTransaction(
+        TopicPartition(state.topics[place.topic_id].topic, place.partition),
+        holder.transactional_id if holder is not None else None,
+        producer_id,
+        known.producer_epoch if known is not None else -1,
+        start_offset,
+        last_timestamp,
+        now_ms - since_ms,
+        reason,
+    )
 
 
 def _with_tasks(transaction: Transaction) -> Iterator[Transaction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -92,18 +93,24 @@ def test_a_topic_is_described_with_its_partitions(command: Command) -> None:
 def test_tables_have_the_columns_of_kafka_s_tools(
     command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
 ) -> None:
-    assert columns_of(command.ok("transactions", "list")) == ["TransactionalId", "ProducerId", "TransactionState"]
+    assert columns_of(command.ok("transactions", "list")) == [
+        "TransactionalId",
+        "Coordinator",
+        "ProducerId",
+        "TransactionState",
+    ]
     assert columns_of(command.ok("transactions", "describe-producers", "t", "0")) == [
         "ProducerId",
         "ProducerEpoch",
+        "LatestCoordinatorEpoch",
         "LastSequence",
         "LastTimestamp",
         "CurrentTransactionStartOffset",
     ]
     described = command.ok("transactions", "describe", "etl-1")
     assert [line.split()[0] for line in described.splitlines()] == [
+        "CoordinatorId",
         "TransactionalId",
-        "Kind",
         "ProducerId",
         "ProducerEpoch",
         "TransactionState",
@@ -111,6 +118,7 @@ def test_tables_have_the_columns_of_kafka_s_tools(
         "CurrentTransactionStartTimeMs",
         "TransactionDurationMs",
         "TopicPartitions",
+        "Kind",
         "LastUpdateTimeMs",
     ]
 
@@ -122,10 +130,55 @@ def test_transactions_are_listed_by_state_and_producer_id(
 
     listed = command.json("transactions", "list", "--state", "Ongoing", "--producer-id", producer_id)
 
-    assert listed == [{"transactional_id": "etl-1", "producer_id": int(producer_id), "transaction_state": "ONGOING"}]
+    assert listed == [
+        {
+            "transactional_id": "etl-1",
+            "coordinator": -1,
+            "producer_id": int(producer_id),
+            "transaction_state": "ONGOING",
+        }
+    ]
     assert command.json("transactions", "list", "--state", "Empty", "--state", "CompleteCommit") == []
     assert command.json("transactions", "list", "--producer-id", "1") == []
     assert command.ok("transactions", "list", "--producer-id", "1") == "no transactional ids\n"
+
+
+def test_transactions_are_listed_by_pattern_and_duration(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    store.producer("other").init_transactions()
+
+    def listed(*options: str) -> list[str]:
+        return [each["transactional_id"] for each in command.json("transactions", "list", *options)]
+
+    assert listed("--transactional-id-pattern", "etl-.*") == ["etl-1"]
+    assert listed("--transactional-id-pattern", "etl") == []
+    while not (running := listed("--duration-filter", "0")):
+        time.sleep(0.01)
+    assert running == ["etl-1"]
+    assert listed("--duration-filter", "86400000") == []
+
+
+def test_a_state_that_does_not_exist_is_passed_over_with_a_warning(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    result = command.run("transactions", "list", "--state", "Hanging", "--state", "Ongoing", "--json")
+
+    assert result.exit_code == 0
+    assert [each["transactional_id"] for each in json.loads(result.stdout)] == ["etl-1"]
+    assert result.stderr.startswith("no transaction state is named 'Hanging'; the states are: EMPTY, ONGOING")
+
+
+def test_a_transaction_is_aborted_by_the_offset_at_which_it_begins(
+    command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
+) -> None:
+    (producer,) = command.json("transactions", "describe-producers", "t", "0")
+    offset = str(producer["current_transaction_start_offset"])
+
+    aborted = command.json("transactions", "abort", "--topic", "t", "--partition", "0", "--start-offset", offset)
+
+    assert aborted == {"transactional_id": "etl-1", "aborted": True}
+    assert command.json("transactions", "describe", "etl-1")["transaction_state"] == "COMPLETE_ABORT"
 
 
 def test_numbers_are_printed_as_they_are_to_be_typed(
@@ -146,6 +199,16 @@ def test_an_open_transaction_is_described_found_hanging_and_aborted(
     assert command.ok("transactions", "find-hanging") == "no hanging transactions\n"
     while not (hanging := command.json("transactions", "find-hanging", "--max-transaction-timeout", "0")):
         time.sleep(0.01)
+    assert list(hanging[0])[:8] == [
+        "topic",
+        "partition",
+        "producer_id",
+        "producer_epoch",
+        "coordinator_epoch",
+        "start_offset",
+        "last_timestamp",
+        "duration_ms",
+    ]
     assert [(each["topic"], each["partition"], each["start_offset"]) for each in hanging] == [("t", 0, 0)]
 
     assert command.json("transactions", "abort", "etl-1") == {"transactional_id": "etl-1", "aborted": True}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +66,11 @@ def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
         ("topics create", "Missing argument 'NAME'"),
         ("transactions describe-producers t -- -1", "not in the range"),
         ("transactions find-hanging --max-transaction-timeout soon", "not a valid integer"),
+        ("transactions find-hanging --partition 0", "--partition needs --topic"),
+        ("transactions list --duration-filter -1", "not in the range"),
+        ("transactions abort", "by its ID, or by --topic"),
+        ("transactions abort etl-1 --topic t", "by its ID, or by --topic"),
+        ("transactions abort --topic t --partition 0", "by its ID, or by --topic"),
         ("console produce t --commit-every 5", "--commit-every needs --transactional-id"),
         ("console produce t --key-separator=", "must not be empty"),
         ("console consume t --offset 5", "--offset needs --partition"),
@@ -98,7 +104,10 @@ def test_wrong_usage_is_explained(command: Command, tmp_path: Path, arguments: s
         ("topics create new --column a:int --column A:int", "UNSUPPORTED_SCHEMA"),
         ("topics describe absent", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("topics delete absent --yes", "UNKNOWN_TOPIC_OR_PARTITION"),
-        ("transactions list --state bogus", "INVALID_REQUEST"),
+        ("transactions list --transactional-id-pattern '(ab(cd'", "INVALID_REGULAR_EXPRESSION"),
+        ("transactions describe ''", "INVALID_REQUEST"),
+        ("transactions find-hanging --topic absent", "UNKNOWN_TOPIC_OR_PARTITION"),
+        ("transactions abort --topic t --partition 0 --start-offset 7", "INVALID_REQUEST"),
         ("transactions describe absent", "TRANSACTIONAL_ID_NOT_FOUND"),
         ("transactions abort absent", "TRANSACTIONAL_ID_NOT_FOUND"),
         ("transactions describe-producers t 1", "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -115,7 +124,7 @@ def test_wrong_usage_is_explained(command: Command, tmp_path: Path, arguments: s
 def test_an_error_is_one_line_that_begins_with_its_code(
     command: Command, store: eoslog.Store, arguments: str, code: str
 ) -> None:
-    result = command.run(*arguments.split(), text="line\n")
+    result = command.run(*shlex.split(arguments), text="line\n")
 
     assert result.exit_code == 1
     assert result.stdout == ""

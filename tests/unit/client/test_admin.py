@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,15 @@ import pytest
 from eoslog import errors
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
+from eoslog.client.transaction_descriptions import (
+    NO_TRANSACTIONAL_ID,
+    NOT_ITS_PARTITION,
+    PAST_TIMEOUT,
+    WITHIN_TIMEOUT,
+    hanging_transactions,
+)
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.state import StoreState
 from tests.unit.client.world import World
 
 
@@ -109,8 +119,50 @@ def test_transactions_are_listed_with_their_states(store: Store) -> None:
     assert store.admin.list_transactions(producer_ids=[ongoing.producer_id]) == [
         ("ongoing", ongoing.producer_id, "ONGOING")
     ]
-    with pytest.raises(errors.InvalidRequest, match="ONGOING"):
-        store.admin.list_transactions(states=["Hanging"])
+
+
+def test_states_that_do_not_exist_are_told_and_are_no_error(store: Store) -> None:
+    begun(store, "tx", 0)
+
+    some = store.admin.list_transactions(states=["Hanging", "Ongoing", "Lost"])
+    none = store.admin.list_transactions(states=["Hanging"])
+    dead = store.admin.list_transactions(states=["Dead"])
+
+    assert ([each.transactional_id for each in some], some.unknown_states) == (["tx"], ("Hanging", "Lost"))
+    assert (none, none.unknown_states) == ([], ("Hanging",))
+    assert (dead, dead.unknown_states) == ([], ())
+
+
+def test_transactions_are_listed_by_how_long_they_are_open(store: Store, world: World) -> None:
+    begun(store, "done", 0).commit_transaction()
+    store.producer("fresh").init_transactions()
+    for name in ("oldest", "older", "young"):
+        begun(store, name, 0, transaction_timeout_ms=900_000)
+        world.pass_time(1_000)
+
+    def open_longer_than(duration_ms: int) -> list[str]:
+        return [each.transactional_id for each in store.admin.list_transactions(running_longer_than_ms=duration_ms)]
+
+    assert open_longer_than(0) == ["oldest", "older", "young"]
+    assert open_longer_than(999) == ["oldest", "older", "young"]
+    assert open_longer_than(1_000) == ["oldest", "older"]
+    assert open_longer_than(2_000) == ["oldest"]
+    assert open_longer_than(3_000) == []
+
+
+def test_transactional_ids_are_listed_by_a_pattern_that_matches_them_whole(store: Store) -> None:
+    for name in ("my-special-0", "your-special-1", "special", "plain"):
+        store.producer(name).init_transactions()
+
+    def matching(pattern: str) -> list[str]:
+        found = store.admin.list_transactions(transactional_id_pattern=pattern)
+        return [each.transactional_id for each in found]
+
+    assert matching(".*special-.*") == ["my-special-0", "your-special-1"]
+    assert matching("special") == ["special"]
+    assert len(matching("")) == 4
+    with pytest.raises(errors.InvalidRegularExpression, match=re.escape("(ab(cd")):
+        matching("(ab(cd")
 
 
 def test_a_transaction_is_described_with_its_age_and_partitions(store: Store, world: World) -> None:
@@ -142,6 +194,8 @@ def test_an_unknown_transactional_id_is_named(store: Store) -> None:
     for call in (store.admin.describe_transaction, store.admin.abort_transaction):
         with pytest.raises(errors.TransactionalIdNotFound, match="nobody"):
             call("nobody")
+    with pytest.raises(errors.InvalidRequest, match="not empty"):
+        store.admin.describe_transaction("")
 
 
 def test_an_administrator_aborts_what_is_open_and_only_that(store: Store) -> None:
@@ -154,6 +208,23 @@ def test_an_administrator_aborts_what_is_open_and_only_that(store: Store) -> Non
     producer.send("t", b"zombie")
     with pytest.raises(errors.ProducerFenced):
         producer.flush()
+
+
+def test_an_administrator_aborts_what_begins_at_an_offset_of_a_partition(store: Store) -> None:
+    begun(store, "first", 0)
+    begun(store, "second", 0, 1)
+    (_, second) = store.admin.describe_producers("t", 0)
+
+    for offset in (second.current_transaction_start_offset + 1, -1):
+        with pytest.raises(errors.InvalidRequest, match=f"offset {offset} of partition t-0"):
+            store.admin.abort_transaction_at("t", 0, offset)
+    aborted = store.admin.abort_transaction_at("t", 0, second.current_transaction_start_offset)
+
+    assert aborted == "second"
+    assert [each.transactional_id for each in store.admin.list_transactions(states=["Ongoing"])] == ["first"]
+    assert store.admin.offsets("t")[1].last_stable_offset == 2
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        store.admin.abort_transaction_at("t", 2, 0)
 
 
 def test_producers_of_a_partition_are_described(store: Store) -> None:
@@ -177,8 +248,51 @@ def test_transactions_open_for_too_long_are_found(store: Store, world: World) ->
     world.pass_time(1_000)
 
     assert store.admin.find_hanging_transactions() == []
-    assert store.admin.find_hanging_transactions(max_transaction_timeout_ms=30_000) == [
-        (TopicPartition("t", partition), "old", old.producer_id, 0, 61_000) for partition in (0, 1)
+    found = store.admin.find_hanging_transactions(max_transaction_timeout_ms=30_000)
+    assert [each.topic_partition for each in found] == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    for each in found:
+        assert (each.transactional_id, each.producer_id, each.producer_epoch) == (
+            "old",
+            old.producer_id,
+            old.producer_epoch,
+        )
+        assert (each.start_offset, each.last_timestamp, each.duration_ms) == (0, world.time_ms - 61_000, 61_000)
+        assert each.reason == WITHIN_TIMEOUT
+
+
+def test_hanging_transactions_are_found_in_one_topic_or_partition(store: Store, world: World) -> None:
+    store.admin.create_topic("other")
+    begun(store, "old", 0, 1)
+    world.pass_time(16 * 60_000)
+
+    def places(**chosen: Any) -> list[TopicPartition]:
+        return [each.topic_partition for each in store.admin.find_hanging_transactions(**chosen)]
+
+    assert places() == places(topic="t") == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert places(topic="t", partition=1) == [TopicPartition("t", 1)]
+    assert places(topic="other") == []
+    for chosen in ({"topic": "absent"}, {"topic": "t", "partition": 2}):
+        with pytest.raises(errors.UnknownTopicOrPartition):
+            places(**chosen)
+    assert {each.reason for each in store.admin.find_hanging_transactions()} == {PAST_TIMEOUT}
+
+
+def test_a_transaction_that_no_transactional_id_would_end_is_found_and_says_so(store: Store, world: World) -> None:
+    """KIP-664's two cases. No entry leads there: they are states that only a fault could leave."""
+    for name in ("lost", "elsewhere"):
+        begun(store, name, 0, transaction_timeout_ms=900_000)
+    world.pass_time(60_000)
+
+    def damage(state: StoreState, slot: int) -> list[tuple[str | None, int, str]]:
+        damaged = state.frozen_copy()
+        del damaged.ongoing["lost"]
+        damaged.transactions["elsewhere"] = replace(damaged.transactions["elsewhere"], partitions=frozenset())
+        found = hanging_transactions(damaged, world.time_ms, 30_000)
+        return [(each.transactional_id, each.duration_ms, each.reason) for each in found]
+
+    assert store.read(damage) == [
+        (None, 60_000, NO_TRANSACTIONAL_ID),
+        ("elsewhere", 60_000, NOT_ITS_PARTITION),
     ]
 
 

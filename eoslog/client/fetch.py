@@ -39,7 +39,7 @@ class PartitionFetch:
 
     @property
     def rows_ahead(self) -> int:
-        """Rows that are planned and not yet handed out."""
+        """Rows that are planned and not yet handed out; none of them may be left where compaction left gaps."""
         return self._rows_ahead
 
     def move(self, position: int | None) -> None:
@@ -95,7 +95,8 @@ class PartitionFetch:
                 if records:
                     # Another file may fail to be read; what is in hand is handed out before it is asked for.
                     break
-                self._next_batch()
+                if not self._next_batch():
+                    self.move(self._planned_end)
                 continue
             rows = self._batch.slice(self._row, most - len(records))
             records += to_records(self.topic, self.partition, rows)
@@ -106,10 +107,12 @@ class PartitionFetch:
             self.move(max(self._planned_end, records[-1].offset + 1))
         return records
 
-    def _next_batch(self) -> None:
+    def _next_batch(self) -> bool:
+        """Decode what follows. False if nothing does: compaction removed the rows between here and the plan's end."""
         try:
-            self._batch = next(self._batches)
+            self._batch = next(self._batches, None)
         except BaseException:
             self._drop_plan()
             raise
         self._row = 0
+        return self._batch is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,26 +45,23 @@ def offset_for_time(
     plan = plan_partition(
         indexes, topic.topic, partition, isolation, start_offset=max(start, partition.log_start_offset)
     )
-    for piece in plan.slices:
-        if piece.timestamp < timestamp_ms:
-            continue
-        if topic.topic_schema.kind == "columns":
-            return OffsetAndTimestamp(piece.base_offset, piece.timestamp)
-        found = _first_row(store, topic, partition.id.partition, piece, timestamp_ms)
-        if found is not None:
-            return found
-    return None
+    late = [piece for piece in plan.slices if piece.timestamp >= timestamp_ms]
+    if topic.topic_schema.kind == "columns" and late and not late[0].has_gaps:
+        return OffsetAndTimestamp(late[0].base_offset, late[0].timestamp)
+    return _first_row(store, topic, partition.id.partition, late, timestamp_ms)
 
 
 def _first_row(
-    store: ObjectStore, topic: Topic, partition: int, piece: FileSlice, timestamp_ms: int
+    store: ObjectStore, topic: Topic, partition: int, pieces: Sequence[FileSlice], timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     everything = columns_to_read(topic)
-    wanted = pa.schema([everything.field("timestamp"), everything.field("offset")])
-    for rows in read_slices(store, topic.topic, partition, [piece], stored_schema(topic), wanted):
-        times = rows.column("timestamp").cast(pa.int64()).to_numpy()
+    records = topic.topic_schema.kind == "records"
+    time, offset = ("timestamp", "offset") if records else ("_timestamp", "_offset")
+    wanted = pa.schema([everything.field(time), everything.field(offset)])
+    for rows in read_slices(store, topic.topic, partition, pieces, stored_schema(topic), wanted, files_at_once=1):
+        times = rows.column(time).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
         late_enough = np.flatnonzero(times >= timestamp_ms)
         if len(late_enough):
             row = int(late_enough[0])
-            return OffsetAndTimestamp(int(rows.column("offset").to_numpy()[row]), int(times[row]))
+            return OffsetAndTimestamp(int(rows.column(offset).to_numpy()[row]), int(times[row]))
     return None

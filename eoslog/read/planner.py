@@ -6,15 +6,16 @@ One planner serves all readers. What a reader task needs travels in the plan: it
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from eoslog.errors import OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.rules.entries import FileReference
 from eoslog.rules.state import NO_SLOT, Batch, Partition, SealedSegment
-from eoslog.segment.segment_index import decode_segment_index
+from eoslog.segment.segment_index import decode_segment_index, rows_of_files
 from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectStore
 
@@ -32,12 +33,21 @@ class FileSlice:
     first_row: int
     """The first row of the slice, counted from 0 in the file."""
     record_count: int
+    """How many rows; with gaps, not fewer than there are in the range of offsets."""
     base_offset: int
-    """The offset of ``first_row``."""
+    """The first offset; without gaps that of ``first_row``."""
     timestamp: int
     """The batch's largest timestamp (ms)."""
     control: int | None = None
     """The type of a control row, as Kafka numbers it: 0 ABORT, 1 COMMIT."""
+    gaps_end_offset: int | None = None
+    """None if the rows' offsets follow each other. If compaction left gaps, the file holds the offsets, and the slice's
+    end here (exclusive): rows outside of the range belong to the batch, but not to the slice."""
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the offsets of the rows stand in the file."""
+        return self.gaps_end_offset is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +63,19 @@ class PartitionPlan:
 
     @property
     def record_count(self) -> int:
-        """Rows that the plan yields, without control rows."""
+        """Rows that the plan yields, without control rows. Where it begins or ends within a compacted batch, at most so
+        many: which rows are left there stands in the file."""
         return sum(piece.record_count for piece in self.slices if piece.control is None)
 
     @property
     def bytes(self) -> int:
         """The size of the files that the plan reads, whole."""
-        return sum(piece.length for piece in self.slices)
+        return sum({piece.path: piece.length for piece in self.slices}.values())
+
+
+class _Index(NamedTuple):
+    batches: tuple[Batch, ...]
+    file_rows: Mapping[str, int]
 
 
 class SegmentIndexes:
@@ -67,10 +83,11 @@ class SegmentIndexes:
 
     def __init__(self, store: ObjectStore, capacity: int = 128) -> None:
         self._store = store
-        self._load: Callable[[FileReference], tuple[Batch, ...]] = lru_cache(capacity)(self._read)
+        self._load: Callable[[FileReference], _Index] = lru_cache(capacity)(self._read)
 
-    def _read(self, file: FileReference) -> tuple[Batch, ...]:
-        return tuple(decode_segment_index(read_file(self._store, file), file.path))
+    def _read(self, file: FileReference) -> _Index:
+        batches = tuple(decode_segment_index(read_file(self._store, file), file.path))
+        return _Index(batches, rows_of_files(batches))
 
     def batches(self, segment: SealedSegment) -> tuple[Batch, ...]:
         """The batches and control rows of a segment, in the order of their offsets.
@@ -78,7 +95,15 @@ class SegmentIndexes:
         Raises:
             CorruptRecord: the index file is missing, or not what its entry says.
         """
-        return self._load(segment.index)
+        return self._load(segment.index).batches
+
+    def file_rows(self, segment: SealedSegment) -> Mapping[str, int]:
+        """How many rows each data file of a segment has, by its path.
+
+        Raises:
+            CorruptRecord: as ``batches``.
+        """
+        return self._load(segment.index).file_rows
 
 
 def plan_partition(
@@ -110,9 +135,11 @@ def plan_partition(
     last = visible_end(partition, isolation)
     end = last if end_offset is None else min(end_offset, last)
     slices = tuple(
-        _slice(batch, start_offset, end)
-        for batch in _batches(indexes, partition, start_offset, end, after_slot)
-        if (control_rows or batch.control is None) and is_visible(batch, isolation, after_slot, slot)
+        _slice(batch, file_rows, start_offset, end)
+        for batch, file_rows in _batches(indexes, partition, start_offset, end, after_slot)
+        if batch.record_count
+        and (control_rows or batch.control is None)
+        and is_visible(batch, isolation, after_slot, slot)
     )
     return PartitionPlan(
         topic, partition.id.topic_id, partition.id.partition, start_offset, max(start_offset, end), slices
@@ -137,11 +164,17 @@ def check_offset(topic: str, partition: Partition, offset: int) -> None:
         )
 
 
-def _batches(indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int) -> Iterator[Batch]:
+def _batches(
+    indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int
+) -> Iterator[tuple[Batch, int]]:
+    """The batches of a range of offsets, each with the number of rows of its whole file."""
     for segment in partition.sealed:
         if segment.end_offset > start and segment.base_offset < end and segment.max_end_slot > after_slot:
-            yield from _between(indexes.batches(segment), start, end)
-    yield from _between(partition.active, start, end)
+            file_rows = indexes.file_rows(segment)
+            for batch in _between(indexes.batches(segment), start, end):
+                yield batch, file_rows[batch.file.path] if batch.file is not None else 0
+    for batch in _between(partition.active, start, end):
+        yield batch, batch.record_count
 
 
 def _between(batches: Sequence[Batch], start: int, end: int) -> Iterator[Batch]:
@@ -154,9 +187,9 @@ def _between(batches: Sequence[Batch], start: int, end: int) -> Iterator[Batch]:
             yield batch
 
 
-def _slice(batch: Batch, start: int, end: int) -> FileSlice:
+def _slice(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
     first = max(start, batch.base_offset)
-    count = min(end, batch.end_offset) - first
+    last = min(end, batch.end_offset)
     if batch.file is None:
         control = batch.control.value if batch.control is not None else None
         return FileSlice("", 0, 0, 1, 0, 1, batch.base_offset, batch.max_timestamp, control)
@@ -164,9 +197,11 @@ def _slice(batch: Batch, start: int, end: int) -> FileSlice:
         batch.file.path,
         batch.file.length,
         batch.file.crc32c,
-        batch.record_count,
-        first - batch.base_offset,
-        count,
+        file_rows,
+        batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),
+        batch.record_count if batch.has_gaps else last - first,
         first,
         batch.max_timestamp,
+        None,
+        last if batch.has_gaps else None,
     )

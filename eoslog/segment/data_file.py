@@ -21,6 +21,9 @@ ROW_GROUP_BYTES = 64 << 20
 BATCH_ROWS = 64 * 1024
 """Rows of a batch that `read_data_file` gives at most: what costs least on the way to Spark."""
 
+OFFSET_COLUMN: pa.Field[Any] = pa.field("_offset", pa.int64(), nullable=False)
+"""In a file of which compaction removed rows: the offsets of those that are left."""
+
 _MAX_ROW_GROUP_ROWS = 1 << 20
 _MAX_ROW_GROUP_BYTES = 1 << 31
 _MAX_FOOTER_STRING_BYTES = 1 << 20

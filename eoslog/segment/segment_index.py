@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,3 +31,12 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
         return [batch_from_row(row) for row in pq.read_table(pa.BufferReader(body)).to_pylist()]
     except Exception as error:
         raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None
+
+
+def rows_of_files(batches: Iterable[Batch]) -> Mapping[str, int]:
+    """How many rows each data file has, by its path: a file's batches all stand in the index of one segment."""
+    rows: Counter[str] = Counter()
+    for batch in batches:
+        if batch.file is not None:
+            rows[batch.file.path] += batch.record_count
+    return rows

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from eoslog.read.planner import FileSlice
 
@@ -31,34 +32,41 @@ def pack(pieces: Sequence[Piece], min_partitions: int | None = None) -> list[tup
     Args:
         min_partitions: at least so many, if there are so many files. By default four, but none of less than 1 MiB.
     """
-    flat = [(piece, each) for piece in pieces for each in piece.slices if each.control is None]
-    total = sum(_cost(each) for _, each in flat)
+    files = [file for piece in pieces for file in _by_file(piece)]
+    total = sum(_cost(file.slices) for file in files)
     if min_partitions is None:
         target = min(LARGEST_BYTES, max(_SMALLEST_BYTES, -(-total // _DEFAULT_PARTITIONS)))
     else:
         target = min(LARGEST_BYTES, max(1, total // min_partitions))
-    packed: list[list[tuple[Piece, FileSlice]]] = []
+    packed: list[list[Piece]] = []
     filled = 0
-    for index, (piece, each) in enumerate(flat):
+    for index, file in enumerate(files):
+        cost = _cost(file.slices)
         missing = (min_partitions or 1) - len(packed)
-        if not packed or filled + _cost(each) > target or missing >= len(flat) - index:
+        if not packed or filled + cost > target or missing >= len(files) - index:
             packed.append([])
             filled = 0
-        packed[-1].append((piece, each))
-        filled += _cost(each)
+        packed[-1].append(file)
+        filled += cost
     return [_joined(part) for part in packed]
 
 
-def _cost(piece: FileSlice) -> int:
-    return piece.length * piece.record_count // max(1, piece.file_rows) + _FILE_COST_BYTES
+def _by_file(piece: Piece) -> Iterator[Piece]:
+    """The slices of one file after another: whoever reads one of them fetches the file."""
+    rows = (each for each in piece.slices if each.control is None)
+    for _, slices in groupby(rows, key=lambda each: each.path):
+        yield replace(piece, slices=tuple(slices))
 
 
-def _joined(part: Sequence[tuple[Piece, FileSlice]]) -> tuple[Piece, ...]:
+def _cost(slices: Sequence[FileSlice]) -> int:
+    """What one file's slices cost (bytes)."""
+    rows = sum(each.record_count for each in slices)
+    return slices[0].length * rows // max(1, slices[0].file_rows) + _FILE_COST_BYTES
+
+
+def _joined(files: Sequence[Piece]) -> tuple[Piece, ...]:
     """Neighbours of the same partition of a topic as one piece again."""
-    joined: list[Piece] = []
-    for piece, each in part:
-        if joined and (joined[-1].topic, joined[-1].partition) == (piece.topic, piece.partition):
-            joined[-1] = replace(joined[-1], slices=(*joined[-1].slices, each))
-        else:
-            joined.append(replace(piece, slices=(each,)))
-    return tuple(joined)
+    return tuple(
+        replace(pieces[0], slices=tuple(each for piece in pieces for each in piece.slices))
+        for pieces in (list(group) for _, group in groupby(files, key=lambda piece: (piece.topic, piece.partition)))
+    )

@@ -45,3 +45,19 @@ def test_control_rows_are_left_out() -> None:
     marker = FileSlice("", 0, 0, 1, 0, 1, 10, 0, control=1)
 
     assert pack([Piece("t", 0, None, (marker,))]) == []
+
+
+def test_a_file_that_holds_many_batches_is_read_by_one_task() -> None:
+    slices = tuple(
+        FileSlice(f"f{index // 100}", LARGEST_BYTES // 2, 0, 1000, index % 100 * 10, 10, index * 10, 0)
+        for index in range(400)
+    )
+
+    packed = pack([Piece("t", 0, None, slices)], min_partitions=40)
+
+    assert [{each.path for piece in parts for each in piece.slices} for parts in packed] == [
+        {"f0"},
+        {"f1"},
+        {"f2"},
+        {"f3"},
+    ]

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 
 from eoslog import CorruptRecord, Store
+from eoslog.read.columns import PLACE_COLUMNS
+from eoslog.read.planner import FileSlice
+from eoslog.read.slices import read_slices
+from eoslog.segment.data_file import OFFSET_COLUMN, crc32c, encode_data_file
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import StoredObject
@@ -65,3 +70,65 @@ def test_a_damaged_file_is_met_after_the_rows_before_it(objects: _Watched, store
     assert [next(batches).column("value")[0].as_py() for _ in range(3)] == [b"0", b"1", b"2"]
     with pytest.raises(CorruptRecord, match=victim.path):
         next(batches)
+
+
+COLUMNS = pa.schema([("number", pa.int64())])
+PLACED = pa.schema([*COLUMNS, PLACE_COLUMNS.field("_offset"), PLACE_COLUMNS.field("_timestamp")])
+
+
+def _shared_file(objects: _Watched, *offsets: int) -> bytes:
+    """A file whose rows say at which offsets they lie."""
+    numbers = pa.array(offsets, pa.int64())
+    body = encode_data_file(pa.table([numbers, numbers], schema=COLUMNS.append(OFFSET_COLUMN)))
+    objects.put("t/shared", body)
+    return body
+
+
+def _slice(body: bytes, rows: int, first_row: int, count: int, base_offset: int, end: int | None = None) -> FileSlice:
+    return FileSlice("t/shared", len(body), crc32c(body), rows, first_row, count, base_offset, base_offset, None, end)
+
+
+def _read(objects: _Watched, slices: Sequence[FileSlice], columns: pa.Schema = PLACED) -> pa.Table:
+    return pa.Table.from_batches(read_slices(objects, "t", 0, slices, COLUMNS, columns), schema=columns)
+
+
+def test_batches_that_share_a_file_are_fetched_and_decoded_once(objects: _Watched) -> None:
+    body = _shared_file(objects, 0, 1, 3, 4, 5, 9)
+    slices = [_slice(body, 6, 0, 2, 0), _slice(body, 6, 2, 3, 3), _slice(body, 6, 5, 1, 9)]
+
+    rows = _read(objects, slices)
+
+    assert objects.together == [1]
+    assert rows["_offset"].to_pylist() == rows["number"].to_pylist() == [0, 1, 3, 4, 5, 9]
+    assert [moment.microsecond for moment in rows["_timestamp"].to_pylist()] == [0, 0, 3000, 3000, 3000, 9000]
+    assert rows["_offset"].num_chunks == 1
+
+
+def test_batches_of_a_shared_file_that_are_not_in_the_plan_are_passed_over(objects: _Watched) -> None:
+    body = _shared_file(objects, 0, 1, 2, 3, 4, 5)
+
+    rows = _read(objects, [_slice(body, 6, 1, 1, 1), _slice(body, 6, 4, 2, 4)])
+
+    assert rows["_offset"].to_pylist() == rows["number"].to_pylist() == [1, 4, 5]
+
+
+@pytest.mark.parametrize("columns", [PLACED, pa.schema([PLACE_COLUMNS.field("_offset")])])
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [(0, 20, [2, 7, 9, 12]), (2, 12, [2, 7, 9]), (3, 9, [7]), (3, 7, []), (13, 20, []), (12, 13, [12])],
+)
+def test_where_compaction_left_gaps_the_file_says_at_which_offsets_its_rows_lie(
+    objects: _Watched, columns: pa.Schema, start: int, end: int, found: list[int]
+) -> None:
+    body = _shared_file(objects, 2, 7, 9, 12)
+
+    rows = _read(objects, [_slice(body, 4, 0, 4, start, end)], columns)
+
+    assert rows["_offset"].to_pylist() == found
+
+
+def test_offsets_that_do_not_rise_are_damage(objects: _Watched) -> None:
+    body = _shared_file(objects, 2, 9, 7)
+
+    with pytest.raises(CorruptRecord, match="t/shared: the offsets of its rows do not rise"):
+        _read(objects, [_slice(body, 3, 0, 3, 0, 10)])

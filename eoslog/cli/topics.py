@@ -1,4 +1,4 @@
-"""``eoslog topics``: create, list, describe, delete."""
+"""``eoslog topics``: create, list, describe, alter, delete."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from eoslog.cli import output
 from eoslog.cli.columns import TYPE_NAMES, column, schema_of_file
 from eoslog.cli.context import Session, global_options, pass_session
+from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
 from eoslog.read.columns import stored_schema
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.partitions import partition_of
@@ -17,11 +18,12 @@ from eoslog.rules.state import Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
 
 _CONFIG = TopicConfig()
+_SETTINGS = ", ".join(kafka_spelling(name) for name in TopicConfig.model_fields)
 
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @topics.command("create")
@@ -51,6 +53,9 @@ def topics() -> None:
     show_default=True,
     help="A segment of so many batches is closed.",
 )
+@click.option(
+    "--add-config", "settings", multiple=True, metavar="NAME=VALUE", help=f"A setting, once for each: {_SETTINGS}."
+)
 @global_options
 @pass_session
 def create(
@@ -62,6 +67,7 @@ def create(
     key: tuple[str, ...],
     segment_bytes: int,
     segment_batches: int,
+    settings: tuple[str, ...],
 ) -> None:
     """Create the topic NAME, and the store with it if there is none.
 
@@ -69,7 +75,7 @@ def create(
 
     \b
     Examples:
-      eoslog --store my-store topics create payments --partitions 3
+      eoslog --store my-store topics create payments --partitions 3 --add-config retention.ms=604800000
       eoslog --store my-store topics create flights --column carrier:string --column miles:long --key carrier
       eoslog --store my-store topics create flights --schema-from flights.parquet --key carrier
     """
@@ -81,7 +87,11 @@ def create(
         partitions=partitions,
         schema=schema_of_file(schema_from) if schema_from else schema,
         key=key,
-        config=TopicConfig(segment_bytes=segment_bytes, segment_batches=segment_batches),
+        config=changed_config(
+            name,
+            TopicConfig(segment_bytes=segment_bytes, segment_batches=segment_batches),
+            parsed_settings(name, settings),
+        ),
     )
     session.print_result(
         f"created topic {topic.topic} with {topic.partitions} partition{'s' * (topic.partitions > 1)}",
@@ -147,8 +157,7 @@ def _facts(topic: Topic) -> dict[str, Any]:
         "PartitionCount": topic.partitions,
         "Key": list(topic.topic_schema.key),
         "Columns": [f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema],
-        "SegmentBytes": topic.config.segment_bytes,
-        "SegmentBatches": topic.config.segment_batches,
+        **{field.title().replace("_", ""): value for field, value in topic.config.model_dump().items()},
         "CreatedSlot": topic.created_slot,
     }
 
@@ -162,6 +171,44 @@ def _row(partition: Partition) -> tuple[int, ...]:
         len(partition.sealed),
         len(partition.active),
         partition.active_bytes + sum(segment.bytes for segment in partition.sealed),
+    )
+
+
+@topics.command("alter")
+@click.argument("name")
+@click.option(
+    "--add-config",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"Change a setting, once for each: {_SETTINGS}.",
+)
+@click.option("--delete-config", "defaults", multiple=True, metavar="NAME", help="Set the default of a setting again.")
+@click.option("--partitions", type=click.IntRange(min=1), help="So many there are from here on. The number only rises.")
+@global_options
+@pass_session
+def alter(
+    session: Session, name: str, settings: tuple[str, ...], defaults: tuple[str, ...], partitions: int | None
+) -> None:
+    """Change settings of the topic NAME, or raise its number of partitions.
+
+    With more partitions a key may belong to another one from here on: its later rows are then not in one order with
+    its earlier ones.
+
+    \b
+    Examples:
+      eoslog --store my-store topics alter payments --add-config retention.ms=604800000
+      eoslog --store my-store topics alter payments --delete-config retention.ms
+      eoslog --store my-store topics alter payments --partitions 6
+    """
+    if partitions is not None and (settings or defaults):
+        raise click.UsageError("give --add-config and --delete-config, or --partitions, not both")
+    changes = {setting_named(name, each): None for each in defaults} | parsed_settings(name, settings)
+    admin = session.store().admin
+    topic = admin.alter_topic(name, **changes) if partitions is None else admin.create_partitions(name, partitions)
+    session.print_result(
+        f"altered topic {name}" if changes or partitions else f"nothing to alter in topic {name}: see --help",
+        {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions, **topic.config.model_dump()},
     )
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eoslog.client.positions import PartitionOffsets
+from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_descriptions import (
     HangingTransaction,
     ProducerDescription,
@@ -23,7 +24,14 @@ from eoslog.client.transaction_descriptions import (
 from eoslog.errors import InvalidRequest, InvalidTopic
 from eoslog.rules.coordinator import abort_open_transaction
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import TopicConfig, TopicCreated, TopicDeleted, TopicSchema
+from eoslog.rules.entries import (
+    PartitionsCreated,
+    TopicConfig,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchema,
+)
 from eoslog.rules.names import TopicPartition, check_topic_name
 from eoslog.rules.partitioner import check_key_type
 from eoslog.rules.partitions import partition_of
@@ -65,10 +73,7 @@ class Admin:
             TopicAlreadyExists, InvalidTopic, UnsupportedSchema
         """
         check_topic_name(topic)
-        if not isinstance(partitions, int) or not 1 <= partitions <= _LARGEST_PARTITION_COUNT:
-            raise InvalidTopic(
-                f"topic {topic}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, not {partitions!r}"
-            )
+        _check_partition_count(topic, partitions)
         if config is not None and not isinstance(config, TopicConfig):
             raise InvalidTopic(
                 f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), not {config!r}"
@@ -100,6 +105,45 @@ class Admin:
         self._store.append(
             lambda draft: draft.append(TopicDeleted(topic=topic, topic_id=topic_named(draft, topic).topic_id))
         )
+
+    def alter_topic(self, topic: str, **settings: Any) -> Topic:
+        """Change settings of a topic (Kafka's ``incrementalAlterConfigs``); those not named stay as they are.
+
+        Args:
+            settings: fields of ``TopicConfig``, as ``retention_ms=86_400_000``; None sets the default again.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidTopic: an unknown setting, or a value that it may not have.
+        """
+
+        def propose(draft: Draft) -> Topic:
+            found = topic_named(draft, topic)
+            config = changed_config(topic, found.config, settings)
+            if config != found.config:
+                draft.append(TopicConfigChanged(topic=topic, topic_id=found.topic_id, config=config))
+            return draft.topics[found.topic_id]
+
+        return self._store.append(propose)
+
+    def create_partitions(self, topic: str, total: int) -> Topic:
+        """Raise a topic's number of partitions to ``total``; it never goes down.
+
+        Rows stay where they are, but a key may belong to another partition from here on: its later rows are then not
+        in one order with its earlier ones. Consumers and streams read the new partitions from their first offset.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidTopic: the topic has as many partitions already, or ``total`` is no number of partitions.
+        """
+        _check_partition_count(topic, total)
+
+        def propose(draft: Draft) -> Topic:
+            found = topic_named(draft, topic)
+            draft.append(PartitionsCreated(topic=topic, topic_id=found.topic_id, partitions=total))
+            return draft.topics[found.topic_id]
+
+        return self._store.append(propose)
 
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""
@@ -235,6 +279,13 @@ class Admin:
             lambda state, slot: hanging_transactions(
                 state, self._store.now_ms(), max_transaction_timeout_ms, topic=topic, partition=partition
             )
+        )
+
+
+def _check_partition_count(topic: str, partitions: object) -> None:
+    if not isinstance(partitions, int) or not 1 <= partitions <= _LARGEST_PARTITION_COUNT:
+        raise InvalidTopic(
+            f"topic {topic}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, not {partitions!r}"
         )
 
 

@@ -80,6 +80,12 @@ class TopicConfig(Model):
     """An active segment of so many bytes is sealed."""
     segment_batches: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 1000
     """An active segment of so many batches is sealed."""
+    segment_ms: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 7 * 24 * 3600 * 1000
+    """An active segment whose oldest row was decided so long ago (ms) is sealed."""
+    retention_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
+    """Segments whose latest row is older (ms) are dropped; -1, a table's default, keeps them for ever."""
+    retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
+    """The oldest segments of a partition are dropped while so many bytes are left without them; -1 for no limit."""
 
 
 class TopicCreated(Model):
@@ -94,6 +100,26 @@ class TopicCreated(Model):
     topic_schema: TopicSchema
     config: TopicConfig = TopicConfig()
     time_ms: Milliseconds
+
+
+class TopicConfigChanged(Model):
+    """A topic has other settings from here on (Kafka's AlterConfigs)."""
+
+    type: Literal["topic_config"] = "topic_config"
+    topic: str
+    topic_id: Hex
+    config: TopicConfig
+    """All of them, not only those that change."""
+
+
+class PartitionsCreated(Model):
+    """A topic has more partitions from here on (Kafka's CreatePartitions). Rows stay where they are."""
+
+    type: Literal["create_partitions"] = "create_partitions"
+    topic: str
+    topic_id: Hex
+    partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
+    """How many there are now."""
 
 
 class TopicDeleted(Model):
@@ -346,6 +372,8 @@ class Expired(Model):
 Entry = Annotated[
     StoreCreated
     | TopicCreated
+    | TopicConfigChanged
+    | PartitionsCreated
     | TopicDeleted
     | ProducerInitialized
     | BatchAppended

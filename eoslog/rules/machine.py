@@ -52,6 +52,8 @@ def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
 _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "store": _create_store,
     "topic": topics.create_topic,
+    "topic_config": topics.change_config,
+    "create_partitions": topics.create_partitions,
     "delete_topic": topics.delete_topic,
     "init": producer_ids.apply_init,
     "batch": transactions.apply_batch,

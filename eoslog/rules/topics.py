@@ -1,10 +1,12 @@
-"""Topics: created, deleted, created again under another id. The log itself is never emptied."""
+"""Topics: created, changed, deleted, created again under another id. The log itself is never emptied."""
 
 from __future__ import annotations
 
-from eoslog.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from dataclasses import replace
+
+from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import TopicCreated, TopicDeleted
+from eoslog.rules.entries import PartitionsCreated, TopicConfigChanged, TopicCreated, TopicDeleted
 from eoslog.rules.names import check_topic_name
 from eoslog.rules.state import Doomed, Group, Partition, StoreState, Topic
 
@@ -45,11 +47,40 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
         draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot)
 
 
+def change_config(draft: Draft, entry: TopicConfigChanged) -> None:
+    """Raises: UnknownTopicOrPartition; InvalidEntry: nothing changes."""
+    topic = _incarnation(draft, entry.topic, entry.topic_id)
+    if topic.config == entry.config:
+        raise InvalidEntry(f"topic {entry.topic} has these settings already")
+    draft.topics[topic.topic_id] = replace(topic, config=entry.config)
+
+
+def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
+    """Add empty partitions at the end. Groups that read the topic move on a generation, so that their members share
+    the partitions out anew.
+
+    Raises:
+        UnknownTopicOrPartition
+        InvalidTopic: the topic has as many already (Kafka's ``InvalidPartitionsException``).
+    """
+    topic = _incarnation(draft, entry.topic, entry.topic_id)
+    if entry.partitions <= topic.partitions:
+        raise InvalidTopic(
+            f"topic {entry.topic} has {topic.partitions} partitions, and cannot have {entry.partitions}: their number "
+            "can only rise"
+        )
+    grown = replace(topic, partitions=entry.partitions)
+    draft.topics[topic.topic_id] = grown
+    for partition_id in grown.partition_ids()[topic.partitions :]:
+        draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot)
+    for name, group in list(draft.groups.items()):
+        if any(entry.topic in topics for topics in group.members.values()):
+            draft.groups[name] = replace(group, generation=group.generation + 1)
+
+
 def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
     """Forget a topic. Transactions with rows in it end without them; its files are doomed."""
-    topic = topic_named(draft, entry.topic)
-    if topic.topic_id != entry.topic_id:
-        raise UnknownTopicOrPartition(f"topic {entry.topic} was created again meanwhile, its id is {topic.topic_id}")
+    topic = _incarnation(draft, entry.topic, entry.topic_id)
     del draft.topic_ids[entry.topic]
     del draft.topics[entry.topic_id]
     for partition_id in topic.partition_ids():
@@ -59,3 +90,10 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
         if len(offsets) < len(group.offsets):
             draft.groups[name] = Group(group.generation, group.members, offsets)
     draft.doomed = (*draft.doomed, Doomed(draft.slot, topic.prefix))
+
+
+def _incarnation(draft: Draft, name: str, topic_id: str) -> Topic:
+    topic = topic_named(draft, name)
+    if topic.topic_id != topic_id:
+        raise UnknownTopicOrPartition(f"topic {name} was created again meanwhile, its id is {topic.topic_id}")
+    return topic

@@ -78,6 +78,24 @@ def test_a_topic_takes_its_columns_from_a_parquet_file(command: Command, tmp_pat
     assert command.json("topics", "describe", "t")["columns"] == ["id int64", "name string"]
 
 
+def test_settings_are_given_changed_and_shown(command: Command) -> None:
+    command.ok("topics", "create", "t", "--segment-batches", "5", "--add-config", "retention.ms=1000")
+    altered = command.json("topics", "alter", "t", "--add-config", "retention.bytes=7", "--delete-config", "segment.ms")
+    command.ok("topics", "alter", "t", "--delete-config", "retention.ms")
+
+    described = command.json("topics", "describe", "t")
+    assert (altered["retention_ms"], altered["retention_bytes"], altered["segment_batches"]) == (1000, 7, 5)
+    assert (described["retention_ms"], described["retention_bytes"], described["segment_batches"]) == (-1, 7, 5)
+
+
+def test_a_topic_gets_more_partitions(command: Command) -> None:
+    command.ok("topics", "create", "t")
+
+    assert command.ok("topics", "alter", "t", "--partitions", "3") == "altered topic t\n"
+
+    assert len(command.json("topics", "describe", "t")["partitions"]) == 3
+
+
 def test_a_topic_is_described_with_its_partitions(command: Command) -> None:
     command.ok("topics", "create", "t", "--partitions", "2", "--segment-batches", "7", "--segment-bytes", "1000")
     command.ok("console", "produce", "t", "--partition", "1", text="a\nb\n")

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.errors import IllegalGeneration, InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.coordinator import append_batch
-from eoslog.rules.entries import DoomedDeleted, TopicDeleted
+from eoslog.rules.entries import (
+    DoomedDeleted,
+    GroupChanged,
+    GroupMember,
+    OffsetsCommitted,
+    PartitionsCreated,
+    TopicConfig,
+    TopicConfigChanged,
+    TopicDeleted,
+)
 from eoslog.rules.names import check_topic_name
 from eoslog.rules.topics import topic_named
-from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, topic_created
+from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
 
 
 def test_a_topic_created_again_is_empty_and_refuses_what_was_meant_for_the_first() -> None:
@@ -75,3 +84,62 @@ def test_a_topic_of_columns_needs_a_schema_and_one_of_records_has_its_own() -> N
     for schema in (TopicSchema(kind="columns"), TopicSchema(kind="records", arrow="AAAA")):
         entry = topic_created("other", OTHER_TOPIC_ID).model_copy(update={"topic_schema": schema})
         assert isinstance(history.refused(lambda draft, e=entry: draft.append(e)), InvalidTopic)
+
+
+def config_entry(topic_id: str = TOPIC_ID, **settings: int) -> TopicConfigChanged:
+    return TopicConfigChanged(topic="t", topic_id=topic_id, config=TopicConfig(**settings))
+
+
+def partitions_entry(partitions: int, topic_id: str = TOPIC_ID) -> PartitionsCreated:
+    return PartitionsCreated(topic="t", topic_id=topic_id, partitions=partitions)
+
+
+def test_settings_change_as_a_whole_and_only_if_they_differ() -> None:
+    history = History()
+    history.append(lambda draft: draft.append(config_entry(retention_ms=5)))
+
+    assert history.state.topics[TOPIC_ID].config == TopicConfig(retention_ms=5)
+    assert isinstance(history.refused(lambda draft: draft.append(config_entry(retention_ms=5))), InvalidEntry)
+
+
+def test_what_was_meant_for_another_incarnation_changes_nothing() -> None:
+    history = History()
+
+    for entry in (config_entry(OTHER_TOPIC_ID, retention_ms=5), partitions_entry(5, OTHER_TOPIC_ID)):
+        assert isinstance(history.refused(lambda draft, e=entry: draft.append(e)), UnknownTopicOrPartition)
+
+
+def test_new_partitions_are_empty_and_the_old_ones_as_they_were() -> None:
+    history = History(partitions=2)
+    history.send(history.init(None), 0, 3, transactional_id=None)
+    before = history.partition()
+    history.append(lambda draft: draft.append(partitions_entry(4)))
+
+    assert history.state.topics[TOPIC_ID].partitions == 4
+    assert history.partition() == before
+    assert [history.partition(partition).next_offset for partition in range(4)] == [3, 0, 0, 0]
+    assert history.partition(3).changed_slot == history.slot
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_partitions_never_become_fewer(partitions: int) -> None:
+    history = History(partitions=2)
+
+    assert isinstance(history.refused(lambda draft: draft.append(partitions_entry(partitions))), InvalidTopic)
+
+
+def test_a_group_that_reads_a_topic_with_new_partitions_moves_on_a_generation_and_no_other_does() -> None:
+    history = History()
+    for group, topics in (("reads", ("t",)), ("reads-other", ("other",))):
+        joined = GroupChanged(group=group, generation=1, joined=(GroupMember(member_id="m", topics=topics),), time_ms=0)
+        history.append(lambda draft, e=joined: draft.append(e))
+    history.append(lambda draft: draft.append(OffsetsCommitted(committed=offsets_of("alone", 0), time_ms=0)))
+    history.append(lambda draft: draft.append(partitions_entry(3)))
+
+    assert {name: group.generation for name, group in history.state.groups.items()} == {
+        "reads": 2,
+        "reads-other": 1,
+        "alone": 0,
+    }
+    late = OffsetsCommitted(committed=offsets_of("reads", 0, generation=1, member_id="m"), time_ms=0)
+    assert isinstance(history.refused(lambda draft: draft.append(late)), IllegalGeneration)

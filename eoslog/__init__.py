@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from eoslog.client.admin import Admin as Admin
     from eoslog.client.consumer import Consumer as Consumer
     from eoslog.client.consumer_records import ConsumerRecord as ConsumerRecord
+    from eoslog.client.consumer_records import RecordTransaction as RecordTransaction
     from eoslog.client.coordinator import Coordinator as Coordinator
     from eoslog.client.group import GroupMetadata as GroupMetadata
     from eoslog.client.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
@@ -43,6 +44,7 @@ _PUBLIC = {
     "PartitionOffsets": "eoslog.client.positions",
     "Producer": "eoslog.client.producer",
     "RecordMetadata": "eoslog.client.positions",
+    "RecordTransaction": "eoslog.client.consumer_records",
     "Scan": "eoslog.read.scan",
     "Store": "eoslog.client.store",
     "TopicConfig": "eoslog.rules.entries",

@@ -107,6 +107,9 @@ def produce(
 @click.option("--print-offset", is_flag=True, help="Print partition and offset before the value.")
 @click.option("--print-timestamp", is_flag=True, help="Print the timestamp before the value.")
 @click.option("--print-key", is_flag=True, help="Print the key before the value.")
+@click.option(
+    "--print-transaction", is_flag=True, help="Print transactional id and slot before the value; with --json more."
+)
 @global_options
 @pass_session
 def consume(
@@ -122,6 +125,7 @@ def consume(
     print_offset: bool,
     print_timestamp: bool,
     print_key: bool,
+    print_transaction: bool,
 ) -> None:
     """Print the records of TOPIC, a line each, until interrupted; with --json a JSON object each.
 
@@ -147,6 +151,7 @@ def consume(
         isolation_level=isolation_level,
         auto_offset_reset=reset,
         max_poll_records=min(max_records or _RECORDS_A_POLL, _RECORDS_A_POLL),
+        with_transaction=print_transaction,
     ) as consumer:
         if partition is not None:
             place = eoslog.TopicPartition(topic, partition)
@@ -276,6 +281,8 @@ def _line(record: eoslog.ConsumerRecord, with_offset: bool, with_timestamp: bool
     parts = [b"%d:%d" % (record.partition, record.offset)] if with_offset else []
     if with_timestamp:
         parts.append(b"%d" % record.timestamp)
+    if record.transaction is not None:
+        parts += [_printed(record.transaction.transactional_id), _printed(record.transaction.slot)]
     if with_key:
         parts.append(_printed(record.key))
     return b"\t".join([*parts, _printed(record.value)])
@@ -289,4 +296,8 @@ def _printed(value: Any) -> bytes:
 
 
 def _json_line(record: eoslog.ConsumerRecord) -> bytes:
-    return json.dumps(to_json(record._asdict()), ensure_ascii=False).encode()
+    shown = record._asdict()
+    del shown["transaction"]
+    if record.transaction is not None:
+        shown["transaction"] = record.transaction._asdict()
+    return json.dumps(to_json(shown), ensure_ascii=False).encode()

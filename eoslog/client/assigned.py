@@ -23,11 +23,20 @@ _logger = logging.getLogger(__name__)
 class AssignedPartitions:
     """What a consumer holds of its partitions. A position is resolved when it is needed first."""
 
-    def __init__(self, store: Store, group_id: str | None, isolation: IsolationLevel, reset_policy: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        group_id: str | None,
+        isolation: IsolationLevel,
+        reset_policy: str,
+        *,
+        with_transaction: bool = False,
+    ) -> None:
         self._store = store
         self._group_id = group_id
         self._isolation = isolation
         self._reset_policy = reset_policy
+        self._with_transaction = with_transaction
         self._fetches: dict[TopicPartition, PartitionFetch] = {}
         self._resets: dict[TopicPartition, str] = {}
         self._turn = 0
@@ -47,7 +56,13 @@ class AssignedPartitions:
         """Read these partitions from now on, from positions that are to be resolved."""
         store = self._store
         self._fetches = {
-            place: PartitionFetch(store.object_store, store.indexes, topics[place], place.partition)
+            place: PartitionFetch(
+                store.object_store,
+                store.indexes,
+                topics[place],
+                place.partition,
+                with_transaction=self._with_transaction,
+            )
             for place in sorted(topics)
         }
         self._resets.clear()

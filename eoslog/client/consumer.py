@@ -54,6 +54,7 @@ class Consumer:
         session_timeout_ms: int = 45_000,
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: int = 5_000,
+        with_transaction: bool = False,
     ) -> None:
         """
         Args:
@@ -62,6 +63,7 @@ class Consumer:
             session_timeout_ms: how long a member may be silent, 6,000 to 1,800,000 ms.
             enable_auto_commit: commit positions in ``poll`` and ``close``.
             auto_commit_interval_ms: how long ``poll`` waits at least between two such commits.
+            with_transaction: records tell who wrote them (``ConsumerRecord.transaction``).
 
         Raises:
             InvalidOption, InvalidRequest
@@ -83,7 +85,9 @@ class Consumer:
         self.group_id = group_id
         self._max_poll_records = max_poll_records
         self._subscription = Subscription(store, group_id, session_timeout_ms)
-        self._assigned = AssignedPartitions(store, group_id, self._isolation, auto_offset_reset)
+        self._assigned = AssignedPartitions(
+            store, group_id, self._isolation, auto_offset_reset, with_transaction=with_transaction
+        )
         self._commits = OffsetCommits(
             store, self._subscription, self._assigned, auto_commit_interval_ms if enable_auto_commit else None
         )

@@ -19,9 +19,18 @@ from eoslog.store.object_store import ObjectStore
 class PartitionFetch:
     """Reads one partition forward. Files are fetched one at a time, when their first row is asked for."""
 
-    def __init__(self, store: ObjectStore, indexes: SegmentIndexes, topic: Topic, partition: int) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        indexes: SegmentIndexes,
+        topic: Topic,
+        partition: int,
+        *,
+        with_transaction: bool = False,
+    ) -> None:
         self._store = store
         self._indexes = indexes
+        self._columns = columns_to_read(topic, with_transaction=with_transaction)
         self.topic = topic
         self.partition = partition
         self.position: int | None = None
@@ -77,7 +86,7 @@ class PartitionFetch:
             plan.partition,
             plan.slices,
             stored_schema(self.topic),
-            columns_to_read(self.topic),
+            self._columns,
             files_at_once=1,
         )
         if not self._rows_ahead:

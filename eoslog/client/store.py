@@ -14,22 +14,19 @@ from eoslog.client.description import (
     decode_description,
     read_description,
 )
+from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
-from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidOption, NotAStore, StoreAlreadyExists
+from eoslog.errors import CommitStateUnknown, InvalidEntry, NotAStore, StoreAlreadyExists
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
-from eoslog.read.columns import choose_columns, default_columns, stored_schema
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import SegmentIndexes, check_snapshot, plan_partition
+from eoslog.read.planner import SegmentIndexes
 from eoslog.read.scan import Scan
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.machine import StoreMachine
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partitions import partition_of
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import NO_SLOT, Partition, StoreState, Topic
-from eoslog.rules.topics import topic_named
+from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
@@ -257,47 +254,33 @@ class Store:
         starting_offsets: Mapping[int, int] | None = None,
         ending_offsets: Mapping[int, int] | None = None,
         slot: int | None = None,
+        include_control_rows: bool = False,
     ) -> Scan:
         """Plan a read of a topic's visible rows, as of now.
 
         Args:
-            columns: the columns to read; ``_topic, _partition, _offset, _timestamp`` are there for topics of columns.
+            columns: the columns to read. Topics of columns have ``_topic, _partition, _offset, _timestamp`` too, and
+                every topic ``_transactional_id, _producer_id, _producer_epoch, _sequence, _control, _slot,
+                _commit_timestamp`` (see ``read.columns.TRANSACTION_COLUMNS``).
             partitions: all if None.
             starting_offsets: first offset by partition (inclusive); the log start where none is given.
             ending_offsets: end by partition (exclusive); all that is visible where none is given.
             slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
+            include_control_rows: control rows are rows too, with ``_control`` ``COMMIT`` or ``ABORT`` and nulls in the
+                topic's own columns; those of aborted transactions where their rows are visible. Without ``columns``
+                this adds the transaction columns.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
         """
-        isolation = IsolationLevel.of(isolation_level)
-        if slot is not None and isolation is not IsolationLevel.SNAPSHOT:
-            raise InvalidOption("a slot can be chosen with isolation level 'snapshot' only")
-
-        def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int]:
-            topic_state = topic_named(state, topic)
-            chosen = range(topic_state.partitions) if partitions is None else partitions
-            found = [partition_of(state, PartitionId(topic_state.topic_id, partition)) for partition in chosen]
-            return topic_state, found, newest
-
-        topic_state, found, newest = self.read(look)
-        if slot is not None:
-            if not 0 <= slot <= newest:
-                raise InvalidOption(f"slot {slot} is not there: the log holds slots 0 to {newest}")
-            for partition in found:
-                check_snapshot(topic, partition, slot)
-        plans = [
-            plan_partition(
-                self.indexes,
-                topic,
-                partition,
-                isolation,
-                start_offset=(starting_offsets or {}).get(partition.id.partition),
-                end_offset=(ending_offsets or {}).get(partition.id.partition),
-                after_slot=NO_SLOT,
-                slot=slot,
-            )
-            for partition in found
-        ]
-        wanted = default_columns(topic_state) if columns is None else choose_columns(topic_state, columns)
-        return Scan(self.object_store, plans, stored_schema(topic_state), wanted, newest)
+        return plan_scan(
+            self,
+            topic,
+            IsolationLevel.of(isolation_level),
+            columns=columns,
+            partitions=partitions,
+            starting_offsets=starting_offsets or {},
+            ending_offsets=ending_offsets or {},
+            slot=slot,
+            include_control_rows=include_control_rows,
+        )

@@ -39,6 +39,24 @@ PLACE_COLUMNS: pa.Schema = pa.schema(
 )
 """What a topic of columns can be read with beside its own columns."""
 
+TRANSACTION_COLUMNS: pa.Schema = pa.schema(
+    [  # type: ignore[arg-type]
+        pa.field("_transactional_id", pa.string()),
+        pa.field("_producer_id", pa.int64()),
+        pa.field("_producer_epoch", pa.int16()),
+        pa.field("_sequence", pa.int32()),
+        pa.field("_control", pa.string()),
+        pa.field("_slot", pa.int64()),
+        pa.field("_commit_timestamp", _TIMESTAMP),
+    ]
+)
+"""Who wrote a row, and what became of it; every topic can be read with them.
+
+``_transactional_id`` is null without a transaction, ``_sequence`` of staged rows, ``_control`` unless the row is a
+control row (``COMMIT`` or ``ABORT``), ``_slot`` while the row's transaction is open, ``_commit_timestamp`` unless it is
+committed.
+"""
+
 
 def stored_schema(topic: Topic) -> pa.Schema:
     """The columns of a topic's data files."""
@@ -50,20 +68,30 @@ def stored_schema(topic: Topic) -> pa.Schema:
 def available_columns(topic: Topic) -> pa.Schema:
     """Every column that the topic can be read with."""
     if topic.topic_schema.kind == "records":
-        return RECORD_COLUMNS.append(HEADERS_COLUMN)
-    return pa.schema([*stored_schema(topic), *PLACE_COLUMNS])
+        return pa.schema([*RECORD_COLUMNS, HEADERS_COLUMN, *TRANSACTION_COLUMNS])
+    return pa.schema([*stored_schema(topic), *PLACE_COLUMNS, *TRANSACTION_COLUMNS])
 
 
-def default_columns(topic: Topic, *, place: bool = False, headers: bool = False) -> pa.Schema:
+def default_columns(
+    topic: Topic, *, place: bool = False, headers: bool = False, transaction: bool = False
+) -> pa.Schema:
     """The columns that a topic is read with unless the reader chooses.
 
     Args:
         place: with the columns ``_topic, _partition, _offset, _timestamp`` (topics of columns only).
         headers: with the column ``headers`` (Kafka records only).
+        transaction: with ``TRANSACTION_COLUMNS``.
     """
     if topic.topic_schema.kind == "records":
-        return RECORD_COLUMNS.append(HEADERS_COLUMN) if headers else RECORD_COLUMNS
-    return available_columns(topic) if place else stored_schema(topic)
+        fields = [*RECORD_COLUMNS, *([HEADERS_COLUMN] if headers else [])]
+    else:
+        fields = [*stored_schema(topic), *(PLACE_COLUMNS if place else [])]
+    return pa.schema([*fields, *(TRANSACTION_COLUMNS if transaction else [])])
+
+
+def with_control_rows(columns: pa.Schema) -> pa.Schema:
+    """The columns of a read that shows control rows too, which have nulls in the topic's own."""
+    return pa.schema([field.with_nullable(True) for field in columns])
 
 
 def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:

@@ -6,7 +6,7 @@ One planner serves all readers. What a reader task needs travels in the plan: it
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,10 +14,29 @@ from typing import NamedTuple
 from eoslog.errors import OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.rules.entries import FileReference
-from eoslog.rules.state import NO_SLOT, Batch, Partition, SealedSegment
+from eoslog.rules.sequences import sequence_after
+from eoslog.rules.state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 from eoslog.segment.segment_index import decode_segment_index, rows_of_files
 from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectStore
+
+
+class RowOrigin(NamedTuple):
+    """Who wrote rows, and the slot that settled them."""
+
+    transactional_id: str | None = None
+    producer_id: int = -1
+    producer_epoch: int = -1
+    """Of a control row: the epoch that its marker carries, one more than that of the rows."""
+    base_sequence: int = NO_SEQUENCE
+    """The producer's number of the row at the slice's base offset; ``NO_SEQUENCE`` of staged and control rows."""
+    slot: int = NO_SLOT
+    """The slot that ended the rows' transaction, or gave rows without one their offsets; ``NO_SLOT`` while open."""
+    commit_time_ms: int = NO_TIME
+    """The log's time at ``slot``; ``NO_TIME`` unless the rows are committed."""
+
+
+NO_ORIGIN = RowOrigin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +62,27 @@ class FileSlice:
     gaps_end_offset: int | None = None
     """None if the rows' offsets follow each other. If compaction left gaps, the file holds the offsets, and the slice's
     end here (exclusive): rows outside of the range belong to the batch, but not to the slice."""
+    origin: RowOrigin = NO_ORIGIN
 
     @property
     def has_gaps(self) -> bool:
         """Whether the offsets of the rows stand in the file."""
         return self.gaps_end_offset is not None
+
+
+def slices_by_file(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
+    """Neighbouring slices of one file together: who reads one fetches it. Control rows go with what is beside them."""
+    together: list[FileSlice] = []
+    path = ""
+    for piece in slices:
+        if piece.control is None and piece.path != path:
+            if path:
+                yield together
+                together = []
+            path = piece.path
+        together.append(piece)
+    if together:
+        yield together
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +98,9 @@ class PartitionPlan:
 
     @property
     def record_count(self) -> int:
-        """Rows that the plan yields, without control rows. Where it begins or ends within a compacted batch, at most so
+        """Rows that the plan yields. Where it begins or ends within a compacted batch, at most so
         many: which rows are left there stands in the file."""
-        return sum(piece.record_count for piece in self.slices if piece.control is None)
+        return sum(piece.record_count for piece in self.slices)
 
     @property
     def bytes(self) -> int:
@@ -124,7 +159,7 @@ def plan_partition(
         start_offset: inclusive; the log start if None.
         end_offset: exclusive; what the isolation level shows now if None, and never beyond that.
         after_slot, slot: for ``snapshot``, the slots in which the rows' transactions ended: (after_slot, slot].
-        control_rows: whether control rows are part of the plan.
+        control_rows: whether control rows are rows of the plan; they are visible as the rows that they end.
 
     Raises:
         OffsetOutOfRange: the start lies outside of [log start, high watermark].
@@ -190,9 +225,17 @@ def _between(batches: Sequence[Batch], start: int, end: int) -> Iterator[Batch]:
 def _slice(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
     first = max(start, batch.base_offset)
     last = min(end, batch.end_offset)
+    origin = RowOrigin(
+        batch.transactional_id,
+        batch.producer_id,
+        batch.producer_epoch,
+        NO_SEQUENCE if batch.base_sequence < 0 else sequence_after(batch.base_sequence, first - batch.base_offset),
+        batch.end_slot,
+        batch.end_time_ms if batch.verdict is Verdict.COMMITTED else NO_TIME,
+    )
     if batch.file is None:
         control = batch.control.value if batch.control is not None else None
-        return FileSlice("", 0, 0, 1, 0, 1, batch.base_offset, batch.max_timestamp, control)
+        return FileSlice("", 0, 0, 1, 0, 1, batch.base_offset, batch.max_timestamp, control, None, origin)
     return FileSlice(
         batch.file.path,
         batch.file.length,
@@ -204,4 +247,5 @@ def _slice(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
         batch.max_timestamp,
         None,
         last if batch.has_gaps else None,
+        origin,
     )

@@ -1,31 +1,39 @@
 """Reading planned rows: a file is fetched, verified and decoded; its rows get their place in the log as columns.
 
-Neighbouring slices of one file are read together: a merged file holds many batches.
+Neighbouring slices of one file are read together: a merged file holds many batches. Control rows that are planned are
+rows between them, with nulls in the topic's own columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
 from eoslog.read.columns import CREATE_TIME
-from eoslog.read.planner import FileSlice
+from eoslog.read.planner import FileSlice, slices_by_file
+from eoslog.rules.sequences import SEQUENCES
+from eoslog.rules.state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
 from eoslog.segment.data_file import OFFSET_COLUMN, check_file, read_data_file
+from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.store.object_store import ObjectStore
 
 _ROWS_A_BATCH = 65_536
 _FILES_AT_ONCE = 16
 _BYTES_AT_ONCE = 32 << 20
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 class _Rows(NamedTuple):
-    """Rows of one slice, as they go into a batch: ``begin`` to ``end`` (exclusive) of what was decoded together."""
+    """Rows of one slice, as they go into a batch: ``begin`` to ``end`` (exclusive) of what was decoded together.
+
+    A control row is one row, of nothing that was decoded.
+    """
 
     piece: FileSlice
     begin: int
@@ -51,16 +59,19 @@ def read_slices(
         CorruptRecord: a file is missing, or not what its entry says.
     """
     needed = [name for name in wanted.names if name in stored.names]
-    rows = (piece for piece in slices if piece.control is None)
-    files = (list(pieces) for _, pieces in groupby(rows, key=lambda piece: piece.path))
-    for window in _windows(files, files_at_once):
-        bodies = _fetch(store, [pieces[0].path for pieces in window if needed or _have_gaps(pieces)])
-        for pieces in window:
-            if pieces[0].path in bodies:
-                body = _checked(store, pieces[0], bodies.pop(pieces[0].path))
-                yield from _read_file(body, topic, partition, pieces, stored, needed, wanted)
+    for window in _windows(slices_by_file(slices), files_at_once):
+        files = [(pieces, _in_file(pieces)) for pieces in window]
+        bodies = _fetch(store, [rows[0].path for _, rows in files if rows and (needed or _have_gaps(rows))])
+        for pieces, rows in files:
+            if rows and rows[0].path in bodies:
+                body = _checked(store, rows[0], bodies.pop(rows[0].path))
+                yield from _read_file(body, topic, partition, pieces, rows, stored, needed, wanted)
             else:
-                yield from _place_only(topic, partition, pieces, wanted)
+                yield from _known_without_file(topic, partition, pieces, stored, wanted)
+
+
+def _in_file(pieces: Sequence[FileSlice]) -> list[FileSlice]:
+    return [piece for piece in pieces if piece.control is None]
 
 
 def _have_gaps(pieces: Sequence[FileSlice]) -> bool:
@@ -72,7 +83,7 @@ def _windows(files: Iterable[list[FileSlice]], files_at_once: int) -> Iterator[l
     window: list[list[FileSlice]] = []
     size = 0
     for pieces in files:
-        length = pieces[0].length
+        length = max(piece.length for piece in pieces)
         if window and (len(window) == files_at_once or size + length > _BYTES_AT_ONCE):
             yield window
             window, size = [], 0
@@ -101,37 +112,43 @@ def _read_file(
     topic: str,
     partition: int,
     pieces: Sequence[FileSlice],
+    rows: Sequence[FileSlice],
     stored: pa.Schema,
     needed: Sequence[str],
     wanted: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of slices of one file, which lie in it in the order of their offsets."""
-    row = pieces[0].first_row
-    with_offsets = _have_gaps(pieces)
+    """The rows of slices of one file, which lie in it in the order of their offsets, with the control rows between."""
+    row = rows[0].first_row
+    with_offsets = _have_gaps(rows)
     decoded = read_data_file(
         body,
         stored.append(OFFSET_COLUMN) if with_offsets else stored,
         [*needed, OFFSET_COLUMN.name] if with_offsets else needed,
         first_row=row,
-        row_count=pieces[-1].first_row + pieces[-1].record_count - row,
-        expected_rows=pieces[0].file_rows,
-        name=pieces[0].path,
+        row_count=rows[-1].first_row + rows[-1].record_count - row,
+        expected_rows=rows[0].file_rows,
+        name=rows[0].path,
     )
     next_piece = 0
     for batch in decoded:
         end = row + batch.num_rows
         parts = []
-        while next_piece < len(pieces) and pieces[next_piece].first_row < end:
+        while next_piece < len(pieces):
             piece = pieces[next_piece]
-            part = _rows_of(piece, batch, row)
-            if part.begin < part.end:
-                parts.append(part)
-            if piece.first_row + piece.record_count > end:
+            if piece.control is not None:
+                parts.append(_place_of(piece, 0, 1))
+            elif piece.first_row >= end:
                 break
+            else:
+                part = _rows_of(piece, batch, row)
+                if part.begin < part.end:
+                    parts.append(part)
+                if piece.first_row + piece.record_count > end:
+                    break
             next_piece += 1
         row = end
         if parts:
-            yield _placed(_selected(batch, parts), topic, partition, parts, wanted)
+            yield _placed(_selected(batch, parts), topic, partition, parts, stored, wanted)
 
 
 def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
@@ -151,32 +168,52 @@ def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
 
 def _selected(batch: pa.RecordBatch, parts: Sequence[_Rows]) -> pa.RecordBatch:
     """The rows of these parts; nothing is copied if they follow each other."""
+    controls = [part.piece.control is not None for part in parts]
     begin, end = parts[0].begin, parts[-1].end
-    if sum(part.end - part.begin for part in parts) == end - begin:
+    if not any(controls) and sum(part.end - part.begin for part in parts) == end - begin:
         return batch.slice(begin, end - begin)
-    return batch.take(np.concatenate([np.arange(part.begin, part.end) for part in parts]))
+    rows = np.concatenate([np.arange(part.begin, part.end) for part in parts])
+    return batch.take(pa.array(rows, mask=np.repeat(controls, _counts(parts))))
 
 
 def _placed(
-    batch: pa.RecordBatch, topic: str, partition: int, parts: Sequence[_Rows], wanted: pa.Schema
+    batch: pa.RecordBatch, topic: str, partition: int, parts: Sequence[_Rows], stored: pa.Schema, wanted: pa.Schema
 ) -> pa.RecordBatch:
-    columns = [
-        _stored_column(field, batch)
-        if field.name in batch.schema.names and field.name != OFFSET_COLUMN.name
-        else _place_column(field, topic, partition, parts)
-        for field in wanted
-    ]
+    columns = []
+    for field in wanted:
+        if field.name not in batch.schema.names or field.name == OFFSET_COLUMN.name:
+            column = _metadata_column(field, topic, partition, parts)
+        else:
+            column = _stored_column(field, batch)
+            if stored is RECORDS_SCHEMA and field.name == "timestamp" and column.null_count:
+                column = pc.coalesce(column, _metadata_column(field, topic, partition, parts))
+        columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _place_only(topic: str, partition: int, pieces: Sequence[FileSlice], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _known_without_file(
+    topic: str, partition: int, pieces: Sequence[FileSlice], stored: pa.Schema, wanted: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Rows of which no stored column is wanted, or control rows, which have none but a record's time."""
+    null = set(stored.names) - ({"timestamp"} if stored is RECORDS_SCHEMA else set())
     for piece in pieces:
         for first in range(0, piece.record_count, _ROWS_A_BATCH):
             rows = min(_ROWS_A_BATCH, piece.record_count - first)
-            start = piece.base_offset + first
-            parts = [_Rows(piece, 0, rows, np.arange(start, start + rows, dtype=np.int64))]
-            columns = [_place_column(field, topic, partition, parts) for field in wanted]
+            parts = [_place_of(piece, first, rows)]
+            columns = [
+                pa.nulls(rows, field.type) if field.name in null else _metadata_column(field, topic, partition, parts)
+                for field in wanted
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _place_of(piece: FileSlice, first: int, rows: int) -> _Rows:
+    start = piece.base_offset + first
+    return _Rows(piece, 0, rows, np.arange(start, start + rows, dtype=np.int64))
+
+
+def _counts(parts: Sequence[_Rows]) -> list[int]:
+    return [len(part.offsets) for part in parts]
 
 
 def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:
@@ -184,15 +221,45 @@ def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:
     return column if column.type == field.type else column.cast(field.type)
 
 
-def _place_column(field: Any, topic: str, partition: int, parts: Sequence[_Rows]) -> Any:
-    counts = [part.end - part.begin for part in parts]
-    if field.name in ("_topic", "topic"):
-        return pa.repeat(pa.scalar(topic, field.type), sum(counts))
-    if field.name in ("_partition", "partition"):
-        return pa.repeat(pa.scalar(partition, field.type), sum(counts))
+def _metadata_column(field: Any, topic: str, partition: int, parts: Sequence[_Rows]) -> Any:
+    """A column of which no file tells: where rows stand, and who wrote them."""
     if field.name in ("_offset", "offset"):
         return pa.array(np.concatenate([part.offsets for part in parts]))
-    if field.name == "timestampType":
-        return pa.repeat(pa.scalar(CREATE_TIME, field.type), sum(counts))
-    timestamps = np.repeat(np.array([part.piece.timestamp * 1000 for part in parts], np.int64), counts)
-    return pa.array(timestamps).cast(field.type)
+    if field.name == "_sequence":
+        return _sequences(parts).cast(field.type)
+    values: list[Any]
+    value_type = field.type
+    pieces = [part.piece for part in parts]
+    if field.name in ("_topic", "topic"):
+        values = [topic] * len(parts)
+    elif field.name in ("_partition", "partition"):
+        values = [partition] * len(parts)
+    elif field.name == "timestampType":
+        values = [CREATE_TIME] * len(parts)
+    elif field.name == "_transactional_id":
+        values = [piece.origin.transactional_id for piece in pieces]
+    elif field.name == "_producer_id":
+        values = [piece.origin.producer_id for piece in pieces]
+    elif field.name == "_producer_epoch":
+        values = [piece.origin.producer_epoch for piece in pieces]
+    elif field.name == "_control":
+        values = [None if piece.control is None else Control(piece.control).name for piece in pieces]
+    elif field.name == "_slot":
+        values = [None if piece.origin.slot == NO_SLOT else piece.origin.slot for piece in pieces]
+    else:
+        value_type = _MICROSECONDS
+        times = [piece.origin.commit_time_ms for piece in pieces]
+        if field.name != "_commit_timestamp":
+            times = [piece.timestamp for piece in pieces]
+        values = [None if field.name == "_commit_timestamp" and each == NO_TIME else each * 1000 for each in times]
+    each_part = pa.array(values, value_type).cast(field.type)
+    return each_part.take(pa.array(np.repeat(np.arange(len(parts)), _counts(parts))))
+
+
+def _sequences(parts: Sequence[_Rows]) -> Any:
+    """Each row's sequence, which counts the offsets from the slice's first on, also of rows that are gone."""
+    sequences = [
+        (part.piece.origin.base_sequence + part.offsets - part.piece.base_offset) % SEQUENCES for part in parts
+    ]
+    unknown = [part.piece.origin.base_sequence == NO_SEQUENCE for part in parts]
+    return pa.array(np.concatenate(sequences), mask=np.repeat(unknown, _counts(parts)))

@@ -12,7 +12,8 @@ from eoslog.rules.state import NO_OFFSET, ProducerState, SequenceRange
 BATCHES_TO_RETAIN = 5
 MAX_EPOCH = 32767
 LAST_USABLE_EPOCH = MAX_EPOCH - 1
-_SEQUENCES = 1 << 31
+SEQUENCES = 1 << 31
+"""After 2^31 - 1 sequences go on from 0."""
 
 
 class DuplicateBatch(Exception):
@@ -26,11 +27,11 @@ class DuplicateBatch(Exception):
 
 def sequence_after(base_sequence: int, record_count: int) -> int:
     """The sequence that follows a batch; 2^31 - 1 wraps to 0."""
-    return (base_sequence + record_count) % _SEQUENCES
+    return (base_sequence + record_count) % SEQUENCES
 
 
 def last_sequence_of(base_sequence: int, record_count: int) -> int:
-    return (base_sequence + record_count - 1) % _SEQUENCES
+    return (base_sequence + record_count - 1) % SEQUENCES
 
 
 def check_sequence(
@@ -73,10 +74,10 @@ def _is_older(known: ProducerState, base_sequence: int, last: int) -> bool:
     Below means down to 0; only in a partition with so many rows that sequences may have wrapped, half-way around.
     """
     oldest = known.batches[0]
-    may_have_wrapped = known.batches[-1].last_offset >= _SEQUENCES
-    furthest = _SEQUENCES // 2 if may_have_wrapped else oldest.base_sequence
-    first_back = (oldest.base_sequence - base_sequence) % _SEQUENCES
-    last_back = (oldest.base_sequence - last) % _SEQUENCES
+    may_have_wrapped = known.batches[-1].last_offset >= SEQUENCES
+    furthest = SEQUENCES // 2 if may_have_wrapped else oldest.base_sequence
+    first_back = (oldest.base_sequence - base_sequence) % SEQUENCES
+    last_back = (oldest.base_sequence - last) % SEQUENCES
     return 0 < last_back <= first_back <= furthest
 
 

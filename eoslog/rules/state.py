@@ -12,6 +12,7 @@ from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema
 from eoslog.rules.names import PartitionId
 
 NO_OFFSET = -1
+NO_SEQUENCE = -1
 NO_SLOT = -1
 NO_TIME = -1
 

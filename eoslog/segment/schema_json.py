@@ -11,7 +11,21 @@ import pyarrow as pa
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
 from eoslog.segment.column_types import LossyCast, cast_losslessly, check_names, check_type, normal_field, widens
 
-RESERVED_NAMES = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
+RESERVED_NAMES = frozenset(
+    {
+        "_topic",
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_transactional_id",
+        "_producer_id",
+        "_producer_epoch",
+        "_sequence",
+        "_control",
+        "_slot",
+        "_commit_timestamp",
+    }
+)
 """What a reader of the topic gives beside its columns."""
 
 
@@ -52,7 +66,9 @@ def check_storable(schema: pa.Schema) -> None:
         raise UnsupportedSchema("a topic has at least one column")
     for name in schema.names:
         if name.lower() in RESERVED_NAMES:
-            raise UnsupportedSchema(f"column {name!r}: this name is reserved for where a row stands; rename the column")
+            raise UnsupportedSchema(
+                f"column {name!r}: this name is reserved for what a reader tells of a row; rename the column"
+            )
     check_names(schema.names, "columns")
     for field in schema:
         check_type(field.type, field.name)

@@ -13,7 +13,7 @@ from eoslog.log.log import Log
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import FileReference, SegmentSealed
 from eoslog.rules.partitions import sealable_end
-from eoslog.rules.state import NO_OFFSET, Batch, Partition, StoreState, Topic
+from eoslog.rules.state import NO_OFFSET, NO_SEQUENCE, Batch, Partition, StoreState, Topic
 from eoslog.segment.data_file import crc32c
 from eoslog.segment.producer_snapshot import (
     ProducerSnapshotEntry,
@@ -25,8 +25,6 @@ from eoslog.segment.stored_file import read_file
 from eoslog.segment.transaction_index import encode_transaction_index
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
-
-NO_SEQUENCE = -1
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:

@@ -32,6 +32,8 @@ NAMES = (
     "failOnDataLoss",
     "includeHeaders",
     "metadataColumns",
+    "includeTransactionColumns",
+    "includeControlRows",
     "transactionalId",
     "txnAppId",
     "txnVersion",
@@ -63,6 +65,8 @@ class Options:
     fail_on_data_loss: bool
     include_headers: bool
     metadata_columns: bool
+    include_transaction_columns: bool
+    include_control_rows: bool
     transactional_id: str | None
     application_id: str | None
     version: int | None
@@ -76,6 +80,7 @@ class Options:
             InvalidOption: one is unknown or has a value that is not allowed; the message names what is.
         """
         options = {name.lower(): value for name, value in given.items()}
+        include_control_rows = _boolean(options, "includeControlRows", default=False)
         known = {name.lower(): name for name in NAMES}
         for name in options:
             if name not in known and name not in _SPARKS_OWN and not name.startswith(STORE_PREFIX):
@@ -96,6 +101,8 @@ class Options:
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
             include_headers=_boolean(options, "includeHeaders", default=False),
             metadata_columns=_boolean(options, "metadataColumns", default=True),
+            include_transaction_columns=_boolean(options, "includeTransactionColumns", default=include_control_rows),
+            include_control_rows=include_control_rows,
             transactional_id=_text(options, "transactionalId"),
             application_id=_text(options, "txnAppId"),
             version=_whole_number(options, "txnVersion", at_least=0),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from eoslog.read.planner import FileSlice
+from eoslog.read.planner import FileSlice, slices_by_file
 
 LARGEST_BYTES = 48 << 20
 _SMALLEST_BYTES = 1 << 20
@@ -52,16 +52,17 @@ def pack(pieces: Sequence[Piece], min_partitions: int | None = None) -> list[tup
 
 
 def _by_file(piece: Piece) -> Iterator[Piece]:
-    """The slices of one file after another: whoever reads one of them fetches the file."""
-    rows = (each for each in piece.slices if each.control is None)
-    for _, slices in groupby(rows, key=lambda each: each.path):
+    for slices in slices_by_file(piece.slices):
         yield replace(piece, slices=tuple(slices))
 
 
 def _cost(slices: Sequence[FileSlice]) -> int:
-    """What one file's slices cost (bytes)."""
-    rows = sum(each.record_count for each in slices)
-    return slices[0].length * rows // max(1, slices[0].file_rows) + _FILE_COST_BYTES
+    """What one file's slices cost (bytes); control rows cost nothing."""
+    in_file = [each for each in slices if each.control is None]
+    if not in_file:
+        return 0
+    rows = sum(each.record_count for each in in_file)
+    return in_file[0].length * rows // max(1, in_file[0].file_rows) + _FILE_COST_BYTES
 
 
 def _joined(files: Sequence[Piece]) -> tuple[Piece, ...]:

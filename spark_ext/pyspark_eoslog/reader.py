@@ -30,13 +30,15 @@ class ReadPartition(InputPartition):
     pieces: tuple[tuple[Piece, ReadColumns], ...]
 
 
-def read_partitions(
-    look: Look, schema: StructType, pieces: Sequence[Piece], min_partitions: int | None
-) -> list[InputPartition]:
+def read_partitions(look: Look, schema: StructType, pieces: Sequence[Piece], options: Options) -> list[InputPartition]:
     """Packed pieces with the columns that are wanted of each."""
-    columns = {view.topic.topic: choose_columns(view.topic, schema) for view in look.topics}
+    columns = {
+        view.topic.topic: choose_columns(view.topic, schema, control_rows=options.include_control_rows)
+        for view in look.topics
+    }
     return [
-        ReadPartition(tuple((piece, columns[piece.topic]) for piece in part)) for part in pack(pieces, min_partitions)
+        ReadPartition(tuple((piece, columns[piece.topic]) for piece in part))
+        for part in pack(pieces, options.min_partitions)
     ]
 
 
@@ -95,10 +97,11 @@ class EosLogReader(DataSourceReader):
                     end_offset=end,
                     after_slot=NO_SLOT,
                     slot=options.slot,
+                    control_rows=options.include_control_rows,
                 )
                 _check_end(view.topic.topic, partition, start, end)
                 pieces.append(piece_of(view.topic, plan))
-        return read_partitions(look, self._schema, pieces, options.min_partitions)
+        return read_partitions(look, self._schema, pieces, options)
 
 
 def _check_options(options: Options) -> None:

@@ -13,7 +13,14 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnsupportedSchema
-from eoslog.read.columns import PLACE_COLUMNS, available_columns, default_columns, stored_schema
+from eoslog.read.columns import (
+    PLACE_COLUMNS,
+    TRANSACTION_COLUMNS,
+    available_columns,
+    default_columns,
+    stored_schema,
+    with_control_rows,
+)
 from eoslog.rules.state import Topic
 from eoslog.segment.column_types import LossyCast, cast_losslessly, widens
 from eoslog.segment.schema_json import normalise_schema
@@ -83,15 +90,15 @@ def default_schema(topics: Sequence[Topic], options: Options) -> StructType:
     return schemas[0]
 
 
-def choose_columns(topic: Topic, wanted: StructType) -> ReadColumns:
-    """The columns that a user's schema asks for.
+def choose_columns(topic: Topic, wanted: StructType, *, control_rows: bool = False) -> ReadColumns:
+    """The columns that a user's schema asks for; with control rows the topic's own may be null.
 
     Raises:
         SchemaMismatch: the topic has no such column, or not as this type; the message names those it has.
     """
     if not wanted.fields:
         raise SchemaMismatch(f"topic {topic.topic}: the schema names no column")
-    available = available_columns(topic)
+    available = with_control_rows(available_columns(topic)) if control_rows else available_columns(topic)
     by_lower_name = {name.lower(): name for name in available.names}
     target = arrow_schema(wanted)
     source = []
@@ -116,17 +123,20 @@ def choose_columns(topic: Topic, wanted: StructType) -> ReadColumns:
 
 def never_null(topic: Topic) -> frozenset[str]:
     """Columns that are never null, though they are declared as the Kafka connector declares them."""
-    names = set(available_columns(topic).names) - set(stored_schema(topic).names)
+    names = set(available_columns(topic).names) - set(stored_schema(topic).names) - set(TRANSACTION_COLUMNS.names)
     return frozenset(names | {"timestamp"} if topic.topic_schema.kind == "records" else names)
 
 
 def _topic_columns(topic: Topic, options: Options) -> StructType:
+    transaction = from_arrow_schema(TRANSACTION_COLUMNS).fields if options.include_transaction_columns else []
     if topic.topic_schema.kind == "records":
-        return from_arrow_schema(default_columns(topic, headers=options.include_headers))
-    schema = _columns_as_spark_names_them(topic)
-    if options.metadata_columns:
-        schema = StructType([*schema.fields, *from_arrow_schema(PLACE_COLUMNS).fields])
-    return schema
+        records = from_arrow_schema(default_columns(topic, headers=options.include_headers))
+        return StructType([*records.fields, *transaction])
+    fields = _columns_as_spark_names_them(topic).fields
+    if options.include_control_rows:
+        fields = [StructField(field.name, field.dataType, nullable=True) for field in fields]
+    place = from_arrow_schema(PLACE_COLUMNS).fields if options.metadata_columns else []
+    return StructType([*fields, *place, *transaction])
 
 
 def _columns_as_spark_names_them(topic: Topic) -> StructType:

@@ -188,7 +188,13 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             (
                 index,
                 plan_partition(
-                    store.indexes, view.topic.topic, partition, IsolationLevel.SNAPSHOT, after_slot=after, slot=slot
+                    store.indexes,
+                    view.topic.topic,
+                    partition,
+                    IsolationLevel.SNAPSHOT,
+                    after_slot=after,
+                    slot=slot,
+                    control_rows=self._options.include_control_rows,
                 ),
             )
             for index, view in enumerate(look.topics)
@@ -222,9 +228,10 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         self._options.isolation,
                         start_offset=start,
                         end_offset=end.offsets[place],
+                        control_rows=self._options.include_control_rows,
                     )
                     pieces.append(piece_of(view.topic, plan))
-        return read_partitions(look, self._schema, pieces, self._options.min_partitions)
+        return read_partitions(look, self._schema, pieces, self._options)
 
     def _check_removed(self, look: Look, after: int) -> None:
         """A stream that has read up to a slot needs the rows of all transactions that ended later.

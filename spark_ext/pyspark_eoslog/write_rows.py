@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 
 from eoslog.client.rows import deal_out
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
+from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.rules.state import Topic
+from eoslog.segment.schema_json import RESERVED_NAMES
 
 _TOPIC_COLUMN = "topic"
-_RECORDS_PLACE = frozenset({_TOPIC_COLUMN, "offset", "timestampType"})
-_COLUMNS_PLACE = frozenset({"_topic", "_partition", "_offset", "_timestamp"})
+_RECORDS_PLACE = frozenset({_TOPIC_COLUMN, "offset", "timestampType", *TRANSACTION_COLUMNS.names})
+_COLUMNS_PLACE = RESERVED_NAMES
 """Read along with rows of another topic: they say where the rows were, not where they go."""
 _STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 

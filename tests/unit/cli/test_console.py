@@ -238,3 +238,15 @@ def test_ctrl_c_ends_it_quietly(command: Command, store: eoslog.Store) -> None:
     _, errors = process.communicate(timeout=60)
 
     assert (line, errors, process.returncode) == (b"a\n", b"", 130)
+
+
+def test_a_record_tells_its_transaction_on_request(command: Command, store: eoslog.Store) -> None:
+    command.ok("console", "produce", "t", "--transactional-id", "loader", text="a\n")
+    committed = slot(store)
+
+    plain = command.ok("console", "consume", "t", *ALL, "--print-transaction")
+    (line,) = command.ok("console", "consume", "t", *ALL, "--print-transaction", "--json").splitlines()
+
+    assert plain == f'"loader"\t{committed}\ta\n'
+    assert json.loads(line)["transaction"]["transactional_id"] == "loader"
+    assert json.loads(line)["transaction"]["slot"] == committed

@@ -225,7 +225,7 @@ def test_rows_of_columns_come_as_dicts_with_their_key(store: Store, world: World
     records = consumer.poll()
 
     one, none = {"id": 1, "name": "a"}, {"id": None, "name": None}
-    assert records == [
+    assert [record[:7] for record in records] == [
         ("keyed", 0, 0, world.time_ms, (1,), one, []),
         ("keyed", 0, 1, world.time_ms, (None,), none, []),
         ("plain", 0, 0, world.time_ms, None, one, []),
@@ -541,3 +541,29 @@ def test_a_closed_consumer_refuses_every_call_and_may_be_closed_again(store: Sto
     ):
         with pytest.raises(errors.IllegalState, match="closed"):
             call()
+
+
+def test_records_tell_who_wrote_them_on_request(store: Store) -> None:
+    transaction(store, "commit", b"1", b"2", partition=0)
+    slot = store.read(lambda state, newest: newest)
+    send(store, b"3", partition=1)
+
+    first, second, alone = assigned(store, with_transaction=True).poll()
+
+    assert first.transaction is not None
+    assert second.transaction is not None
+    assert alone.transaction is not None
+    assert (first.transaction.transactional_id, first.transaction.slot) == ("tx", slot)
+    assert (first.transaction.sequence, second.transaction.sequence) == (0, 1)
+    assert (alone.transaction.transactional_id, alone.transaction.slot) == (None, slot + 2)
+    assert alone.transaction.commit_timestamp == store.read(lambda state, newest: state.time_ms)
+    assert all(record.transaction is None for record in assigned(store).poll())
+
+
+def test_a_row_of_an_open_transaction_tells_that_it_is_not_decided(store: Store) -> None:
+    transaction(store, "", b"1", partition=0)
+
+    (record,) = assigned(store, with_transaction=True, isolation_level="read_uncommitted").poll()
+
+    assert record.transaction is not None
+    assert (record.transaction.slot, record.transaction.commit_timestamp) == (None, None)

@@ -41,10 +41,10 @@ def test_partitions_that_the_user_asks_for_are_given() -> None:
     assert len(pack([piece(*[1000] * 400)], min_partitions=20)) >= 20
 
 
-def test_control_rows_are_left_out() -> None:
+def test_control_rows_that_are_planned_are_packed() -> None:
     marker = FileSlice("", 0, 0, 1, 0, 1, 10, 0, control=1)
 
-    assert pack([Piece("t", 0, None, (marker,))]) == []
+    assert pack([Piece("t", 0, None, (marker,))]) == [(Piece("t", 0, None, (marker,)),)]
 
 
 def test_a_file_that_holds_many_batches_is_read_by_one_task() -> None:

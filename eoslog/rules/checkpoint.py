@@ -119,6 +119,7 @@ _PARTITIONS = _schema(
         ("snapshot_floor", _I64),
         ("snapshot_floor_ms", _I64),
         ("removed_end_slot", _I64),
+        ("cleaned_offset", _I64),
         ("sealed", pa.list_(_SEALED)),
         ("active", pa.list_(_BATCH)),
         ("open_transactions", pa.list_(_OPEN)),
@@ -306,6 +307,7 @@ def _partition_row(partition: Partition) -> dict[str, Any]:
         "snapshot_floor": partition.snapshot_floor,
         "snapshot_floor_ms": partition.snapshot_floor_ms,
         "removed_end_slot": partition.removed_end_slot,
+        "cleaned_offset": partition.cleaned_offset,
         "sealed": [
             _row(segment) | {name: _file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
             for segment in partition.sealed
@@ -351,6 +353,7 @@ def _partition(topic_id: str, row: dict[str, Any]) -> Partition:
         row["snapshot_floor"],
         row["snapshot_floor_ms"],
         row["removed_end_slot"],
+        row["cleaned_offset"],
     )
 
 

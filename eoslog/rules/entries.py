@@ -86,6 +86,21 @@ class TopicConfig(Model):
     """Segments whose latest row is older (ms) are dropped; -1, a table's default, keeps them for ever."""
     retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
     """The oldest segments of a partition are dropped while so many bytes are left without them; -1 for no limit."""
+    cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
+    """Whether old rows are deleted, or those that a newer row of the same key replaces, or both."""
+    min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Compaction is due when more than this part of the sealed bytes was never compacted."""
+    delete_retention_ms: Milliseconds = 24 * 3600 * 1000
+    """How long compaction keeps tombstones, and markers of transactions without rows, after it met them first."""
+    min_compaction_lag_ms: Milliseconds = 0
+    """Rows that were decided less than this ago are not compacted."""
+    max_compaction_lag_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
+    """Compaction is due when sealed rows that were never compacted were decided longer ago; -1 for never."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the newest row of each key is kept."""
+        return self.cleanup_policy != "delete"
 
 
 class TopicCreated(Model):
@@ -321,6 +336,62 @@ class SegmentSealed(Model):
     """A lower bound of the time at which its first file was written."""
 
 
+class ReplacedSegment(Model):
+    """A sealed segment as it stood when its replacement was written."""
+
+    base_offset: Offset
+    index: Annotated[str, Field(min_length=1, max_length=2048)]
+    """The path of its index."""
+
+
+class SegmentsReplaced(Model):
+    """Adjacent sealed segments became one, with their rows in other files; compaction may have removed some of them."""
+
+    type: Literal["replace"] = "replace"
+    topic_id: Hex
+    partition: PartitionIndex
+    reason: Literal["merge", "compact"]
+    """A merge removes no row, batch or control row."""
+    replaced: Annotated[tuple[ReplacedSegment, ...], Field(min_length=1)]
+    """In their order."""
+    base_offset: Offset
+    """That of the first segment replaced."""
+    end_offset: Offset
+    """That of the last segment replaced (exclusive)."""
+    batch_count: Count
+    """Batches and control rows of the index."""
+    bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)]
+    """Of the data files that the index names."""
+    min_timestamp: Timestamp
+    """Of the batches; -1 if there is none."""
+    max_timestamp: Timestamp
+    """Of the batches; -1 if there is none."""
+    index: FileReference
+    """Its batches. It may name data files that the indexes before it named."""
+    txnindex: FileReference | None = None
+    """Its aborted transactions, in Kafka's format; None if there are none."""
+    snapshot: FileReference
+    """The producers' state at its start: the file of the first segment replaced."""
+    removed_end_slot: Offset | None = None
+    """The last slot that ended a transaction of which committed rows were removed; None if none was."""
+    upload_ms: Milliseconds
+    """A lower bound of the time at which its first file was written."""
+    time_ms: Milliseconds
+
+
+class LogCleaned(Model):
+    """Compaction is done with a partition up to an offset: below it, no committed row has a newer one of its key."""
+
+    type: Literal["clean"] = "clean"
+    topic_id: Hex
+    partition: PartitionIndex
+    dirty_offset: Offset
+    """Where the part began that was never compacted."""
+    cleaned_offset: Offset
+    """Where it begins now."""
+    time_ms: Milliseconds
+
+
 class LogStartMoved(Model):
     """Rows below ``offset`` are gone for readers that plan from here on."""
 
@@ -381,6 +452,8 @@ Entry = Annotated[
     | OffsetsCommitted
     | GroupChanged
     | SegmentSealed
+    | SegmentsReplaced
+    | LogCleaned
     | LogStartMoved
     | HorizonMoved
     | DoomedDeleted

@@ -16,6 +16,7 @@ from eoslog.rules import checkpoint, groups, partitions, producer_ids, topics, t
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
 from eoslog.rules.forgetting import expire, forget_doomed, move_horizon, move_log_start
+from eoslog.rules.replacement import clean_log, replace_segments
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
 
@@ -61,6 +62,8 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "offsets": _commit_offsets,
     "group": groups.change_group,
     "seal": partitions.seal,
+    "replace": replace_segments,
+    "clean": clean_log,
     "log_start": move_log_start,
     "horizon": move_horizon,
     "doomed_deleted": forget_doomed,

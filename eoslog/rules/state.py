@@ -60,7 +60,7 @@ class Batch(NamedTuple):
     last_offset_delta: int
     """The last offset less the base offset; compaction leaves it as it was."""
     file: FileReference | None
-    """None for a control row."""
+    """None for a control row, and for a batch without rows."""
     first_row: int
     """The batch's first row in its file, counted from 0: a merged file holds several batches."""
     control: Control | None
@@ -153,6 +153,8 @@ class Partition:
     """The log's time at ``snapshot_floor`` (ms)."""
     removed_end_slot: int = NO_SLOT
     """The last slot that ended a transaction of which rows were removed: a stream not yet there has lost some."""
+    cleaned_offset: int = 0
+    """Compaction is done up to here (exclusive); what is sealed beyond is dirty."""
 
     @property
     def high_watermark(self) -> int:
@@ -180,6 +182,7 @@ class Partition:
             self.snapshot_floor,
             self.snapshot_floor_ms,
             self.removed_end_slot,
+            self.cleaned_offset,
         )
 
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import PartitionsCreated, TopicConfigChanged, TopicCreated, TopicDeleted
+from eoslog.rules.entries import (
+    PartitionsCreated,
+    TopicConfig,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchema,
+)
 from eoslog.rules.names import check_topic_name
 from eoslog.rules.state import Doomed, Group, Partition, StoreState, Topic
 
@@ -38,6 +45,7 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
     schema = entry.topic_schema
     if (schema.kind == "columns") != (schema.arrow is not None):
         raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records have their own")
+    check_cleanup_policy(entry.topic, schema, entry.config)
     topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot)
     if any(doomed.prefix == topic.prefix for doomed in draft.doomed):
         raise InvalidTopic(f"topic id {entry.topic_id} was that of a deleted topic, whose files are being deleted")
@@ -48,8 +56,9 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
 
 
 def change_config(draft: Draft, entry: TopicConfigChanged) -> None:
-    """Raises: UnknownTopicOrPartition; InvalidEntry: nothing changes."""
+    """Raises: UnknownTopicOrPartition; InvalidTopic: no such topic can have these; InvalidEntry: nothing changes."""
     topic = _incarnation(draft, entry.topic, entry.topic_id)
+    check_cleanup_policy(entry.topic, topic.topic_schema, entry.config)
     if topic.config == entry.config:
         raise InvalidEntry(f"topic {entry.topic} has these settings already")
     draft.topics[topic.topic_id] = replace(topic, config=entry.config)
@@ -76,6 +85,12 @@ def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
     for name, group in list(draft.groups.items()):
         if any(entry.topic in topics for topics in group.members.values()):
             draft.groups[name] = replace(group, generation=group.generation + 1)
+
+
+def check_cleanup_policy(topic: str, schema: TopicSchema, config: TopicConfig) -> None:
+    """Raises: InvalidTopic: rows without a key cannot be compacted."""
+    if config.is_compacted and schema.kind == "columns" and not schema.key:
+        raise InvalidTopic(f"topic {topic}: compaction keeps the newest row of each key; name the key's columns")
 
 
 def delete_topic(draft: Draft, entry: TopicDeleted) -> None:

@@ -28,6 +28,7 @@ from eoslog.rules.entries import (
     FileReference,
     GroupOffsets,
     SegmentSealed,
+    SegmentsReplaced,
     StagedBatch,
     StoreCreated,
     TopicConfig,
@@ -232,6 +233,31 @@ class History:
     def seal(self, end_offset: int, partition: int = 0) -> None:
         entry = self.seal_entry(end_offset, partition)
         self.append(lambda draft: draft.append(entry))
+
+    def replace_entry(self, first: int, last: int, partition: int = 0, **fields: Any) -> SegmentsReplaced:
+        """A merge of the sealed segments from the ``first`` to the ``last`` one."""
+        segments = self.partition(partition).sealed[first : last + 1]
+        aborted = any(segment.txnindex for segment in segments)
+        return SegmentsReplaced.model_validate(
+            {
+                "topic_id": TOPIC_ID,
+                "partition": partition,
+                "reason": "merge",
+                "replaced": [{"base_offset": each.base_offset, "index": each.index.path} for each in segments],
+                "base_offset": segments[0].base_offset,
+                "end_offset": segments[-1].end_offset,
+                "batch_count": sum(each.batch_count for each in segments),
+                "bytes": 100,
+                "min_timestamp": min(each.min_timestamp for each in segments),
+                "max_timestamp": max(each.max_timestamp for each in segments),
+                "index": self.file(partition),
+                "txnindex": self.file(partition) if aborted else None,
+                "snapshot": segments[0].snapshot,
+                "upload_ms": self.now_ms,
+                "time_ms": self.now_ms,
+            }
+            | fields
+        )
 
     def at_epoch(self, producer_epoch: int, transactional_id: str = "tx") -> ProducerIdentity:
         """Move a transactional id's epoch, as if it had ended so many transactions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import PartitionId
@@ -15,18 +16,21 @@ def topic_of_small_segments(store: Store, topic: str) -> None:
     store.admin.create_topic(topic, config=TopicConfig(segment_batches=SEGMENT_BATCHES))
 
 
-def write(store: Store, topic: str, *ends: str, transactional_id: str = "tx") -> None:
+def write(
+    store: Store, topic: str, *ends: str, transactional_id: str = "tx", transaction_timeout_ms: int = 900_000
+) -> Producer:
     """A transaction of one row for each of ``ends``: ``commit``, ``abort``, or ``open`` to leave it open."""
-    with_id = store.producer(transactional_id)
-    with_id.init_transactions()
+    producer = store.producer(transactional_id, transaction_timeout_ms=transaction_timeout_ms)
+    producer.init_transactions()
     for number, end in enumerate(ends):
-        with_id.begin_transaction()
-        with_id.send(topic, b"%d" % number, partition=0)
-        with_id.flush()
+        producer.begin_transaction()
+        producer.send(topic, b"%d" % number, partition=0)
+        producer.flush()
         if end == "commit":
-            with_id.commit_transaction()
+            producer.commit_transaction()
         elif end == "abort":
-            with_id.abort_transaction()
+            producer.abort_transaction()
+    return producer
 
 
 def partition_of(store: Store, topic: str, partition: int = 0) -> Partition:

@@ -13,10 +13,7 @@ from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 _COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
 _INCOMPLETE = {
-    "Producer state",
-    "Partition log and last stable offset",
     "Compaction",
-    "Transaction metadata",
     "Transaction state manager",
     "Transaction coordinator",
     "End to end",

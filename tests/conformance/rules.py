@@ -1,0 +1,84 @@
+"""The rules as the scenarios ask them: what is refused, what a partition knows of one producer, what a reload finds."""
+
+from __future__ import annotations
+
+from eoslog.rules.checkpoint import parts, restore
+from eoslog.rules.coordinator import append_batch, end_request, end_transaction
+from eoslog.rules.machine import fold
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
+from eoslog.rules.state import NO_OFFSET, ProducerState, StoreState
+from tests.unit.rules.histories import History
+
+
+class KnownProducer:
+    """One producer as one partition knows it: batches and markers, without transactional id or store around it."""
+
+    def __init__(self) -> None:
+        self.state: ProducerState | None = None
+        self.next_offset = 0
+
+    def batch(self, producer_epoch: int, base_sequence: int, count: int = 1) -> int:
+        """Append a batch; the base offset of the first time if it is a repeat, -1 if that is no longer known."""
+        try:
+            check_sequence(self.state, producer_epoch, base_sequence, count, "t-0")
+        except DuplicateBatch as duplicate:
+            return duplicate.base_offset
+        base_offset = self.next_offset
+        self.state = with_batch(self.state, 7, producer_epoch, base_sequence, count, base_offset, 0, False)
+        self.next_offset += count
+        return base_offset
+
+    def marker(self, marker_epoch: int) -> None:
+        self.state = with_marker(self.state, 7, marker_epoch, 0)
+        self.next_offset += 1
+
+    @property
+    def known(self) -> ProducerState:
+        assert self.state is not None
+        return self.state
+
+    @property
+    def last_sequence(self) -> int:
+        return self.known.batches[-1].last_sequence if self.known.batches else NO_OFFSET
+
+
+def batch_refused(
+    history: History, identity: ProducerIdentity, base_sequence: int = 0, *, transactional_id: str | None = "tx"
+) -> type[Exception]:
+    """The error of a batch that may not be appended."""
+    batch = history.batch(identity, base_sequence, transactional_id=transactional_id)
+    return type(history.refused(lambda draft: append_batch(draft, batch)))
+
+
+def end_refused(
+    history: History, identity: ProducerIdentity, verdict: str, transactional_id: str = "tx"
+) -> type[Exception]:
+    """The error of an end that may not be."""
+    request = end_request(transactional_id, identity, verdict, time_ms=history.now_ms)
+    return type(history.refused(lambda draft: end_transaction(draft, request)))
+
+
+def reloaded(history: History) -> StoreState:
+    """The state as a cold process finds it in a checkpoint."""
+    return restore({part.name: part.encode() for part in parts(history.state, history.slot)})
+
+
+def replayed(history: History, slots: int | None = None) -> StoreState:
+    """The state of a process that folds the first ``slots`` records of the log, all if None."""
+    state = StoreState()
+    for slot, entries in enumerate(history.records[:slots]):
+        assert fold(state, slot, entries) is None
+    return state
+
+
+def is_inert(state: StoreState, slot: int, entries: list[object]) -> bool:
+    """Whether a record that somebody wrote without asking the rules changes nothing for those who fold it."""
+    before = state.frozen_copy()
+    reason = fold(state, slot, entries)
+    return reason is not None and state == before
+
+
+def previous(identity: ProducerIdentity) -> ProducerIdentity:
+    """The identity before the last end."""
+    return identity._replace(producer_epoch=identity.producer_epoch - 1)

@@ -1,0 +1,341 @@
+"""Offsets of a partition, its last stable offset, and what a fetch below it shows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog.client.store import Store
+from eoslog.errors import CommitStateUnknown, CorruptRecord, OffsetOutOfRange, StoreAccessDenied
+from eoslog.rules.coordinator import append_batch
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import LogStartMoved
+from eoslog.rules.machine import encode_entry, fold
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.sequences import DuplicateBatch
+from eoslog.rules.state import StoreState
+from eoslog.segment.sealing import seal_segments
+from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
+from tests.conformance.rules import is_inert, reloaded, replayed
+from tests.unit.client.world import World
+from tests.unit.rules.histories import TOPIC_ID, History
+
+
+def log_start(offset: int) -> LogStartMoved:
+    return LogStartMoved(topic_id=TOPIC_ID, partition=0, offset=offset, reason="delete_records")
+
+
+@pytest.mark.scenario(41)
+def test_idempotent_rows_are_stable_at_once(history: History) -> None:
+    identity = history.init(None)
+    history.send(identity, 0, 3, transactional_id=None)
+    history.send(identity, 3, 2, transactional_id=None)
+
+    assert history.partition().open_transactions == {}
+    assert history.partition().last_stable_offset == 5
+
+
+@pytest.mark.scenario(42)
+def test_the_first_row_of_an_open_transaction_is_unstable_until_its_marker_is_durable(history: History) -> None:
+    plain = history.init(None)
+    history.send(plain, 0, 2, transactional_id=None)
+    identity = history.init()
+    history.send(identity, 0, 3)
+    assert history.partition().last_stable_offset == 2
+    history.send(identity, 3, 2)
+    assert history.partition().last_stable_offset == 2
+
+    history.commit(identity)
+
+    assert history.partition().last_stable_offset == history.partition().high_watermark == 8
+
+
+@pytest.mark.scenario(42)
+def test_a_marker_that_did_not_reach_the_store_leaves_the_row_unstable(store: Store, world: World) -> None:
+    producer = write(store, "t", "open")
+    store.object_store.lose_answers("__transaction_state/slot/", lands=False)  # type: ignore[attr-defined]
+    with pytest.raises(CommitStateUnknown):
+        store.admin.abort_transaction("tx")
+    store.object_store.heal()  # type: ignore[attr-defined]
+    reader = world.process()
+
+    assert reader.admin.offsets("t")[0].last_stable_offset == 0
+    producer.commit_transaction()
+    assert reader.admin.offsets("t")[0].last_stable_offset == 2
+
+
+@pytest.mark.scenario(43)
+def test_a_fetch_from_any_offset_ends_at_the_last_stable_offset(store: Store) -> None:
+    first, second = (store.producer(name) for name in ("first", "second"))
+    plain = store.producer()
+    for producer in (first, second):
+        producer.init_transactions()
+        producer.begin_transaction()
+    for producer, count in ((first, 5), (plain, 3), (second, 2), (first, 4), (plain, 2), (first, 10)):
+        for _ in range(count):
+            producer.send("t", b"v", partition=0)
+        producer.flush()
+
+    def check(last_stable_offset: int) -> None:
+        offsets = store.admin.offsets("t")[0]
+        assert offsets.last_stable_offset == last_stable_offset
+        for batch in partition_of(store, "t").active:
+            start = batch.base_offset
+            shown = store.scan("t", columns=["offset"], partitions=[0], starting_offsets={0: start}).to_table()
+            assert all(start <= offset < last_stable_offset for offset in shown["offset"].to_pylist())
+
+    check(0)
+    first.commit_transaction()
+    check(8)
+    second.abort_transaction()
+    check(28)
+    assert len(read(store, "t")) == 24
+
+
+@pytest.mark.scenario(48)
+def test_batches_of_several_producers_in_one_record_are_judged_each_for_itself(history: History) -> None:
+    one, other = history.init(None), history.init(None)
+
+    def propose(draft: Draft) -> list[int]:
+        answers = []
+        for identity, base_sequence in ((one, 0), (other, 0), (one, 1), (other, 0), (other, 1), (one, 1)):
+            batch = history.batch(identity, base_sequence, transactional_id=None)
+            try:
+                answers.append(append_batch(draft, batch))
+            except DuplicateBatch as duplicate:
+                answers.append(duplicate.base_offset)
+        return answers
+
+    assert history.append(propose) == [0, 1, 2, 1, 3, 2]
+
+    assert history.partition().high_watermark == 4
+    assert history.follower == history.state
+
+
+@pytest.mark.scenario(48)
+def test_a_duplicate_that_stands_in_the_log_is_inert_for_those_who_follow(history: History) -> None:
+    identity = history.init(None)
+    batch = history.batch(identity, transactional_id=None)
+    history.append(lambda draft: append_batch(draft, batch))
+
+    assert is_inert(history.follower, history.slot + 1, [encode_entry(batch)])
+
+
+@pytest.mark.scenario(52)
+def test_the_log_start_stops_at_the_last_stable_offset(history: History) -> None:
+    """Kafka moves the log start into an open transaction and the stable offset with it; here no open row is lost."""
+    plain, identity = history.init(None), history.init()
+    history.send(plain, 0, 5, transactional_id=None)
+    history.send(identity, 0, 3)
+
+    assert isinstance(history.refused(lambda draft: draft.append(log_start(6))), OffsetOutOfRange)
+    history.append(lambda draft: draft.append(log_start(5)))
+
+    partition = history.partition()
+    assert (partition.log_start_offset, partition.last_stable_offset) == (5, 5)
+
+
+@pytest.mark.scenario(52)
+@pytest.mark.parametrize("offset", [3, 4, 6])
+def test_the_stable_offset_is_at_or_above_the_log_start_amid_a_segment_and_after_one(
+    history: History, offset: int
+) -> None:
+    identity = history.init()
+    for _ in range(2):
+        history.send(identity, 0, 2)
+        identity = history.commit(identity)
+    history.send(identity)
+    history.seal(3)
+
+    history.append(lambda draft: draft.append(log_start(offset)))
+
+    partition = history.partition()
+    assert partition.log_start_offset == offset <= partition.last_stable_offset == 6
+
+
+@pytest.mark.scenario(53)
+def test_an_abort_is_decided_though_its_index_cannot_be_written(store: Store, world: World) -> None:
+    """The index is derived: the abort is decided without it, and it is written when the store takes it again."""
+    topic_of_small_segments(store, "s")
+    producer = write(store, "s", "abort")
+    store.object_store.deny("s/")  # type: ignore[attr-defined]
+    with pytest.raises(StoreAccessDenied):
+        seal_segments(store.log, store.object_store, store.environment)
+    assert partition_of(store, "s").last_stable_offset == 2
+    assert partition_of(world.process(), "s").aborted == partition_of(store, "s").aborted != []
+    store.object_store.heal()  # type: ignore[attr-defined]
+
+    producer.begin_transaction()
+    producer.send("s", b"next")
+    producer.commit_transaction()
+    seal_segments(store.log, store.object_store, store.environment)
+
+    assert [segment.txnindex is not None for segment in partition_of(store, "s").sealed] == [True, False]
+    assert read(store, "s") == [(2, b"next")]
+
+
+@pytest.mark.scenario(55)
+def test_a_transaction_that_is_aborted_is_gone_from_all_its_segments(store: Store) -> None:
+    topic_of_small_segments(store, "s")
+    producer = write(store, "s", "open")
+    for value in (b"1", b"2", b"3"):
+        producer.send("s", value)
+        producer.flush()
+    producer.abort_transaction()
+    write(store, "s", "commit", transactional_id="other")
+
+    seal_segments(store.log, store.object_store, store.environment)
+
+    assert [segment.base_offset for segment in partition_of(store, "s").sealed] == [0, 2, 4]
+    for start in range(6):
+        shown = store.scan("s", columns=["offset"], starting_offsets={0: start}).to_table()
+        assert shown["offset"].to_pylist() == ([5] if start <= 5 else [])
+    assert len(read(store, "s", "read_uncommitted")) == 5
+
+
+@pytest.mark.scenario(56)
+def test_an_open_transaction_stays_when_the_log_start_moves_up_to_it(history: History) -> None:
+    identity = history.init()
+    history.send(identity, 0, 2)
+    identity = history.commit(identity)
+    history.send(identity, 0, 2)
+
+    history.append(lambda draft: draft.append(log_start(3)))
+
+    assert history.partition().open_transactions == {identity.producer_id: 3}
+    history.abort(identity)
+    assert history.partition().last_stable_offset == 6
+
+
+@pytest.mark.scenario(57)
+def test_read_committed_shows_no_row_while_transactions_abort_one_after_the_other(store: Store, world: World) -> None:
+    """Another process reads between any two requests of the writer's."""
+    reader = world.process()
+    put_if_absent = store.object_store.put_if_absent
+    reads = 0
+
+    def read_around(path: str, body: bytes) -> object:
+        nonlocal reads
+        assert read(reader, "t") == []
+        outcome = put_if_absent(path, body)
+        assert read(reader, "t") == []
+        reads += 2
+        return outcome
+
+    store.object_store.put_if_absent = read_around  # type: ignore[method-assign, assignment]
+    write(store, "t", *["abort"] * 10)
+
+    assert reads >= 40
+    assert store.admin.offsets("t")[0].last_stable_offset == 20
+
+
+@pytest.mark.scenario(58)
+def test_producer_state_outlives_the_rows_that_made_it(history: History) -> None:
+    identity = history.init(None)
+    history.send(identity, 0, 3, transactional_id=None)
+    history.append(lambda draft: draft.append(log_start(3)))
+
+    assert reloaded(history) == history.state
+    repeat = history.batch(identity, 0, 3, transactional_id=None)
+    with pytest.raises(DuplicateBatch) as duplicate:
+        history.append(lambda draft: append_batch(draft, repeat))
+    assert duplicate.value.base_offset == 0
+    assert history.send(identity, 3, transactional_id=None) == 3
+
+
+@pytest.mark.scenario(64)
+def test_a_log_that_holds_what_no_correct_writer_appends_is_read_and_not_continued(store: Store, world: World) -> None:
+    """Kafka loads a marker of an older coordinator; here the record is inert for all readers, and stops the writers."""
+    write(store, "t", "commit")
+    before = store.read(lambda state, slot: (state.frozen_copy(), slot))
+    bad = {"type": "horizon", "horizon_ms": -1}
+    writer = world.process()
+    writer.read(lambda state, slot: None)
+    _append_unchecked(writer, bad)
+
+    cold = world.process()
+
+    assert cold.read(lambda state, slot: state) == before[0]
+    assert read(cold, "t") == [(0, b"0")]
+    with pytest.raises(CorruptRecord):
+        write(cold, "t", "commit", transactional_id="other")
+
+
+def _append_unchecked(store: Store, entry: dict[str, object]) -> None:
+    from eoslog.log.paths import slot_path
+    from eoslog.log.record import SlotRecord, encode_line
+
+    view = store.log.view
+    record = SlotRecord(slot=view.slot + 1, token="f" * 32, prev=view.token, entries=(entry,))
+    store.object_store.put_if_absent(slot_path(view.slot + 1), encode_line(record))
+
+
+@pytest.mark.scenario(45)
+@given(data=st.data())
+def test_a_follower_a_replay_and_a_reload_have_the_same_index_of_aborted_transactions(data: st.DataObject) -> None:
+    history = History()
+    identities: dict[str, ProducerIdentity] = {name: history.init(name) for name in ("a", "b", "c")}
+    sequences = dict.fromkeys(identities, 0)
+    for _ in range(data.draw(st.integers(1, 25))):
+        name = data.draw(st.sampled_from(sorted(identities)))
+        step = data.draw(st.sampled_from(["send", "commit", "abort", "seal"]))
+        open_now = history.transaction(name).partitions
+        if step == "send":
+            history.send(identities[name], sequences[name], transactional_id=name)
+            sequences[name] += 1
+        elif step == "seal" and history.partition().active:
+            end = history.partition().active[0].end_offset
+            if end <= history.partition().last_stable_offset:
+                history.seal(end)
+        elif step in ("commit", "abort") and open_now:
+            identities[name] = history.end(identities[name], step, name)
+            sequences[name] = 0
+
+    state = history.state
+    for other in (history.follower, replayed(history), reloaded(history)):
+        assert other == state
+
+
+@pytest.mark.scenario(45)
+def test_a_slot_that_is_folded_twice_is_refused_the_second_time(history: History) -> None:
+    identity = history.init()
+    history.send(identity)
+    history.abort(identity)
+
+    again = replayed(history)
+
+    assert fold(again, history.slot, history.records[-1]) is not None
+    assert again == history.state
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_a_transaction_holds_the_stable_offset_only_in_the_partitions_that_it_touched(history: History) -> None:
+    identity = history.init()
+    history.send(identity, partition=1)
+    history.send(history.init(None), transactional_id=None)
+
+    assert [history.partition(p).last_stable_offset for p in (0, 1)] == [1, 0]
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_the_last_stable_offset_never_moves_back(history: History) -> None:
+    first, second = history.init("first"), history.init("second")
+    seen = []
+    for step in (
+        lambda: history.send(first, transactional_id="first"),
+        lambda: history.send(second, transactional_id="second"),
+        lambda: history.abort(first, "first"),
+        lambda: history.send(first._replace(producer_epoch=1), transactional_id="first"),
+        lambda: history.commit(second, "second"),
+    ):
+        step()
+        seen.append(history.partition().last_stable_offset)
+
+    assert seen == sorted(seen) == [0, 0, 1, 1, 3]
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_an_empty_state_has_no_unstable_offset() -> None:
+    assert StoreState().partitions == {}
+    assert History().partition().last_stable_offset == 0

@@ -1,0 +1,181 @@
+"""Snapshots of producer state, one per sealed segment in Kafka's bytes, and the checkpoints that a process opens."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.store import Store
+from eoslog.errors import CorruptRecord
+from eoslog.rules.entries import LogStartMoved
+from eoslog.rules.state import SealedSegment
+from eoslog.segment.producer_snapshot import (
+    ProducerSnapshotEntry,
+    decode_producer_snapshot,
+    encode_producer_snapshot,
+)
+from eoslog.segment.sealing import seal_segments
+from eoslog.segment.vacuum import vacuum
+from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
+from tests.unit.client.world import World
+
+DAY_MS = 24 * 3600 * 1000
+CHECKPOINTS = "__transaction_state/checkpoint/"
+
+
+def seal(store: Store) -> None:
+    seal_segments(store.log, store.object_store, store.environment)
+
+
+def snapshot(store: Store, segment: SealedSegment) -> list[ProducerSnapshotEntry]:
+    return decode_producer_snapshot(store.object_store.get(segment.snapshot.path).body, segment.snapshot.path)
+
+
+def snapshots_of(store: Store, topic: str) -> set[str]:
+    """All snapshot files that lie in a topic's directory."""
+    return {info.path for info in store.object_store.list(f"{topic}/") if info.path.endswith(".snapshot")}
+
+
+def move_log_start(store: Store, topic: str, offset: int) -> None:
+    partition = partition_of(store, topic)
+    entry = LogStartMoved(
+        topic_id=partition.id.topic_id, partition=partition.id.partition, offset=offset, reason="delete_records"
+    )
+    store.append(lambda draft: draft.append(entry))
+
+
+@pytest.fixture
+def small(store: Store) -> Store:
+    """A store with the topic ``s``, of one transaction a segment."""
+    topic_of_small_segments(store, "s")
+    return store
+
+
+@pytest.mark.scenario(24, 62)
+def test_the_snapshot_of_a_segment_is_the_state_before_its_first_row(small: Store) -> None:
+    producer = write(small, "s", "commit", "abort", "commit")
+
+    seal(small)
+
+    epochs = [
+        [(entry.producer_id, entry.epoch) for entry in snapshot(small, segment)]
+        for segment in partition_of(small, "s").sealed
+    ]
+    assert epochs == [[], [(producer.producer_id, 1)], [(producer.producer_id, 2)]]
+
+
+@pytest.mark.scenario(62)
+def test_a_batch_that_begins_a_segment_is_not_in_its_snapshot(small: Store) -> None:
+    producer = small.producer()
+    for number in range(4):
+        producer.send("s", b"%d" % number)
+        producer.flush()
+
+    seal(small)
+
+    first, second = partition_of(small, "s").sealed
+    assert snapshot(small, first) == []
+    ((sequence, offset),) = [(entry.last_sequence, entry.last_offset) for entry in snapshot(small, second)]
+    assert (sequence, offset) == (1, 1)
+
+
+@pytest.mark.scenario(24)
+def test_without_anything_new_no_second_snapshot_is_taken(small: Store) -> None:
+    write(small, "s", "commit")
+    seal(small)
+    before = snapshots_of(small, "s")
+
+    seal(small)
+
+    assert snapshots_of(small, "s") == before
+    assert len(before) == 1
+
+
+@pytest.mark.scenario(25, 59)
+def test_snapshots_below_the_log_start_are_deleted_and_the_others_kept(small: Store, world: World) -> None:
+    write(small, "s", "commit", "commit", "commit")
+    seal(small)
+    *_, last = partition_of(small, "s").sealed
+
+    move_log_start(small, "s", last.base_offset)
+    world.pass_time(30 * DAY_MS)
+    vacuum(small.log, small.object_store)
+
+    assert snapshots_of(small, "s") == {last.snapshot.path}
+    assert read(small, "s") == [(4, b"2")]
+
+
+@pytest.mark.scenario(25, 56)
+def test_a_topic_made_anew_knows_no_producer_and_no_open_transaction(small: Store) -> None:
+    write(small, "s", "commit", "open")
+    assert partition_of(small, "s").open_transactions
+
+    small.admin.delete_topic("s")
+    topic_of_small_segments(small, "s")
+
+    partition = partition_of(small, "s")
+    assert (partition.producers, partition.open_transactions, partition.sealed) == ({}, {}, ())
+    assert partition.last_stable_offset == partition.high_watermark == 0
+
+
+@pytest.mark.scenario(34, 63)
+@pytest.mark.parametrize("damage", [b"", b"{", None], ids=["empty", "truncated", "missing"])
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_process_opens_the_log_to_the_same_state_though_checkpoints_are_damaged(
+    store: Store, world: World, damage: bytes | None, damaged: int
+) -> None:
+    """The checkpoint before is taken, else the whole log is folded."""
+    for number in range(3):
+        write(store, "t", "commit", "abort", "open", transactional_id=f"tx{number}")
+        if number < 2:
+            store.log.checkpoint()
+    newest_first = sorted((info.path for info in store.object_store.list(CHECKPOINTS)), reverse=True)
+    assert len(newest_first) == 2
+    for path in newest_first[:damaged]:
+        if damage is None:
+            store.object_store.delete([path])
+        else:
+            store.object_store.put(path, damage)
+
+    cold = world.process()
+
+    assert cold.read(lambda state, slot: (state, slot)) == store.read(lambda state, slot: (state, slot))
+    assert read(cold, "t") == read(store, "t")
+
+
+@pytest.mark.scenario(36, 59)
+def test_stray_snapshots_are_removed_and_those_of_live_segments_kept(small: Store, world: World) -> None:
+    write(small, "s", "commit", "commit")
+    seal(small)
+    live = snapshots_of(small, "s")
+    prefix = f"s/{partition_of(small, 's').id.topic_id}/0"
+    strays = [f"{prefix}/{offset:020d}/{'0' * 32}.snapshot" for offset in (2, 42)]
+    for path in strays:
+        small.object_store.put(path, encode_producer_snapshot([]))
+    assert vacuum(small.log, small.object_store).paths == []
+    world.pass_time(8 * DAY_MS)
+
+    assert vacuum(small.log, small.object_store).paths == sorted(strays)
+
+    assert snapshots_of(small, "s") == live
+
+
+EIGHT_FIELDS = [
+    ProducerSnapshotEntry(1, 0, 2**31 - 1, 2**62, 5, 1_700_000_000_000, -1, -1),
+    ProducerSnapshotEntry(2**62, 32767, -1, -1, 0, -1, 0, 17),
+]
+
+
+@pytest.mark.scenario(40)
+def test_all_fields_of_a_snapshot_come_back() -> None:
+    assert decode_producer_snapshot(encode_producer_snapshot(EIGHT_FIELDS), "snapshot") == EIGHT_FIELDS
+
+
+@pytest.mark.scenario(40)
+def test_a_flipped_bit_of_a_snapshot_is_noticed_wherever_it_is() -> None:
+    body = encode_producer_snapshot(EIGHT_FIELDS)
+
+    for bit in range(8 * len(body)):
+        damaged = bytearray(body)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptRecord):
+            decode_producer_snapshot(bytes(damaged), "snapshot")

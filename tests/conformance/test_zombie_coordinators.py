@@ -1,0 +1,227 @@
+"""A coordinator that slept is inert, whatever it would write: each of its steps is judged at the log's tail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.errors import InvalidEntry, OffsetOutOfRange
+from eoslog.log.deletion import delete_old_slots
+from eoslog.rules.coordinator import abort_timed_out, end_request
+from eoslog.rules.entries import Entry, GroupChanged, GroupMember, HorizonMoved
+from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.machine import encode_entry, new_draft
+from eoslog.rules.state import StoreState, TransactionState
+from eoslog.rules.transactions import plan_end
+from eoslog.segment.sealing import seal_segments
+from eoslog.segment.vacuum import vacuum
+from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
+from tests.conformance.rules import is_inert, reloaded
+from tests.unit.client.world import World
+from tests.unit.rules.histories import History
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def prepared_by_a_zombie(history: History) -> Entry:
+    """What a coordinator makes of an open transaction, before it falls asleep."""
+    identity = history.init()
+    history.send(identity)
+    request = end_request("tx", identity, "abort", reason="timeout", time_ms=history.now_ms)
+    return plan_end(new_draft(history.state, history.slot + 1), request)
+
+
+def is_inert_in(state: StoreState, history: History, entry: Entry) -> bool:
+    return is_inert(state, history.slot + 1, [encode_entry(entry)])
+
+
+@pytest.mark.scenario(33, 51)
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_a_late_end_changes_nothing_after_the_transaction_was_ended(history: History, verdict: str) -> None:
+    late = prepared_by_a_zombie(history)
+    identity = history.transaction()
+    history.end(identity, verdict)  # type: ignore[arg-type]
+
+    assert is_inert_in(history.state, history, late)
+    assert is_inert_in(reloaded(history), history, late)
+
+
+@pytest.mark.scenario(33, 51)
+def test_a_late_end_changes_nothing_after_the_next_transaction_began(history: History) -> None:
+    late = prepared_by_a_zombie(history)
+    first = history.transaction()
+    second = history.commit(first)  # type: ignore[arg-type]
+    history.send(second)
+
+    assert is_inert_in(history.state, history, late)
+    assert history.transaction().state is TransactionState.ONGOING
+
+
+@pytest.mark.scenario(51)
+def test_a_late_end_of_a_transaction_without_rows_changes_nothing(history: History) -> None:
+    identity = history.init()
+    request = end_request("tx", identity, "abort", time_ms=history.now_ms)
+    late = plan_end(new_draft(history.state, history.slot + 1), request)
+    history.init()
+
+    assert is_inert_in(history.state, history, late)
+
+
+@pytest.mark.scenario(33, 114)
+def test_of_two_coordinators_that_meet_the_same_time_out_one_aborts(store: Store, world: World) -> None:
+    write(store, "t", "open", transaction_timeout_ms=1_000)
+    one, other = Coordinator(world.process()), Coordinator(world.process())
+    other.abort_timed_out_transactions()
+    world.pass_time(2_000)
+
+    assert [one.abort_timed_out_transactions(), other.abort_timed_out_transactions()] == [["tx"], []]
+
+    assert store.admin.offsets("t")[0].high_watermark == 2
+
+
+@pytest.mark.scenario(33, 114)
+def test_a_late_abort_by_time_out_loses_to_the_commit(history: History) -> None:
+    identity = history.init(timeout_ms=1_000)
+    history.send(identity)
+    history.now_ms += 2_000
+    draft = new_draft(history.state, history.slot + 1)
+    assert abort_timed_out(draft, history.now_ms) == ["tx"]
+    history.commit(identity)
+
+    assert is_inert_in(history.state, history, draft.entries[0])
+
+
+@pytest.mark.scenario(33)
+def test_a_late_expiry_changes_nothing_after_the_id_was_used(history: History) -> None:
+    identity = history.init()
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    late = plan_expiry(history.state, history.now_ms)
+    assert late is not None
+    history.send(identity)
+
+    assert is_inert_in(history.state, history, late)
+
+
+@pytest.mark.scenario(33)
+def test_a_late_seal_changes_nothing_after_the_segment_was_sealed(history: History) -> None:
+    identity = history.init()
+    history.send(identity)
+    history.commit(identity)
+    late = history.seal_entry(2)
+    history.seal(2)
+
+    assert is_inert_in(history.state, history, late)
+    assert isinstance(history.refused(lambda draft: draft.append(late)), OffsetOutOfRange)
+
+
+@pytest.mark.scenario(33)
+def test_a_late_eviction_changes_nothing_after_the_group_moved_on(history: History) -> None:
+    def changed(generation: int, **fields: object) -> GroupChanged:
+        return GroupChanged.model_validate({"group": "g", "generation": generation, "time_ms": history.now_ms} | fields)
+
+    history.append(lambda draft: draft.append(changed(1, joined=(GroupMember(member_id="m", topics=("t",)),))))
+    late = changed(2, left=("m",))
+    history.append(lambda draft: draft.append(changed(2, joined=(GroupMember(member_id="n", topics=("t",)),))))
+
+    assert is_inert_in(history.state, history, late)
+    assert history.state.groups["g"].members.keys() == {"m", "n"}
+
+
+@pytest.mark.scenario(33)
+def test_a_late_horizon_changes_nothing_after_it_moved_on(history: History) -> None:
+    history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=20)))
+
+    assert isinstance(history.refused(lambda draft: draft.append(HorizonMoved(horizon_ms=10))), InvalidEntry)
+
+
+def asleep_during(
+    world: World, store: Store, step: Callable[[Store], object], meanwhile: Callable[[], object], at: str
+) -> None:
+    """A process that begins a step, sleeps at a point of it while others work, and goes on."""
+    zombie = world.process()
+    reached = zombie.environment.reached
+    slept: list[str] = []
+
+    def sleep_once(point: str) -> None:
+        reached(point)
+        if point == at and not slept:
+            slept.append(point)
+            meanwhile()
+
+    zombie.environment.reached = sleep_once  # type: ignore[method-assign]
+    step(zombie)
+    assert slept == [at]
+
+
+@pytest.mark.scenario(33)
+def test_a_sealer_that_slept_over_its_files_finds_the_segment_sealed(store: Store, world: World) -> None:
+    topic_of_small_segments(store, "s")
+    write(store, "s", "commit", "abort")
+
+    def seal(process: Store) -> None:
+        seal_segments(process.log, process.object_store, process.environment)
+
+    asleep_during(world, store, seal, lambda: seal(store), at="segment.seal.files_written")
+
+    assert [segment.base_offset for segment in partition_of(store, "s").sealed] == [0, 2]
+    assert read(store, "s") == [(0, b"0")]
+
+
+@pytest.mark.scenario(33)
+def test_a_checkpoint_that_slept_does_not_lead_the_log_back(store: Store, world: World) -> None:
+    write(store, "t", "commit")
+
+    def others_go_on() -> None:
+        write(store, "t", "commit", "abort", transactional_id="other")
+        store.log.checkpoint()
+        store.log.checkpoint()
+
+    def write_checkpoint(zombie: Store) -> None:
+        zombie.read(lambda state, slot: None)
+        with pytest.raises(InvalidEntry):
+            zombie.log.checkpoint()
+
+    asleep_during(world, store, write_checkpoint, others_go_on, at="log.checkpoint.root_written")
+
+    cold = world.process()
+    assert read(cold, "t") == read(store, "t") == [(0, b"0"), (2, b"0")]
+    assert cold.read(lambda state, slot: state) == store.read(lambda state, slot: state)
+
+
+@pytest.mark.scenario(33)
+def test_a_vacuum_that_slept_deletes_nothing_that_was_named_meanwhile(store: Store, world: World) -> None:
+    topic_of_small_segments(store, "s")
+    world.pass_time(30 * DAY_MS)
+
+    def others_write() -> None:
+        write(store, "s", "commit")
+        seal_segments(store.log, store.object_store, store.environment)
+        world.pass_time(30 * DAY_MS)
+
+    asleep_during(
+        world,
+        store,
+        lambda zombie: vacuum(zombie.log, zombie.object_store),
+        others_write,
+        at="segment.vacuum.horizon_moved",
+    )
+
+    assert read(world.process(), "s") == [(0, b"0")]
+
+
+@pytest.mark.scenario(33)
+def test_slots_that_a_sleeper_still_needs_are_read_anew_after_they_were_deleted(store: Store, world: World) -> None:
+    zombie = world.process()
+    zombie.read(lambda state, slot: None)
+    write(store, "t", "commit")
+    for _ in range(2):
+        store.log.checkpoint()
+    world.pass_time(30 * DAY_MS)
+    delete_old_slots(store.log)
+
+    assert Coordinator(zombie).abort_timed_out_transactions() == []
+
+    assert read(zombie, "t") == [(0, b"0")]

@@ -50,8 +50,8 @@ class RequestTimedOut(RetriableError):
     """The call's time was up; only the same call may be made again."""
 
 
-class CommitStateUnknown(RetriableError):
-    """A put of a slot record was not answered: it may have landed, or may still land.
+class CommitStateUnknown(RequestTimedOut):
+    """A put of a slot record was not answered in time: it may have landed, or may still land.
 
     ``Store.resolve(error)`` finds out, by occupying the slot and reading it. Nothing that the record names may be
     deleted.
@@ -65,6 +65,17 @@ class CommitStateUnknown(RetriableError):
 
 class TransactionAborted(AbortableError):
     """The transaction was aborted, by its own producer or by another."""
+
+
+class InvalidProducerEpoch(AbortableError):
+    """The producer's epoch is over: its transaction was aborted by a time-out or an administrator.
+
+    Kafka lists it with the errors that end a client, and tells its users to abort and go on (KIP-588), as here.
+    """
+
+
+class DeliveryTimedOut(AbortableError):
+    """Rows were not acknowledged in time and are given up; some may have been written all the same."""
 
 
 class TransactionAbortable(AbortableError):
@@ -87,20 +98,12 @@ class ProducerFenced(ApplicationRecoverableError):
     """Another producer has initialised this transactional id since."""
 
 
-class InvalidProducerEpoch(ApplicationRecoverableError):
-    """The producer's epoch is not the current one; its transaction was ended by a time-out or by another producer."""
-
-
 class InvalidProducerIdMapping(ApplicationRecoverableError):
     """The producer id is not, or no longer, the one of this transactional id."""
 
 
 class UnknownProducerId(ApplicationRecoverableError):
     """The producer id is not registered; it expired or never was."""
-
-
-class TransactionCoordinatorFenced(ApplicationRecoverableError):
-    """A marker came from a coordinator that was replaced."""
 
 
 class OutOfOrderSequence(ApplicationRecoverableError):

@@ -26,6 +26,8 @@ class InFlightBatches:
         self._sequences: dict[PartitionId, int] = {}
         self._batches: list[BatchAppended] = []
         self._awaited = AwaitedOffsets()
+        self.was_sent = False
+        """Whether these batches were proposed to the log before, and so may have landed."""
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -47,10 +49,8 @@ class InFlightBatches:
         """
         assert not self._batches
         self._awaited = awaited
+        self.was_sent = False
         for file in files:
-            place = PartitionId(file.topic_id, file.partition)
-            base_sequence = self._sequences.get(place, 0)
-            self._sequences[place] = sequence_after(base_sequence, file.record_count)
             self._batches.append(
                 BatchAppended(
                     topic_id=file.topic_id,
@@ -62,12 +62,32 @@ class InFlightBatches:
                     transactional_id=self._transactional_id,
                     producer_id=identity.producer_id,
                     producer_epoch=identity.producer_epoch,
-                    base_sequence=base_sequence,
+                    base_sequence=self._next_sequence(file.topic_id, file.partition, file.record_count),
                     min_timestamp=file.min_timestamp,
                     max_timestamp=file.max_timestamp,
                     time_ms=time_ms,
                 )
             )
+
+    def send_as(self, identity: ProducerIdentity) -> None:
+        """Give the batches to another identity, whose sequences begin at 0. None of them may have landed."""
+        self._sequences = {}
+        self._batches = [
+            batch.model_copy(
+                update={
+                    "producer_id": identity.producer_id,
+                    "producer_epoch": identity.producer_epoch,
+                    "base_sequence": self._next_sequence(batch.topic_id, batch.partition, batch.record_count),
+                }
+            )
+            for batch in self._batches
+        ]
+
+    def _next_sequence(self, topic_id: str, partition: int, record_count: int) -> int:
+        place = PartitionId(topic_id, partition)
+        base_sequence = self._sequences.get(place, 0)
+        self._sequences[place] = sequence_after(base_sequence, record_count)
+        return base_sequence
 
     def propose(self, draft: Draft) -> list[AppendedRows]:
         """Append the batches that have not landed. Returns where all of them are."""

@@ -7,33 +7,40 @@ uploaded, and get their offsets in the slot that commits them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from eoslog.client.awaited_offsets import AppendedRows
 from eoslog.client.group import GroupMetadata, group_offsets, merged_offsets
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.record_accumulator import RecordAccumulator
 from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
+from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import (
+    DeliveryTimedOut,
     EosLogError,
     IllegalState,
     InvalidRequest,
+    InvalidTxnState,
+    RequestTimedOut,
     RetriableError,
     SchemaMismatch,
     TransactionAborted,
+    UnknownProducerId,
 )
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupOffsets, StagedBatch
 from eoslog.rules.names import TopicPartition, check_id
-from eoslog.rules.producer_ids import ProducerIdentity, check_timeout
+from eoslog.rules.producer_ids import ProducerIdentity, check_timeout, why_aborted
 from eoslog.rules.state import Topic
 from eoslog.segment.writer import DEFAULT_BUFFER_BYTES
 
@@ -57,6 +64,8 @@ class Producer:
         transaction_timeout_ms: int,
         staged: bool = False,
         buffer_bytes: int | None = None,
+        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
+        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
     ) -> None:
         check_timeout(transaction_timeout_ms)
         if transactional_id is not None:
@@ -68,7 +77,9 @@ class Producer:
         self._timeout_ms = transaction_timeout_ms
         self._staged = staged
         self._lock = threading.RLock()
+        self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._lifecycle = ProducerLifecycle()
+        self._is_to_be_closed = False
         self._identity: ProducerIdentity | None = None
         self._accumulator = RecordAccumulator(store, buffer_bytes or DEFAULT_BUFFER_BYTES)
         self._in_flight = InFlightBatches(transactional_id)
@@ -82,6 +93,22 @@ class Producer:
         self._may_have_ended = False
         self._accumulator.discard()
         self._in_flight.reset()
+        self._limits.end_delivery()
+
+    @contextmanager
+    def _call(self, name: str) -> Iterator[None]:
+        """Hold the producer for a call, of ``max_block_ms`` at most."""
+        began_ms = self._store.environment.monotonic_ms()
+        if not self._lock.acquire(timeout=self._limits.max_block_ms / 1000):
+            raise RequestTimedOut(f"{name}: another call of this producer took all the time; repeat this one")
+        try:
+            self._close_if_asked()
+            waited_ms = self._store.environment.monotonic_ms() - began_ms
+            with self._limits.call(name, max(0, self._limits.max_block_ms - waited_ms)):
+                yield
+        finally:
+            self._close_if_asked()
+            self._lock.release()
 
     def __enter__(self) -> Producer:
         return self
@@ -96,8 +123,6 @@ class Producer:
             self.close()
         except EosLogError as also:
             error.add_note(f"the producer could not be closed in order: {also}")
-            self._fail_awaited(also)
-            self._lifecycle.phase = ProducerPhase.CLOSED
 
     @property
     def producer_id(self) -> int:
@@ -114,9 +139,9 @@ class Producer:
 
         Raises:
             IllegalState: the producer has no transactional id, or was initialised before.
-            InvalidTransactionTimeout, RetriableError
+            RequestTimedOut: call it again; until then no other call is allowed.
         """
-        with self._lock:
+        with self._call("init_transactions()"):
             if self.transactional_id is None:
                 raise IllegalState("init_transactions() needs a producer with a transactional id")
             self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
@@ -124,14 +149,16 @@ class Producer:
             self._lifecycle.phase = ProducerPhase.READY
 
     def _initialise(self) -> None:
-        now_ms = self._store.now_ms()
-
         def propose(draft: Draft) -> ProducerIdentity:
+            now_ms = self._store.now_ms()
             identity = initialise(draft, self.transactional_id, timeout_ms=self._timeout_ms, time_ms=now_ms)
             abort_timed_out(draft, now_ms)
             return identity
 
-        self._identity = self._guarded(lambda: self._store.append(propose))
+        self._identity = self._guarded(lambda: self._append(propose))
+
+    def _append(self, propose: Callable[[Draft], T]) -> T:
+        return self._store.append(propose, timeout_ms=self._limits.remaining_for_delivery_ms())
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Nothing is written before its first flush.
@@ -139,7 +166,7 @@ class Producer:
         Raises:
             IllegalState
         """
-        with self._lock:
+        with self._call("begin_transaction()"):
             self._need_transactional("begin_transaction()")
             self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
             self._forget()
@@ -167,7 +194,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
-        with self._lock:
+        with self._call("send()"):
             target = self._admit(topic, "send()")
             row = record_row(target, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
             if partition is None:
@@ -182,7 +209,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
-        with self._lock:
+        with self._call("send_table()"):
             target = self._admit(topic, "send_table()")
             if isinstance(table, pa.RecordBatch):
                 table = pa.Table.from_batches([table])
@@ -201,7 +228,7 @@ class Producer:
         self._make_room()
         found = self._topics.get(topic)
         if found is None:
-            found = self._topics[topic] = find_topic(self._store, topic)
+            found = self._topics[topic] = self._limits.repeat(lambda: find_topic(self._store, topic))
         return found
 
     def _make_room(self) -> None:
@@ -210,7 +237,8 @@ class Producer:
         if not self._accumulator.is_full:
             return
         if self._staged:
-            self._guarded(self._accumulator.upload_for_room)
+            self._guarded(self._accumulator.upload_for_room, delivers=True)
+            self._limits.end_delivery()
         else:
             self.flush()
 
@@ -218,10 +246,12 @@ class Producer:
         """Write everything handed over. Eager rows get their offsets now; staged ones are uploaded.
 
         Raises:
-            RetriableError: call again; nothing is written twice.
+            RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
+            DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up. In a transaction it must be
+                aborted; without one the producer goes on with what it is handed next.
             AbortableError, ApplicationRecoverableError, FatalError
         """
-        with self._lock:
+        with self._call("flush()"):
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
             elif self._lifecycle.has_failed:
@@ -230,12 +260,13 @@ class Producer:
             if self._identity is None and self.transactional_id is None and self._accumulator.has_rows:
                 self._initialise()
             self._settle_in_flight()
-            self._guarded(self._accumulator.upload)
+            self._guarded(self._accumulator.upload, delivers=True)
             if self._staged:
                 self._accumulator.awaited.deliver()
             elif self._accumulator.files:
                 self._send_files()
                 self._settle_in_flight()
+            self._limits.end_delivery()
 
     def _send_files(self) -> None:
         accumulator = self._accumulator
@@ -254,11 +285,26 @@ class Producer:
         """Append the batches in flight, for the first time or again."""
         if not self._in_flight:
             return
-        appended = self._guarded(lambda: self._store.append(self._in_flight.propose))
+        appended = self._guarded(self._append_in_flight, delivers=True)
+        self._limits.end_delivery()
         self._in_flight.acknowledge(appended)
         self._has_appended = True
         if self.transactional_id is None:
             self._topics.clear()
+
+    def _append_in_flight(self) -> list[AppendedRows]:
+        may_have_landed = self._in_flight.was_sent
+        self._in_flight.was_sent = True
+        try:
+            return self._append(self._in_flight.propose)
+        except UnknownProducerId:
+            if self.transactional_id is not None or may_have_landed:
+                raise
+            # Unused for a day, it was forgotten, and none of these batches is in the log.
+            self._initialise()
+            assert self._identity is not None
+            self._in_flight.send_as(self._identity)
+            return self._append(self._in_flight.propose)
 
     def send_offsets_to_transaction(
         self,
@@ -275,23 +321,25 @@ class Producer:
         Raises:
             IllegalState, UnknownTopicOrPartition
         """
-        with self._lock:
+        with self._call("send_offsets_to_transaction()"):
             self._need_transactional("send_offsets_to_transaction()")
             self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
             if not offsets:
                 return
-            added = self._store.read(lambda state, slot: group_offsets(state, offsets, group), refresh=False)
+            added = self._limits.repeat(
+                lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, group), refresh=False)
+            )
             self._offsets[added.group] = merged_offsets(self._offsets.get(added.group), added)
 
     def commit_transaction(self) -> None:
         """Flush, then end the transaction with everything it holds, in one step.
 
         Raises:
-            RetriableError: the outcome is unknown; call it again, and nothing else.
-            AbortableError: abort the transaction.
+            RequestTimedOut: ``max_block_ms`` is over and the outcome may be unknown; call it again, and nothing else.
+            AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._lock:
+        with self._call("commit_transaction()"):
             self._need_transactional("commit_transaction()")
             self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
@@ -306,12 +354,13 @@ class Producer:
         """End the transaction so that none of its rows shows under read_committed.
 
         Raises:
-            RetriableError: the outcome is unknown; call it again, and nothing else.
+            RequestTimedOut: ``max_block_ms`` is over; call it again, and nothing else.
             ApplicationRecoverableError: close this producer.
         """
-        with self._lock:
+        with self._call("abort_transaction()"):
             self._need_transactional("abort_transaction()")
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
+            self._limits.end_delivery()
             self._fail_awaited(TransactionAborted("the transaction was aborted before this record was written"))
             if self._has_appended or self._in_flight or self._may_have_ended:
                 self._end("abort", [])
@@ -335,25 +384,74 @@ class Producer:
         self._may_have_ended = True
 
         def propose(draft: Draft) -> ProducerIdentity:
-            identity = end_transaction(draft, request)
+            try:
+                identity = end_transaction(draft, request)
+            except InvalidTxnState as refused:
+                self._check_not_aborted(draft, request.transactional_id, refused)
+                raise
             abort_timed_out(draft, request.time_ms)
             return identity
 
-        self._identity = self._guarded(lambda: self._store.append(propose))
+        self._identity = self._guarded(lambda: self._append(propose))
 
-    def close(self) -> None:
-        """Flush, and close. A transaction still open is aborted."""
-        with self._lock:
-            if self._lifecycle.phase in (ProducerPhase.CLOSED, ProducerPhase.FATAL_ERROR):
-                self._lifecycle.phase = ProducerPhase.CLOSED
-                return
-            if self.transactional_id is None:
+    def _check_not_aborted(self, draft: Draft, transactional_id: str, refused: InvalidTxnState) -> None:
+        """Raises: TransactionAborted: the coordinator refuses the commit, and an abort leads on (KIP-588)."""
+        assert self._identity is not None
+        why = why_aborted(draft.transactions[transactional_id], self._identity)
+        if why:
+            raise TransactionAborted(
+                f"transactional id {transactional_id!r}: the transaction was not committed, for {why}; call "
+                "abort_transaction() and begin it again"
+            ) from refused
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush, and close. A transaction still open is aborted. However this ends, the producer is closed.
+
+        Args:
+            timeout: give up after so many seconds, ``max_block_ms`` if None; with 0 nothing is written. A call of
+                another thread that does not end meanwhile is cut short.
+
+        Raises:
+            DeliveryTimedOut: rows without a transaction were not acknowledged in time.
+            RequestTimedOut: the open transaction could not be aborted in time; its own time-out ends it.
+            AbortableError, ApplicationRecoverableError, FatalError: what is left could not be written.
+        """
+        timeout_ms = self._limits.max_block_ms if timeout is None else max(0, int(timeout * 1000))
+        if not self._lock.acquire(timeout=timeout_ms / 1000):
+            self._is_to_be_closed = True
+            self._limits.cut_short()
+            return
+        try:
+            with self._limits.call("close()", timeout_ms):
+                if timeout_ms > 0:
+                    self._finish()
+        finally:
+            self._shut()
+            self._lock.release()
+
+    def _finish(self) -> None:
+        phase = self._lifecycle.phase
+        if phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
+            self.abort_transaction()
+        elif self.transactional_id is None and phase not in (ProducerPhase.CLOSED, ProducerPhase.FATAL_ERROR):
+            try:
                 self.flush()
-            elif self._lifecycle.phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
-                self.abort_transaction()
-            self._fail_awaited(TransactionAborted("the producer was closed before this record was acknowledged"))
-            self._forget()
-            self._lifecycle.phase = ProducerPhase.CLOSED
+            except RetriableError as error:
+                given_up = DeliveryTimedOut(
+                    f"the producer was closed before its rows were acknowledged; some may have been written: {error}"
+                )
+                self._fail_awaited(given_up)
+                raise given_up from error
+
+    def _shut(self) -> None:
+        self._fail_awaited(TransactionAborted("the producer was closed before this record was acknowledged"))
+        self._forget()
+        self._lifecycle.phase = ProducerPhase.CLOSED
+
+    def _close_if_asked(self) -> None:
+        """Do what a ``close`` of another thread had no time to wait for, once no call is under way."""
+        if self._is_to_be_closed and not self._limits.in_call:
+            self._shut()
 
     def _need_transactional(self, call: str) -> None:
         if self.transactional_id is None:
@@ -369,16 +467,29 @@ class Producer:
         self._lifecycle.check_not_abortable()
         self._lifecycle.check_in_transaction(call)
 
-    def _guarded(self, call: Callable[[], T]) -> T:
-        """Run a step. What no repetition overcomes is remembered, and told to those who wait for offsets."""
+    def _guarded(self, step: Callable[[], T], *, delivers: bool = False) -> T:
+        """Take a step, repeatedly if need be. What that does not overcome is remembered, and told to those who wait."""
         try:
-            return call()
+            return self._limits.deliver(step) if delivers else self._limits.repeat(step)
         except RetriableError:
             raise
         except EosLogError as error:
-            self._lifecycle.fail(error)
             self._fail_awaited(error)
+            if self.transactional_id is None and isinstance(error, DeliveryTimedOut):
+                self._begin_anew()
+            else:
+                self._lifecycle.fail(error)
             raise
+
+    def _begin_anew(self) -> None:
+        """Give up what is not acknowledged, without a transaction. It may have landed, or land yet, so its sequences
+        cannot be used again: another producer id is asked for."""
+        if self._in_flight:
+            self._identity = None
+            self._in_flight.reset()
+        self._accumulator.discard()
+        self._topics.clear()
+        self._limits.end_delivery()
 
     def _fail_awaited(self, error: EosLogError) -> None:
         self._accumulator.awaited.fail(error)

@@ -16,6 +16,7 @@ from eoslog.client.description import (
 )
 from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
+from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
 from eoslog.errors import CommitStateUnknown, InvalidEntry, NotAStore, StoreAlreadyExists
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
@@ -117,10 +118,10 @@ class Store:
         self.describe()
         return self.log.read(function, refresh=refresh)
 
-    def append(self, propose: Callable[[Draft], T]) -> T:
+    def append(self, propose: Callable[[Draft], T], *, timeout_ms: int | None = None) -> T:
         """Append to the store's log; see ``Log.append``."""
         self.describe()
-        return self.log.append(propose)
+        return self.log.append(propose, timeout_ms=timeout_ms)
 
     def now_ms(self) -> int:
         """The time by the object store's clock (ms since the epoch)."""
@@ -219,11 +220,15 @@ class Store:
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
         staged: bool = False,
         buffer_bytes: int | None = None,
+        max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
+        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
     ) -> Producer:
         """A producer: transactional with a transactional id, else idempotent.
 
         Args:
             transaction_timeout_ms: anybody may abort a transaction that is open for longer.
+            max_block_ms: a call tries for so long, then raises ``RequestTimedOut``; only that call may follow.
+            delivery_timeout_ms: rows whose writing has failed for so long, over several calls, are given up.
             staged: rows get their offsets when the transaction commits, not when they are flushed: they hold nobody
                 back meanwhile, and read_uncommitted does not show them.
             buffer_bytes: rows are flushed when so many bytes are collected.
@@ -236,6 +241,8 @@ class Store:
             transaction_timeout_ms=transaction_timeout_ms,
             staged=staged,
             buffer_bytes=buffer_bytes,
+            max_block_ms=max_block_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
         )
 
     def consumer(self, group_id: str | None = None, **options: Any) -> Consumer:

@@ -27,10 +27,17 @@ class SlotClaims:
         self._environment = environment
         self._timeout_ms = timeout_ms
 
-    def put_until_known(self, slot: int, body: bytes, token: str) -> bytes | None:
-        """Put a slot until its fate is known. None: ours. Else what stands there, empty if that was deleted."""
+    def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> bytes | None:
+        """Put a slot until its fate is known. None: ours. Else what stands there, empty if that was deleted.
+
+        Args:
+            deadline_ms: the end of its callers' patience (elapsed time); it shortens the log's own, and one put is
+                sent in any case.
+        """
         path = slot_path(slot)
         deadline = self._environment.monotonic_ms() + self._timeout_ms
+        if deadline_ms is not None:
+            deadline = min(deadline, deadline_ms)
         may_have_landed = False
         attempt = 0
         while True:
@@ -62,7 +69,7 @@ class SlotClaims:
                     raise self.unknown(slot, token)
                 raise StoreUnavailable(f"{self._store.url} kept refusing to create slot {slot}; nothing was appended")
             attempt += 1
-            self.back_off(attempt)
+            self.back_off(attempt, deadline)
 
     def _occupant(self, path: str, deadline: int) -> bytes | None:
         attempt = 0
@@ -75,7 +82,7 @@ class SlotClaims:
                 if self._environment.monotonic_ms() > deadline:
                     raise
             attempt += 1
-            self.back_off(attempt)
+            self.back_off(attempt, deadline)
 
     def continues(self, view: View[Any], slot: int, token: str) -> bool:
         """Whether the record of ``slot`` is one of the log's, not one in a name that was deleted before it was put."""
@@ -95,6 +102,10 @@ class SlotClaims:
             token=token,
         )
 
-    def back_off(self, attempt: int) -> None:
+    def back_off(self, attempt: int, deadline_ms: int | None = None) -> None:
+        """Wait before the next attempt, not beyond a deadline."""
         longest = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS * 2 ** min(attempt - 1, 10))
-        self._environment.sleep_ms(longest * self._environment.jitter())
+        wait_ms = longest * self._environment.jitter()
+        if deadline_ms is not None:
+            wait_ms = max(0, min(wait_ms, deadline_ms + 1 - self._environment.monotonic_ms()))
+        self._environment.sleep_ms(wait_ms)

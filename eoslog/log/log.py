@@ -25,7 +25,7 @@ from eoslog.log.checkpointing import Checkpointing
 from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
 from eoslog.log.paths import slot_path
-from eoslog.log.proposals import Flight, Proposal, Round, sort_proposals
+from eoslog.log.proposals import Flight, Proposal, Round, earliest_deadline, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
@@ -87,18 +87,24 @@ class Log(Generic[S]):
                     raise
             return function(self.view.state, self.view.slot)
 
-    def append(self, propose: Callable[[Any], T]) -> T:
+    def append(self, propose: Callable[[Any], T], *, timeout_ms: int | None = None) -> T:
         """Append what ``propose`` adds to the draft that it is given, and return its answer.
 
         ``propose`` is called with the state at the slot that the entries would get, perhaps several times; its answer
         of the slot that was won is returned. It may add nothing; then its answer holds at the log's tail. Proposals of
         several threads share a record.
 
+        Args:
+            timeout_ms: begin no further attempt after so long. A record that several wait for is given up when the
+                first of them has no time left.
+
         Raises:
             CommitStateUnknown: the fate of the record could not be learnt in time.
+            StoreUnavailable: the time was up, and nothing was appended.
             Whatever ``propose`` raises at the log's tail.
         """
-        proposal = Proposal(propose)
+        deadline = None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
+        proposal = Proposal(propose, deadline_ms=deadline)
         self._submit(proposal)
         answer: T = proposal.result()
         self._checkpointing.run_if_due(self.view)
@@ -159,13 +165,33 @@ class Log(Generic[S]):
     def _submit(self, proposal: Proposal) -> None:
         with self._queue_lock:
             self._queue.append(proposal)
-        with self._lock:
+        self._await_turn(proposal)
+        try:
             while not proposal.done:
                 with self._queue_lock:
                     group = self._queue[:_MOST_PROPOSALS_A_RECORD]
                     del self._queue[:_MOST_PROPOSALS_A_RECORD]
                 # Alone, if a thread took it that was interrupted before it began.
                 self._append_all(group or [proposal])
+        finally:
+            self._lock.release()
+
+    def _await_turn(self, proposal: Proposal) -> None:
+        """Take the lock. Who has no time left, and is aboard of no record, goes away."""
+        if proposal.deadline_ms is not None:
+            patience_ms = max(0, proposal.deadline_ms - self.environment.monotonic_ms())
+            if self._lock.acquire(timeout=patience_ms / 1000):
+                return
+            with self._queue_lock:
+                still_queued = [other for other in self._queue if other is not proposal]
+                withdrawn = len(still_queued) < len(self._queue)
+                self._queue = still_queued
+            if withdrawn:
+                raise self._out_of_time()
+        self._lock.acquire()
+
+    def _out_of_time(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
 
     def _append_all(self, proposals: list[Proposal], *, first: bool = False) -> None:
         try:
@@ -233,13 +259,21 @@ class Log(Generic[S]):
             else:
                 races += 1
                 self._claims.back_off(min(races, _LONGEST_RACE))
-                pending = this.taken + this.later
+                pending = self._patient(this.taken + this.later)
                 if won is None:
                     token = self.environment.new_token()
                 elif races > 1:
                     # Others are faster: slot by slot the tail would never be reached.
                     self.view.refresh()
                     tail_slot = self.view.slot
+
+    def _patient(self, proposals: list[Proposal]) -> list[Proposal]:
+        """Those that have time for another attempt; the others are told that theirs is up."""
+        now_ms = self.environment.monotonic_ms()
+        late = [each for each in proposals if each.deadline_ms is not None and each.deadline_ms < now_ms]
+        for proposal in late:
+            proposal.fail(self._out_of_time())
+        return [proposal for proposal in proposals if not proposal.done]
 
     def _record(self, draft: Any, taken: list[Proposal], token: str) -> bytes:
         view = self.view
@@ -279,7 +313,7 @@ class Log(Generic[S]):
         slot = view.slot + 1
         asked = view.moment()
         self._flight = Flight(slot, token, taken)
-        winner = self._claims.put_until_known(slot, body, token)
+        winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
         if winner is None:
             try:
                 if not self._is_genuine(slot, token):

@@ -6,7 +6,7 @@ on what the ones before it make of the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ class Proposal:
     propose: Callable[[Any], Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     occupy: bool = False
+    deadline_ms: int | None = None
+    """Until when its caller waits (elapsed time); None: as long as the log's settings say."""
     doubt: CommitStateUnknown | None = None
     """Set once a record with it may have landed without a proof: from there on no error says that nothing did."""
     answer: Any = None
@@ -40,6 +42,11 @@ class Proposal:
         if self.error is not None:
             raise self.error
         return self.answer
+
+
+def earliest_deadline(proposals: Iterable[Proposal]) -> int | None:
+    """Until when all of those who wait for a record will wait."""
+    return min((each.deadline_ms for each in proposals if each.deadline_ms is not None), default=None)
 
 
 @dataclass(slots=True)

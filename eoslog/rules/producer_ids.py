@@ -175,12 +175,33 @@ def _fenced_owners(before: Transaction | None, owner: str | None) -> tuple[str, 
     return fenced[-_FENCED_OWNERS_KEPT:]
 
 
+def identities_before(transaction: Transaction) -> set[ProducerIdentity]:
+    """Who the holder of a transactional id was before its last end."""
+    before = {ProducerIdentity(transaction.producer_id, transaction.producer_epoch - 1)}
+    if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
+        before.add(ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch))
+    return before
+
+
+def why_aborted(transaction: Transaction, identity: ProducerIdentity) -> str:
+    """Why others aborted the transaction of this identity, empty if they did not or if the id was taken over since.
+
+    Its producer learns it late, aborts too, is given the next epoch and goes on (KIP-588).
+    """
+    if transaction.state is not TransactionState.COMPLETE_ABORT or identity not in identities_before(transaction):
+        return ""
+    return {
+        "timeout": f"it timed out, having been open for more than {transaction.timeout_ms} ms",
+        "admin": "an administrator aborted it",
+    }.get(transaction.last_end_reason, "")
+
+
 def check_identity(state: StoreState | Draft, transactional_id: str, identity: ProducerIdentity) -> Transaction:
     """The transaction of a producer that still holds its transactional id.
 
     Raises:
         InvalidProducerIdMapping: the id is unknown or expired, or holds another producer id.
-        InvalidProducerEpoch: its transaction timed out and was ended.
+        InvalidProducerEpoch: its transaction was aborted by a time-out or an administrator.
         ProducerFenced: another producer took the id over.
     """
     transaction = state.transactions.get(transactional_id)
@@ -194,13 +215,14 @@ def check_identity(state: StoreState | Draft, transactional_id: str, identity: P
         raise InvalidProducerIdMapping(
             f"transactional id {transactional_id!r} has producer id {current.producer_id}, not {identity.producer_id}"
         )
-    if transaction.last_end_reason == "timeout" and transaction.last_producer_epoch == identity.producer_epoch:
+    why = why_aborted(transaction, identity)
+    if why:
         raise InvalidProducerEpoch(
-            f"transactional id {transactional_id!r}: the transaction of epoch {identity.producer_epoch} was open for "
-            f"more than {transaction.timeout_ms} ms and was aborted; initialise again and repeat it"
+            f"transactional id {transactional_id!r}: the transaction of epoch {identity.producer_epoch} was aborted "
+            f"({why}); call abort_transaction() and begin it again"
         )
     raise ProducerFenced(
-        f"transactional id {transactional_id!r}: another producer or an administrator has taken it over (epoch "
+        f"transactional id {transactional_id!r}: another producer has taken it over (epoch "
         f"{current.producer_epoch}, this producer has {identity.producer_epoch}); close this producer"
     )
 

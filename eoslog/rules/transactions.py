@@ -36,9 +36,11 @@ from eoslog.rules.producer_ids import (
     ProducerIdentity,
     check_identity,
     check_registered,
+    identities_before,
     next_identity,
     task_producer_id,
     task_transactional_id,
+    why_aborted,
 )
 from eoslog.rules.state import (
     NO_SLOT,
@@ -155,7 +157,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
         if entry.verdict == "commit" and transaction.state is not TransactionState.ONGOING and not begins:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction to commit")
         return transaction
-    if wanted not in _identities_before(transaction) or transaction.state in (
+    if wanted not in identities_before(transaction) or transaction.state in (
         TransactionState.ONGOING,
         TransactionState.EMPTY,
     ):
@@ -171,18 +173,11 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
     done = "commit" if transaction.state is TransactionState.COMPLETE_COMMIT else "abort"
     if entry.verdict == done:
         raise EndRepeated(current)
-    why = {"timeout": "it timed out", "admin": "an administrator aborted it"}.get(transaction.last_end_reason, "")
+    why = why_aborted(transaction, wanted)
     raise InvalidTxnState(
         f"transactional id {entry.transactional_id!r}: the transaction of epoch {wanted.producer_epoch} ended in {done}"
         + (f" ({why})" if why else "")
     )
-
-
-def _identities_before(transaction: Transaction) -> set[ProducerIdentity]:
-    before = {ProducerIdentity(transaction.producer_id, transaction.producer_epoch - 1)}
-    if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
-        before.add(ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch))
-    return before
 
 
 def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:

@@ -206,7 +206,7 @@ def test_an_administrator_aborts_what_is_open_and_only_that(store: Store) -> Non
 
     assert store.admin.offsets("t")[0].last_stable_offset == 2
     producer.send("t", b"zombie")
-    with pytest.raises(errors.ProducerFenced):
+    with pytest.raises(errors.InvalidProducerEpoch, match="an administrator aborted it"):
         producer.flush()
 
 

@@ -10,7 +10,7 @@ from eoslog.client.store import Store
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
 from tests.unit.client.test_admin import begun
-from tests.unit.client.world import World
+from tests.unit.client.world import World, values
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -55,9 +55,22 @@ def test_ids_that_nobody_used_for_long_expire_and_open_ones_do_not(store: Store,
     assert [each.transactional_id for each in expired.transactional_ids] == ["idle"]
     assert [each.producer_id for each in expired.producers] == [idempotent.producer_id]
     assert [each.transactional_id for each in store.admin.list_transactions()] == ["open"]
-    idempotent.send("t", b"v")
-    with pytest.raises(errors.UnknownProducerId):
-        idempotent.flush()
+
+
+def test_a_producer_without_transactional_id_whose_id_expired_goes_on_under_another(store: Store, world: World) -> None:
+    producer = store.producer()
+    producer.send("t", b"before", partition=0)
+    producer.flush()
+    expired = producer.producer_id
+    world.pass_time(8 * DAY_MS)
+    assert Coordinator(store).expire() is not None
+
+    for value in (b"1", b"2"):
+        producer.send("t", value, partition=0)
+        producer.flush()
+
+    assert producer.producer_id != expired
+    assert values(store) == [b"1", b"2", b"before"]
 
 
 def test_a_producer_whose_id_expired_is_told_and_a_new_one_works(store: Store, world: World) -> None:

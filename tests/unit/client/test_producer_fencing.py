@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
-from tests.unit.client.world import CALLS, World, values
+from tests.unit.client.world import CALLS, World, at_last_epoch, values
 
 
 @pytest.mark.parametrize(
@@ -112,15 +114,75 @@ def test_a_commit_ends_timed_out_transactions_of_others_in_its_own_slot(store: S
     assert store.admin.describe_transaction("dead").transaction_state == "COMPLETE_ABORT"
 
 
-def test_a_transaction_that_an_administrator_aborted_cannot_commit(store: Store) -> None:
-    producer = store.producer("tx")
+def _aborted_by_others(store: Store, world: World, how: str) -> Producer:
+    """A producer with a row in a transaction that others have aborted meanwhile."""
+    producer = store.producer("tx", transaction_timeout_ms=1000)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send("t", b"v")
+    producer.send("t", b"aborted")
     producer.flush()
-    assert store.admin.abort_transaction("tx")
+    if how == "timeout":
+        world.pass_time(2000)
+        assert Coordinator(world.process()).abort_timed_out_transactions() == ["tx"]
+    else:
+        assert world.process().admin.abort_transaction("tx")
+    return producer
 
-    with pytest.raises(errors.InvalidTxnState, match="administrator"):
+
+@pytest.mark.parametrize("call", ["flush", "commit", "abort"])
+@pytest.mark.parametrize("how", ["timeout", "admin"])
+def test_a_producer_whose_transaction_was_aborted_by_others_aborts_and_goes_on(
+    store: Store, world: World, how: str, call: str
+) -> None:
+    producer = _aborted_by_others(store, world, how)
+    if call == "flush":
+        future = producer.send("t", b"late")
+        with pytest.raises(errors.InvalidProducerEpoch):
+            producer.flush()
+        assert isinstance(future.exception(0), errors.InvalidProducerEpoch)
+    elif call == "commit":
+        with pytest.raises(errors.TransactionAborted):
+            producer.commit_transaction()
+        with pytest.raises(errors.TransactionAbortable):
+            producer.commit_transaction()
+
+    producer.abort_transaction()
+
+    assert producer.producer_epoch == 1
+    producer.begin_transaction()
+    producer.send("t", b"next")
+    producer.commit_transaction()
+    assert values(store) == [b"next"]
+
+
+@pytest.mark.parametrize("how", ["timeout", "admin"])
+def test_a_producer_whose_id_was_taken_over_after_the_time_out_is_fenced(store: Store, world: World, how: str) -> None:
+    producer = _aborted_by_others(store, world, how)
+    world.process().producer("tx").init_transactions()
+
+    with pytest.raises(errors.ProducerFenced):
         producer.commit_transaction()
+    with pytest.raises(errors.ProducerFenced):
+        producer.abort_transaction()
 
-    assert values(store) == []
+
+def test_after_a_time_out_at_the_last_epoch_the_producer_goes_on_under_the_new_id(store: Store, world: World) -> None:
+    producer = store.producer("tx", transaction_timeout_ms=1000)
+    producer.init_transactions()
+    at_last_epoch(store, producer)
+    producer.begin_transaction()
+    producer.send("t", b"aborted", partition=0)
+    producer.flush()
+    world.pass_time(2000)
+    assert Coordinator(world.process()).abort_timed_out_transactions() == ["tx"]
+    exhausted = producer.producer_id
+
+    with pytest.raises(errors.TransactionAborted):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert (producer.producer_id != exhausted, producer.producer_epoch) == (True, 0)
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+    assert values(store) == [b"next"]

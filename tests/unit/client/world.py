@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,9 @@ from eoslog.client.store import Store
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.view import LogConfig
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.sequences import LAST_USABLE_EPOCH
+from eoslog.rules.state import StoreState
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import PutOutcome, StoredObject
@@ -130,6 +134,19 @@ def faulty(store: Store) -> FaultyStore:
 def values(store: Store, topic: str = "t", isolation_level: str = "read_committed") -> list[bytes]:
     """The values of a topic, in no order that a test may lean on."""
     return sorted(store.scan(topic, isolation_level=isolation_level).to_table()["value"].to_pylist())
+
+
+def at_last_epoch(store: Store, producer: Producer) -> None:
+    """Put a producer that has just been initialised at the last epoch of its id, as 32766 transactions would."""
+
+    def look(state: StoreState, slot: int) -> None:
+        transaction = state.transactions[str(producer.transactional_id)]
+        state.transactions[transaction.transactional_id] = replace(transaction, producer_epoch=LAST_USABLE_EPOCH)
+
+    store.read(look)
+    # So that other processes find it too.
+    store.log.checkpoint()
+    producer._identity = ProducerIdentity(producer.producer_id, LAST_USABLE_EPOCH)
 
 
 CALLS: dict[str, Callable[[Producer], Any]] = {

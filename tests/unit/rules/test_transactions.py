@@ -240,14 +240,14 @@ def test_of_several_timed_out_transactions_at_most_one_rolls_over_in_a_record() 
     assert rounds == [["x"], ["y"], ["z"], []]
 
 
-def test_an_administrator_aborts_what_is_open_and_fences_its_producer() -> None:
+def test_an_administrator_aborts_what_is_open_and_what_its_producer_still_sends_is_refused() -> None:
     history = History()
     identity = ongoing(history)
 
     assert history.abort_by_admin() is True
     assert history.abort_by_admin() is False
     late = history.batch(identity, 2)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), InvalidProducerEpoch)
 
 
 def test_a_transaction_ends_without_the_topics_that_were_deleted_meanwhile() -> None:

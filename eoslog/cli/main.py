@@ -9,6 +9,7 @@ import click
 
 from eoslog.cli.console import console
 from eoslog.cli.context import global_options
+from eoslog.cli.dump_log import dump_log
 from eoslog.cli.offsets import offsets
 from eoslog.cli.store_commands import checkpoint, coordinator, describe, seal, vacuum
 from eoslog.cli.topics import topics
@@ -62,7 +63,7 @@ def cli() -> None:
     """
 
 
-for _command in (topics, transactions, offsets, console, describe, vacuum, seal, checkpoint, coordinator):
+for _command in (topics, transactions, offsets, console, describe, dump_log, vacuum, seal, checkpoint, coordinator):
     cli.add_command(_command)
 
 

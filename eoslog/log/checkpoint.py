@@ -116,15 +116,41 @@ def read_root(store: ObjectStore, reference: CheckpointReference) -> CheckpointR
         UnsupportedFormat: a newer version wrote it.
     """
     body = _checked(reference.path, _get(store, [reference.path])[0], reference.length, reference.crc32c)
-    try:
-        root = CheckpointRoot.model_validate_json(body)
-    except ValidationError as error:
-        raise CorruptRecord(f"checkpoint {reference.path} is malformed: {error.errors()[0]['msg']}") from None
-    if root.format > FORMAT_VERSION:
-        raise UnsupportedFormat(f"checkpoint {reference.path} has format version {root.format}; upgrade eoslog")
+    root = decode_root(body, reference.path)
     if root.slot != reference.slot:
         raise CorruptRecord(f"checkpoint {reference.path} is of slot {root.slot}, not {reference.slot}")
     return root
+
+
+def decode_root(body: bytes, name: str) -> CheckpointRoot:
+    """The root that these bytes are.
+
+    Raises:
+        CorruptRecord, UnsupportedFormat
+    """
+    try:
+        root = CheckpointRoot.model_validate_json(body)
+    except ValidationError as error:
+        raise CorruptRecord(f"checkpoint {name} is malformed: {error.errors()[0]['msg']}") from None
+    if root.format > FORMAT_VERSION:
+        raise UnsupportedFormat(f"checkpoint {name} has format version {root.format}; upgrade eoslog")
+    return root
+
+
+def inline_body(part: CheckpointPart) -> bytes:
+    """The bytes of a part that stands in its root.
+
+    Raises:
+        CorruptRecord: they are damaged.
+    """
+    return _checked(f"part {part.name!r}", _decoded(part), part.length, part.crc32c)
+
+
+def _decoded(part: CheckpointPart) -> bytes | None:
+    try:
+        return base64.b64decode(part.body or "", validate=True)
+    except ValueError:
+        return None
 
 
 def read_checkpoint(
@@ -140,13 +166,7 @@ def read_checkpoint(
     stored = [part for part in root.parts if part.path is not None]
     fetched = iter(_get(store, [part.path for part in stored if part.path is not None]))
     for part in root.parts:
-        if part.path is not None:
-            body = next(fetched)
-        else:
-            try:
-                body = base64.b64decode(part.body or "", validate=True)
-            except ValueError:
-                body = None
+        body = next(fetched) if part.path is not None else _decoded(part)
         bodies[part.name] = _checked(f"{reference.path} ({part.name})", body, part.length, part.crc32c)
     return machine.restore(bodies), root
 

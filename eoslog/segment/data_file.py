@@ -119,12 +119,8 @@ def read_data_file(
     if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
         raise InvalidRequest(f"{name}: no column {missing[0]!r}; there are {', '.join(schema.names)}")
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
-    with _corrupt(name):
-        file = pq.ParquetFile(
-            pa.BufferReader(body),
-            thrift_string_size_limit=_MAX_FOOTER_STRING_BYTES,
-            thrift_container_size_limit=_MAX_FOOTER_CONTAINER,
-        )
+    with corrupt_if_unreadable(name):
+        file = _opened(pa.BufferReader(body))
         _check_footer(file.metadata, expected_rows, name)
         stored = file.schema_arrow.names
     for field in wanted:
@@ -133,6 +129,28 @@ def read_data_file(
         if field.name not in stored and not field.nullable:
             raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
     return _batches(file, wanted, first_row, last_row, batch_rows, name)
+
+
+def open_data_file(source: Any, name: str) -> pq.ParquetFile:
+    """A data file of which only the footer is read.
+
+    Args:
+        source: its path on this host, or a ``pyarrow.NativeFile``.
+        name: for the message of an error.
+
+    Raises:
+        CorruptRecord: it is not Parquet.
+    """
+    with corrupt_if_unreadable(name):
+        return _opened(source)
+
+
+def _opened(source: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        thrift_string_size_limit=_MAX_FOOTER_STRING_BYTES,
+        thrift_container_size_limit=_MAX_FOOTER_CONTAINER,
+    )
 
 
 def _batches(
@@ -145,10 +163,10 @@ def _batches(
             yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
         return
     groups, row = _row_groups_of(file.metadata, first_row, last_row)
-    with _corrupt(name):
+    with corrupt_if_unreadable(name):
         decoded = iter(file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=names))
     while row < last_row:
-        with _corrupt(name):
+        with corrupt_if_unreadable(name):
             batch = next(decoded, None)
         if batch is None or batch.num_rows == 0:
             raise CorruptRecord(f"{name}: ends after row {row}, but its entry says that it goes on to row {last_row}")
@@ -167,7 +185,7 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
         empty: Any = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
         return pa.RecordBatch.from_struct_array(empty)
     arrays: list[Any] = []
-    with _corrupt(name):
+    with corrupt_if_unreadable(name):
         for field in wanted:
             array = found.get(field.name)
             if array is None:
@@ -242,7 +260,7 @@ def _is_bytes(data_type: pa.DataType) -> bool:
 
 
 @contextmanager
-def _corrupt(name: str) -> Iterator[None]:
+def corrupt_if_unreadable(name: str) -> Iterator[None]:
     """Whatever Parquet's reader raises about a file says that the file is damaged."""
     try:
         yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 from eoslog.errors import CorruptRecord
 from eoslog.rules.checkpoint import BATCHES_SCHEMA, batch_from_row, batch_row
 from eoslog.rules.state import Batch
+
+_ROWS_AT_ONCE = 4096
 
 
 def encode_segment_index(batches: Sequence[Batch]) -> bytes:
@@ -27,8 +29,14 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
     Raises:
         CorruptRecord: these are not the bytes of an index.
     """
+    return list(iterate_segment_index(body, name))
+
+
+def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
+    """As ``decode_segment_index``, one after the other."""
     try:
-        return [batch_from_row(row) for row in pq.read_table(pa.BufferReader(body)).to_pylist()]
+        for rows in pq.ParquetFile(pa.BufferReader(body)).iter_batches(batch_size=_ROWS_AT_ONCE):
+            yield from map(batch_from_row, rows.to_pylist())
     except Exception as error:
         raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from eoslog.errors import CorruptRecord
 from eoslog.rules.aborted import AbortedTransaction
@@ -43,17 +43,23 @@ def decode_transaction_index(body: bytes, name: str) -> list[AbortedTransaction]
     Raises:
         CorruptRecord: if it is not such an index.
     """
-    if len(body) % _ENTRY.size:
-        raise CorruptRecord(f"{name}: {len(body)} bytes are not a multiple of an entry's {_ENTRY.size}")
-    entries: list[AbortedTransaction] = []
-    for version, *numbers in _ENTRY.iter_unpack(body):
+    return list(iterate_transaction_index(body, name))
+
+
+def iterate_transaction_index(body: bytes, name: str) -> Iterator[AbortedTransaction]:
+    """As ``decode_transaction_index``, one after the other: those before a fault are given before it is raised."""
+    previous: AbortedTransaction | None = None
+    whole = len(body) - len(body) % _ENTRY.size
+    for number, (version, *numbers) in enumerate(_ENTRY.iter_unpack(memoryview(body)[:whole])):
         if version != _VERSION:
-            raise CorruptRecord(f"{name}: entry {len(entries)} has version {version}, not {_VERSION}")
+            raise CorruptRecord(f"{name}: entry {number} has version {version}, not {_VERSION}")
         entry = AbortedTransaction(*numbers)
-        if fault := _fault(entry, entries[-1] if entries else None):
-            raise CorruptRecord(f"{name}: entry {len(entries)}: {fault}")
-        entries.append(entry)
-    return entries
+        if fault := _fault(entry, previous):
+            raise CorruptRecord(f"{name}: entry {number}: {fault}")
+        yield entry
+        previous = entry
+    if whole != len(body):
+        raise CorruptRecord(f"{name}: {len(body)} bytes are not a multiple of an entry's {_ENTRY.size}")
 
 
 def _fault(entry: AbortedTransaction, previous: AbortedTransaction | None) -> str | None:

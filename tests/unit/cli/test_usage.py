@@ -141,7 +141,11 @@ def test_an_error_is_one_line_that_begins_with_its_code(
 
 @pytest.mark.parametrize("path", [each for each in COMMANDS if each != ("topics", "create")], ids=" ".join)
 def test_no_command_but_that_which_creates_a_topic_makes_a_store(command: Command, path: tuple[str, ...]) -> None:
-    wanted = [parameter for parameter in COMMANDS[path].params if isinstance(parameter, click.Argument)]
+    wanted = [
+        parameter
+        for parameter in COMMANDS[path].params
+        if isinstance(parameter, click.Argument) and parameter.nargs == 1
+    ]
 
     result = command.run(*path, *("0" for _ in wanted))
 

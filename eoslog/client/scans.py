@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,8 +11,9 @@ import pyarrow as pa
 from eoslog.errors import InvalidOption
 from eoslog.read.columns import choose_columns, default_columns, stored_schema, with_control_rows
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import check_snapshot, plan_partition
+from eoslog.read.planner import plan_partition
 from eoslog.read.scan import Scan
+from eoslog.read.time_travel import check_as_of, resolve, timestamp_ms
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import Partition, StoreState, Topic
@@ -24,31 +26,36 @@ if TYPE_CHECKING:
 def plan_scan(
     store: Store,
     topic: str,
-    isolation: IsolationLevel,
+    isolation_level: str | IsolationLevel | None,
     *,
     columns: Sequence[str] | None,
     partitions: Sequence[int] | None,
     starting_offsets: Mapping[int, int],
     ending_offsets: Mapping[int, int],
     slot: int | None,
+    timestamp: datetime | int | None,
     include_control_rows: bool,
 ) -> Scan:
     """See ``Store.scan``."""
-    if slot is not None and isolation is not IsolationLevel.SNAPSHOT:
-        raise InvalidOption("a slot can be chosen with isolation level 'snapshot' only")
+    travels = slot is not None or timestamp is not None
+    if isolation_level is None:
+        isolation_level = IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED
+    isolation = IsolationLevel.of(isolation_level)
+    if travels and isolation is not IsolationLevel.SNAPSHOT:
+        raise InvalidOption("a slot or a timestamp can be chosen with isolation level 'snapshot' only")
+    time_ms = None if timestamp is None else timestamp_ms(timestamp)
 
-    def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int]:
+    def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
         topic_state = topic_named(state, topic)
         chosen = range(topic_state.partitions) if partitions is None else partitions
         found = [partition_of(state, PartitionId(topic_state.topic_id, partition)) for partition in chosen]
-        return topic_state, found, newest
+        return topic_state, found, newest, state.time_ms
 
-    topic_state, found, newest = store.read(look)
-    if slot is not None:
-        if not 0 <= slot <= newest:
-            raise InvalidOption(f"slot {slot} is not there: the log holds slots 0 to {newest}")
+    topic_state, found, newest, log_time_ms = store.read(look)
+    as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
+    if as_of is not None:
         for partition in found:
-            check_snapshot(topic, partition, slot)
+            check_as_of(topic, partition, as_of)
     plans = [
         plan_partition(
             store.indexes,
@@ -57,7 +64,8 @@ def plan_scan(
             isolation,
             start_offset=starting_offsets.get(partition.id.partition),
             end_offset=ending_offsets.get(partition.id.partition),
-            slot=slot,
+            slot=as_of.slot if as_of else None,
+            time_ms=as_of.time_ms if as_of else None,
             control_rows=include_control_rows,
         )
         for partition in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eoslog.client.description import (
@@ -255,17 +256,19 @@ class Store:
         self,
         topic: str,
         *,
-        isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        isolation_level: str | IsolationLevel | None = None,
         columns: Sequence[str] | None = None,
         partitions: Sequence[int] | None = None,
         starting_offsets: Mapping[int, int] | None = None,
         ending_offsets: Mapping[int, int] | None = None,
         slot: int | None = None,
+        timestamp: datetime | int | None = None,
         include_control_rows: bool = False,
     ) -> Scan:
         """Plan a read of a topic's visible rows, as of now.
 
         Args:
+            isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
             columns: the columns to read. Topics of columns have ``_topic, _partition, _offset, _timestamp`` too, and
                 every topic ``_transactional_id, _producer_id, _producer_epoch, _sequence, _control, _slot,
                 _commit_timestamp`` (see ``read.columns.TRANSACTION_COLUMNS``).
@@ -273,6 +276,8 @@ class Store:
             starting_offsets: first offset by partition (inclusive); the log start where none is given.
             ending_offsets: end by partition (exclusive); all that is visible where none is given.
             slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
+            timestamp: for ``snapshot``: the time by which transactions had ended, by the log's time: a datetime with a
+                time zone, or ms since the epoch.
             include_control_rows: control rows are rows too, with ``_control`` ``COMMIT`` or ``ABORT`` and nulls in the
                 topic's own columns; those of aborted transactions where their rows are visible. Without ``columns``
                 this adds the transaction columns.
@@ -283,11 +288,12 @@ class Store:
         return plan_scan(
             self,
             topic,
-            IsolationLevel.of(isolation_level),
+            isolation_level,
             columns=columns,
             partitions=partitions,
             starting_offsets=starting_offsets or {},
             ending_offsets=ending_offsets or {},
             slot=slot,
+            timestamp=timestamp,
             include_control_rows=include_control_rows,
         )

@@ -35,11 +35,13 @@ def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
     return partition.high_watermark
 
 
-def is_visible(batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None) -> bool:
+def is_visible(
+    batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
+) -> bool:
     """Whether a batch below the visible end is shown. Control rows are decided upon like the rows they end.
 
     ``after_slot`` (exclusive) and ``slot`` (inclusive, None for the newest) bound the slots in which transactions
-    ended; only ``snapshot`` looks at them.
+    ended, ``time_ms`` (inclusive) the log's time there; only ``snapshot`` looks at them.
     """
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return True
@@ -47,4 +49,8 @@ def is_visible(batch: Batch, isolation: IsolationLevel, after_slot: int, slot: i
         return False
     if isolation is IsolationLevel.READ_COMMITTED:
         return True
-    return after_slot < batch.end_slot and (slot is None or batch.end_slot <= slot)
+    return (
+        after_slot < batch.end_slot
+        and (slot is None or batch.end_slot <= slot)
+        and (time_ms is None or batch.end_time_ms <= time_ms)
+    )

@@ -151,6 +151,7 @@ def plan_partition(
     end_offset: int | None = None,
     after_slot: int = NO_SLOT,
     slot: int | None = None,
+    time_ms: int | None = None,
     control_rows: bool = False,
 ) -> PartitionPlan:
     """Plan the visible rows of a partition.
@@ -159,6 +160,7 @@ def plan_partition(
         start_offset: inclusive; the log start if None.
         end_offset: exclusive; what the isolation level shows now if None, and never beyond that.
         after_slot, slot: for ``snapshot``, the slots in which the rows' transactions ended: (after_slot, slot].
+        time_ms: for ``snapshot``, the log's time at these slots (ms, inclusive).
         control_rows: whether control rows are rows of the plan; they are visible as the rows that they end.
 
     Raises:
@@ -174,20 +176,11 @@ def plan_partition(
         for batch, file_rows in _batches(indexes, partition, start_offset, end, after_slot)
         if batch.record_count
         and (control_rows or batch.control is None)
-        and is_visible(batch, isolation, after_slot, slot)
+        and is_visible(batch, isolation, after_slot, slot, time_ms)
     )
     return PartitionPlan(
         topic, partition.id.topic_id, partition.id.partition, start_offset, max(start_offset, end), slices
     )
-
-
-def check_snapshot(topic: str, partition: Partition, slot: int) -> None:
-    """Raises: OffsetOutOfRange: rows that the snapshot of a slot would show have been removed since."""
-    if slot < partition.snapshot_floor:
-        raise OffsetOutOfRange(
-            f"partition {topic}-{partition.id.partition} has dropped rows at slot {partition.snapshot_floor}; "
-            f"a snapshot of the earlier slot {slot} would lack them"
-        )
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:

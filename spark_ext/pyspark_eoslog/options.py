@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from eoslog.client.settings import load_settings
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
+from eoslog.read.time_travel import parse_timestamp
 
 EARLIEST = "earliest"
 LATEST = "latest"
@@ -27,6 +28,8 @@ NAMES = (
     "endingOffsets",
     "isolationLevel",
     "slot",
+    "versionAsOf",
+    "timestampAsOf",
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
@@ -60,6 +63,7 @@ class Options:
     ending_offsets: OffsetsOption | None
     isolation: IsolationLevel
     slot: int | None
+    timestamp_ms: int | None
     max_offsets_per_trigger: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
@@ -94,8 +98,9 @@ class Options:
             topics=_topics(options),
             starting_offsets=_offsets(options, "startingOffsets"),
             ending_offsets=_offsets(options, "endingOffsets"),
-            isolation=IsolationLevel.of(options.get("isolationlevel", IsolationLevel.READ_COMMITTED.value).lower()),
-            slot=_whole_number(options, "slot", at_least=0),
+            isolation=_isolation(options),
+            slot=_slot(options),
+            timestamp_ms=_timestamp(options),
             max_offsets_per_trigger=_whole_number(options, "maxOffsetsPerTrigger", at_least=1),
             min_partitions=_whole_number(options, "minPartitions", at_least=1),
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
@@ -126,6 +131,28 @@ class Options:
                 "rows go to one topic, or each to that of its column 'topic'; option 'subscribe' is for reading"
             )
         return self.topics[0] if self.topics else None
+
+
+def _isolation(options: Mapping[str, str]) -> IsolationLevel:
+    """A slot or a time to read as of asks for a snapshot."""
+    given = options.get("isolationlevel")
+    if given is not None:
+        return IsolationLevel.of(given.lower())
+    travels = any(name in options for name in ("slot", "versionasof", "timestampasof"))
+    return IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED
+
+
+def _slot(options: Mapping[str, str]) -> int | None:
+    """Delta's ``versionAsOf`` is another name of ``slot``."""
+    slot, version = (_whole_number(options, name, at_least=0) for name in ("slot", "versionAsOf"))
+    if slot is not None and version is not None:
+        raise InvalidOption("give either option 'slot' or option 'versionAsOf', which mean the same, not both")
+    return version if slot is None else slot
+
+
+def _timestamp(options: Mapping[str, str]) -> int | None:
+    value = options.get("timestampasof")
+    return None if value is None else parse_timestamp(value)
 
 
 def _location(options: Mapping[str, str]) -> StoreLocation:

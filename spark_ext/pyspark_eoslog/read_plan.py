@@ -34,6 +34,8 @@ class Look:
 
     store_id: str
     slot: int
+    time_ms: int
+    """The log's time at ``slot``."""
     topics: tuple[TopicView, ...]
     oldest_start_ms: int | None
     """When the oldest open transaction began."""
@@ -58,7 +60,7 @@ def look_at_topics(store: Store, names: Sequence[str], *, refresh: bool = True) 
         for name in names:
             topic = topic_named(state, name)
             views.append(TopicView(topic, tuple(state.partitions[place] for place in topic.partition_ids())))
-        return Look(state.store_id, slot, tuple(views), min(state.ongoing.values(), default=None))
+        return Look(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
 
     return store.read(look, refresh=refresh)
 

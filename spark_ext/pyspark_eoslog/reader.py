@@ -11,8 +11,9 @@ from pyspark.sql.types import StructType
 
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import check_snapshot, plan_partition
+from eoslog.read.planner import plan_partition
 from eoslog.read.slices import read_slices
+from eoslog.read.time_travel import check_as_of, resolve
 from eoslog.rules.state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import decode_schema
@@ -75,8 +76,13 @@ class EosLogReader(DataSourceReader):
         look = look_at_topics(store, options.topics_to_read())
         if options.isolation is IsolationLevel.READ_COMMITTED and end_timed_out(store, look):
             look = look_at_topics(store, options.topics_to_read(), refresh=False)
-        if options.slot is not None and options.slot > look.slot:
-            raise InvalidOption(f"option 'slot' is {options.slot}, but the newest slot is {look.slot}")
+        as_of = resolve(
+            options.slot,
+            options.timestamp_ms,
+            newest_slot=look.slot,
+            log_time_ms=look.time_ms,
+            now_ms=store.now_ms(),
+        )
         starts = resolve_offsets(options.starting_offsets or EARLIEST, look, options.isolation, "startingOffsets")
         ends = resolve_offsets(options.ending_offsets or LATEST, look, options.isolation, "endingOffsets")
         pieces = []
@@ -84,8 +90,8 @@ class EosLogReader(DataSourceReader):
             for partition in view.partitions:
                 place = (view.topic.topic, partition.id.partition)
                 start, end = starts[place], ends[place]  # type: ignore[index]
-                if options.slot is not None:
-                    check_snapshot(view.topic.topic, partition, options.slot)
+                if as_of is not None:
+                    check_as_of(view.topic.topic, partition, as_of)
                 if not options.fail_on_data_loss:
                     start = max(start, partition.log_start_offset)
                 plan = plan_partition(
@@ -96,7 +102,8 @@ class EosLogReader(DataSourceReader):
                     start_offset=start,
                     end_offset=end,
                     after_slot=NO_SLOT,
-                    slot=options.slot,
+                    slot=as_of.slot if as_of else None,
+                    time_ms=as_of.time_ms if as_of else None,
                     control_rows=options.include_control_rows,
                 )
                 _check_end(view.topic.topic, partition, start, end)
@@ -113,8 +120,11 @@ def _check_options(options: Options) -> None:
         raise InvalidOption("option 'endingOffsets' is 'earliest', with which a batch would read nothing; use 'latest'")
     if options.max_offsets_per_trigger is not None:
         raise InvalidOption("option 'maxOffsetsPerTrigger' is for readStream; a batch ends at 'endingOffsets'")
-    if options.slot is not None and options.isolation is not IsolationLevel.SNAPSHOT:
-        raise InvalidOption("option 'slot' needs option 'isolationLevel' to be 'snapshot'")
+    travels = options.slot is not None or options.timestamp_ms is not None
+    if travels and options.isolation is not IsolationLevel.SNAPSHOT:
+        raise InvalidOption(
+            "options 'slot', 'versionAsOf' and 'timestampAsOf' need option 'isolationLevel' to be 'snapshot'"
+        )
 
 
 def _check_end(topic: str, partition: Partition, start: int, end: int) -> None:

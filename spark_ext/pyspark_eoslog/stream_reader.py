@@ -293,7 +293,10 @@ def _check_slot(look: Look, slot: int) -> None:
 def _check_options(options: Options) -> None:
     if options.ending_offsets is not None:
         raise InvalidOption("option 'endingOffsets' is for batch reads; end a stream with trigger(availableNow=True)")
-    if options.slot is not None:
-        raise InvalidOption("option 'slot' is for batch reads; a stream keeps its slot in the checkpoint")
+    if options.slot is not None or options.timestamp_ms is not None:
+        raise InvalidOption(
+            "options 'slot', 'versionAsOf' and 'timestampAsOf' are for batch reads; a stream keeps its slot in the "
+            "checkpoint"
+        )
     if options.isolation is IsolationLevel.SNAPSHOT and options.starting_offsets not in (None, EARLIEST, LATEST):
         raise InvalidOption("with isolation level 'snapshot' option 'startingOffsets' is 'earliest' or 'latest'")

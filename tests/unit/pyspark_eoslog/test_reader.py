@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import eoslog
-from eoslog.errors import SchemaMismatch
+from eoslog.errors import InvalidOption, SchemaMismatch
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
@@ -120,3 +121,38 @@ def test_with_control_rows_every_column_of_the_topic_may_be_null(store: eoslog.S
     assert rows(store, never_null) == [{"n": 1}]
     with pytest.raises(SchemaMismatch, match="'n' may be null"):
         rows(store, never_null, includeControlRows=True)
+
+
+def test_versions_and_timestamps_are_snapshots_in_deltas_spelling(store: eoslog.Store) -> None:
+    produce(store, 1)
+    slot, time_ms = store.read(lambda state, slot: (slot, state.time_ms))
+    while store.now_ms() <= time_ms:
+        produce(store, 0, end="abort")
+    produce(store, 2)
+    written = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
+
+    def numbers(**given: Any) -> list[int]:
+        return [row["n"] for row in rows(store, **given)]
+
+    assert numbers(versionAsOf=slot) == numbers(slot=slot, isolationLevel="snapshot") == [1]
+    assert numbers(timestampAsOf=written) == numbers(timestampAsOf=time_ms) == [1]
+    assert numbers(isolationLevel="snapshot") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"versionAsOf": 1, "slot": 1}, "not both"),
+        ({"versionAsOf": 1, "timestampAsOf": 1}, "not both"),
+        ({"versionAsOf": 99}, "slot 99 is not there"),
+        ({"timestampAsOf": "2026-01-31"}, "has no time zone"),
+        ({"timestampAsOf": "yesterday"}, "is not a point in time"),
+        ({"timestampAsOf": "9999-01-01T00:00:00Z"}, "lies in the future"),
+        ({"timestampAsOf": 1, "isolationLevel": "read_committed"}, "need option 'isolationLevel' to be 'snapshot'"),
+    ],
+)
+def test_a_version_or_a_time_that_cannot_be_read_is_refused(
+    store: eoslog.Store, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        rows(store, **given)

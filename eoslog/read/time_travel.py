@@ -1,0 +1,95 @@
+"""Time travel: which slot, or which time of the log, a snapshot shows.
+
+The log's time never runs backwards, so what had ended by a time is what had ended by some slot: one consistent cut.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.rules.state import Partition
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WITH_ZONE = "give a datetime with a time zone, as 2026-01-31T12:00:00Z, or milliseconds since the epoch"
+
+
+class AsOf(NamedTuple):
+    """The end of a snapshot (inclusive): a slot, or a time of the log (ms). One of them is None."""
+
+    slot: int | None
+    time_ms: int | None
+
+
+def timestamp_ms(timestamp: datetime | int) -> int:
+    """A point in time as milliseconds since the epoch.
+
+    Raises:
+        InvalidOption: it has no time zone, so nobody knows which point it is, or it is no time at all.
+    """
+    if isinstance(timestamp, datetime):
+        if timestamp.utcoffset() is None:
+            raise InvalidOption(f"timestamp {timestamp.isoformat()} has no time zone; {_WITH_ZONE}")
+        timestamp = (timestamp - _EPOCH) // timedelta(milliseconds=1)
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+        raise InvalidOption(f"timestamp {timestamp!r} is not a point in time; {_WITH_ZONE}")
+    if timestamp < 0:
+        raise InvalidOption(f"timestamp {timestamp} lies before 1970; {_WITH_ZONE}")
+    return timestamp
+
+
+def parse_timestamp(text: str) -> int:
+    """A point in time that somebody wrote, ISO 8601 with a zone or milliseconds, as milliseconds since the epoch.
+
+    Raises:
+        InvalidOption: as ``timestamp_ms``.
+    """
+    text = text.strip()
+    if text.isascii() and text.isdecimal():
+        return timestamp_ms(int(text))
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOption(f"timestamp {text!r} is not a point in time; {_WITH_ZONE}") from None
+    return timestamp_ms(parsed)
+
+
+def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time_ms: int, now_ms: int) -> AsOf | None:
+    """What to show as of a slot or a time; None for neither.
+
+    Args:
+        newest_slot, log_time_ms: of the state that is planned on. A time that the log has not passed is its newest
+            slot, so that what is read does not change while more is written.
+        now_ms: by the store's clock.
+
+    Raises:
+        InvalidOption: both are given, or what is not there yet.
+    """
+    if slot is not None:
+        if time_ms is not None:
+            raise InvalidOption("give a slot or a timestamp to read as of, not both")
+        if not 0 <= slot <= newest_slot:
+            raise InvalidOption(f"slot {slot} is not there: the log holds slots 0 to {newest_slot}")
+        return AsOf(slot, None)
+    if time_ms is None:
+        return None
+    latest = max(now_ms, log_time_ms)
+    if time_ms > latest:
+        raise InvalidOption(f"timestamp {time_ms} lies in the future: the store's clock says {latest} ms")
+    return AsOf(newest_slot, None) if time_ms >= log_time_ms else AsOf(None, time_ms)
+
+
+def check_as_of(topic: str, partition: Partition, as_of: AsOf) -> None:
+    """Raises: OffsetOutOfRange: rows that the snapshot would show have been removed since."""
+    floor, floor_ms = partition.snapshot_floor, partition.snapshot_floor_ms
+    if as_of.slot is not None and as_of.slot < floor:
+        asked = f"the earlier slot {as_of.slot}"
+    elif as_of.time_ms is not None and as_of.time_ms < floor_ms:
+        asked = f"the earlier time {as_of.time_ms} ms"
+    else:
+        return
+    raise OffsetOutOfRange(
+        f"partition {topic}-{partition.id.partition} has dropped rows at slot {floor}, at {floor_ms} ms; "
+        f"a snapshot of {asked} would lack them"
+    )

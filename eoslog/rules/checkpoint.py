@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema
+from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema, TransactionPrepared
 from eoslog.rules.names import PartitionId
 from eoslog.rules.state import (
     Batch,
@@ -146,6 +146,8 @@ _TRANSACTIONS = _schema(
         ("owner", _STR),
         ("fenced_owners", pa.list_(_STR)),
         ("task_count", _I32),
+        ("prepared", _STR),
+        ("prepared_slot", _I64),
     ]
 )
 _TOKENS = _schema([("transactional_id", _STR), ("application_id", _STR), ("sink", _STR), ("version", _I64)])
@@ -287,6 +289,7 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
         "state": int(transaction.state),
         "partitions": [place._asdict() for place in sorted(transaction.partitions)],
         "fenced_owners": list(transaction.fenced_owners),
+        "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
     }
 
 
@@ -294,6 +297,8 @@ def _transaction(row: dict[str, Any]) -> Transaction:
     row["state"] = TransactionState(row["state"])
     row["partitions"] = frozenset(PartitionId(**place) for place in row["partitions"])
     row["fenced_owners"] = tuple(row["fenced_owners"])
+    if row.get("prepared") is not None:
+        row["prepared"] = TransactionPrepared.model_validate_json(row["prepared"])
     return Transaction(**row)
 
 

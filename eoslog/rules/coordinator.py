@@ -7,8 +7,16 @@ of the draft and at no other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from eoslog.errors import ConcurrentTransactions, EosLogError, ProducerFenced, RecordFull, TransactionalIdNotFound
+from eoslog.errors import (
+    ConcurrentTransactions,
+    EosLogError,
+    InvalidTxnState,
+    ProducerFenced,
+    RecordFull,
+    TransactionalIdNotFound,
+)
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import (
     ApplicationToken,
@@ -16,11 +24,14 @@ from eoslog.rules.entries import (
     CommitSummary,
     GroupOffsets,
     LogStartMoved,
+    PreparedBatch,
     ProducerInitialized,
     StagedBatch,
     TransactionEnded,
+    TransactionPrepared,
 )
 from eoslog.rules.partitions import topic_of
+from eoslog.rules.prepared import PrepareRepeated
 from eoslog.rules.producer_ids import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     ProducerIdentity,
@@ -44,18 +55,21 @@ def initialise(
     expected: ProducerIdentity | None = None,
     kind: str = "producer",
     owner: str | None = None,
+    keep_prepared: bool = False,
 ) -> ProducerIdentity:
     """Give out an identity: fence and abort what is open under the id, then move its epoch on.
 
-    ``expected`` is who the caller was (KIP-360); a repeated call is answered without a new entry.
+    ``expected`` is who the caller was (KIP-360); a repeated call is answered without a new entry. With
+    ``keep_prepared`` a prepared transaction is not aborted: the new holder may complete it, and nothing else before.
     """
     check_timeout(timeout_ms)
     if transactional_id is not None:
         transaction = draft.transactions.get(transactional_id)
-        earlier = check_expected(transaction, expected)
+        earlier = check_expected(transaction, expected, keep_prepared=keep_prepared)
         if earlier is not None:
             return earlier
-        if transaction is not None and transaction.state is TransactionState.ONGOING:
+        keeps = keep_prepared and transaction is not None and transaction.prepared is not None
+        if transaction is not None and transaction.state is TransactionState.ONGOING and not keeps:
             _abort(draft, transaction, "fence", time_ms)
             expected = None
     entry = plan_init(
@@ -68,6 +82,7 @@ def initialise(
                 "expected_producer_id": expected.producer_id if expected else None,
                 "expected_producer_epoch": expected.producer_epoch if expected else None,
                 "timeout_ms": timeout_ms,
+                "keep_prepared": keep_prepared,
                 "producer_id": _TO_BE_PLANNED,
                 "producer_epoch": _TO_BE_PLANNED,
                 "time_ms": time_ms,
@@ -87,6 +102,40 @@ def append_batch(draft: Draft, batch: BatchAppended) -> int:
     entry = plan_batch(draft, batch)
     draft.append(entry)
     return entry.base_offset
+
+
+def prepare_transaction(draft: Draft, wanted: TransactionPrepared) -> ProducerIdentity:
+    """Prepare a transaction and return the identity that names it; a prepare that was done before is answered again."""
+    with suppress(PrepareRepeated):
+        draft.append(wanted)
+    return ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
+
+
+def prepare_request(
+    transactional_id: str,
+    identity: ProducerIdentity,
+    *,
+    time_ms: int,
+    timeout_ms: int | None,
+    batches: Sequence[StagedBatch] = (),
+    upload_ms: int | None = None,
+    offsets: Sequence[GroupOffsets] = (),
+) -> TransactionPrepared:
+    """A prepare as its caller wants it.
+
+    Args:
+        timeout_ms: how long the transaction may stay prepared; None for ever.
+    """
+    return TransactionPrepared(
+        transactional_id=transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        batches=tuple(PreparedBatch(**batch.model_dump(include=set(PreparedBatch.model_fields))) for batch in batches),
+        upload_ms=upload_ms if batches else None,
+        offsets=tuple(offsets),
+        timeout_ms=timeout_ms,
+        time_ms=time_ms,
+    )
 
 
 def end_transaction(draft: Draft, wanted: TransactionEnded) -> ProducerIdentity:
@@ -237,14 +286,42 @@ def abort_open_transaction(draft: Draft, transactional_id: str, *, reason: str, 
 
     Raises:
         TransactionalIdNotFound
+        InvalidTxnState: the transaction is prepared: its verdict may have been given.
     """
-    transaction = draft.transactions.get(transactional_id)
-    if transaction is None:
-        raise TransactionalIdNotFound(f"no transactional id is {transactional_id!r}")
+    transaction = _known(draft, transactional_id)
+    if transaction.prepared is not None:
+        raise InvalidTxnState(
+            f"transactional id {transactional_id!r}: its transaction is prepared, and whoever prepared it may have "
+            "decided to commit; to abort it all the same use force_terminate_transaction "
+            "(eoslog transactions force-terminate)"
+        )
     if transaction.state is not TransactionState.ONGOING:
         return False
     _abort(draft, transaction, reason, time_ms)
     return True
+
+
+def force_terminate(draft: Draft, transactional_id: str, *, time_ms: int) -> bool:
+    """Abort what is open under an id, prepared or not, and fence its producer, as Kafka does: by an init in its place.
+
+    Returns:
+        False if nothing is open; then nobody is fenced.
+
+    Raises:
+        TransactionalIdNotFound
+    """
+    transaction = _known(draft, transactional_id)
+    if transaction.state is not TransactionState.ONGOING:
+        return False
+    initialise(draft, transactional_id, timeout_ms=transaction.timeout_ms, time_ms=time_ms, kind=transaction.kind)
+    return True
+
+
+def _known(draft: Draft, transactional_id: str) -> Transaction:
+    transaction = draft.transactions.get(transactional_id)
+    if transaction is None:
+        raise TransactionalIdNotFound(f"no transactional id is {transactional_id!r}")
+    return transaction
 
 
 def abort_timed_out(draft: Draft, now_ms: int) -> list[str]:

@@ -161,6 +161,8 @@ class ProducerInitialized(Model):
     """As ``expected_producer_id``."""
     timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     """Anybody may abort a transaction that is open for longer."""
+    keep_prepared: bool = False
+    """Whether a prepared transaction stays as it is, for its new holder to complete (KIP-939)."""
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     time_ms: Milliseconds
@@ -191,16 +193,21 @@ class BatchAppended(Model):
     time_ms: Milliseconds
 
 
-class StagedBatch(Model):
-    """A file's rows get offsets in the slot that ends their transaction."""
+class PreparedBatch(Model):
+    """A staged file of a prepared transaction: its rows get offsets if that commits."""
 
     topic_id: Hex
     partition: PartitionIndex
-    base_offset: Offset
     record_count: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     file: FileReference
     min_timestamp: Timestamp
     max_timestamp: Timestamp
+
+
+class StagedBatch(PreparedBatch):
+    """A file's rows get offsets in the slot that ends their transaction."""
+
+    base_offset: Offset
     task: Annotated[int, Field(strict=True, ge=0, lt=2**20 - 1)] | None = None
     """The task of a job that wrote the file."""
 
@@ -254,6 +261,25 @@ class CommitSummary(Model):
     files: Count = 0
     bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)] = 0
     duration_ms: Annotated[int, Field(strict=True, ge=0)] = 0
+
+
+class TransactionPrepared(Model):
+    """The first phase of a two-phase commit (KIP-939): the transaction takes no more, and its commit cannot fail."""
+
+    type: Literal["prepare"] = "prepare"
+    transactional_id: Identifier
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    """The epoch of the transaction. It names the transaction also when an init has given its holder a later one."""
+    batches: tuple[PreparedBatch, ...] = ()
+    """Staged files: named from here on, so that vacuum keeps them."""
+    upload_ms: Milliseconds | None = None
+    """A lower bound of the time at which the first staged file's upload began."""
+    offsets: tuple[GroupOffsets, ...] = ()
+    """Group offsets that count if the transaction commits. Their generation is checked here."""
+    timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**53)] | None = None
+    """Anybody may abort the transaction when it has been prepared for longer; None: nobody ever."""
+    time_ms: Milliseconds
 
 
 class TransactionEnded(Model):
@@ -448,6 +474,7 @@ Entry = Annotated[
     | TopicDeleted
     | ProducerInitialized
     | BatchAppended
+    | TransactionPrepared
     | TransactionEnded
     | OffsetsCommitted
     | GroupChanged

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
-from eoslog.rules import checkpoint, groups, partitions, producer_ids, topics, transactions
+from eoslog.rules import checkpoint, groups, partitions, prepared, producer_ids, topics, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
 from eoslog.rules.forgetting import expire, forget_doomed, move_horizon, move_log_start
@@ -58,6 +58,7 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "delete_topic": topics.delete_topic,
     "init": producer_ids.apply_init,
     "batch": transactions.apply_batch,
+    "prepare": prepared.apply_prepare,
     "end": transactions.apply_end,
     "offsets": _commit_offsets,
     "group": groups.change_group,
@@ -115,7 +116,7 @@ def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
             apply_entry(draft, decode_entry(value))
     except UnsupportedFormat:
         raise
-    except (EosLogError, DuplicateBatch, transactions.EndRepeated) as error:
+    except (EosLogError, DuplicateBatch, transactions.EndRepeated, prepared.PrepareRepeated) as error:
         return str(error)
     except Exception as error:  # the fold is total: nothing that stands in a slot may stop a reader
         return f"{type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ Semantics are those of Kafka's InitProducerId (KIP-360) under transaction versio
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from eoslog.errors import (
@@ -86,11 +87,13 @@ def check_transactional_id(draft: StoreState | Draft, transactional_id: str) -> 
         raise InvalidRequest(f"transactional id {transactional_id!r} belongs to a task of the job {job_id!r}")
 
 
-def check_expected(transaction: Transaction | None, expected: ProducerIdentity | None) -> ProducerIdentity | None:
+def check_expected(
+    transaction: Transaction | None, expected: ProducerIdentity | None, *, keep_prepared: bool = False
+) -> ProducerIdentity | None:
     """Whether a producer that says who it was may go on. Returns the answer of an earlier attempt, if this repeats it.
 
     A producer whose transactional id has expired begins anew. One whose successor has a transaction open already cannot
-    be the one that asks again.
+    be the one that asks again; one that an init with ``keep_prepared`` has kept was not opened by a successor.
 
     Raises:
         ProducerFenced: another producer took the id over.
@@ -104,7 +107,8 @@ def check_expected(transaction: Transaction | None, expected: ProducerIdentity |
         last = ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch)
     else:
         last = ProducerIdentity(transaction.producer_id, transaction.last_producer_epoch)
-    if expected == last and transaction.state is not TransactionState.ONGOING:
+    kept = keep_prepared and prepared_identity(transaction) not in (None, current)
+    if expected == last and (kept or transaction.state is not TransactionState.ONGOING):
         return current
     raise ProducerFenced(
         f"transactional id {transaction.transactional_id!r}: another producer holds it now, with id and epoch "
@@ -117,15 +121,17 @@ def plan_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
     check_timeout(entry.timeout_ms)
     if entry.transactional_id is None:
         return entry.model_copy(update={"producer_id": new_producer_id(draft), "producer_epoch": 0})
+    if entry.keep_prepared and entry.kind != "producer":
+        raise InvalidRequest(f"transactional id {entry.transactional_id!r}: a job does not take over what is prepared")
     check_transactional_id(draft, entry.transactional_id)
     transaction = draft.transactions.get(entry.transactional_id)
     if entry.expected_producer_id is not None and entry.expected_producer_epoch is not None:
         expected = ProducerIdentity(entry.expected_producer_id, entry.expected_producer_epoch)
-        if check_expected(transaction, expected) is not None:
+        if check_expected(transaction, expected, keep_prepared=entry.keep_prepared) is not None:
             raise InvalidEntry("an init that repeats an earlier one is answered, not appended")
     if transaction is None:
         identity = ProducerIdentity(new_producer_id(draft), 0)
-    elif transaction.state is TransactionState.ONGOING:
+    elif transaction.state is TransactionState.ONGOING and not _keeps(transaction, entry):
         raise InvalidEntry(f"{entry.transactional_id!r} has an open transaction; it is ended before an init")
     else:
         identity = next_identity(draft, transaction)
@@ -143,7 +149,7 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
         return
     before = draft.transactions.get(entry.transactional_id)
     rolled_over = before is not None and before.producer_id != entry.producer_id
-    draft.transactions[entry.transactional_id] = Transaction(
+    fresh = Transaction(
         transactional_id=entry.transactional_id,
         kind=entry.kind,
         producer_id=entry.producer_id,
@@ -164,6 +170,28 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
         fenced_owners=_fenced_owners(before, entry.owner),
         task_count=before.task_count if before else 0,
     )
+    if before is not None and _keeps(before, entry):
+        fresh = replace(
+            fresh,
+            state=before.state,
+            partitions=before.partitions,
+            start_ms=before.start_ms,
+            start_slot=before.start_slot,
+            prepared=before.prepared,
+            prepared_slot=before.prepared_slot,
+        )
+    draft.transactions[entry.transactional_id] = fresh
+
+
+def _keeps(transaction: Transaction, entry: ProducerInitialized) -> bool:
+    """Whether an init leaves the prepared transaction to its new holder."""
+    return entry.keep_prepared and transaction.prepared is not None
+
+
+def prepared_identity(transaction: Transaction) -> ProducerIdentity | None:
+    """The identity that names the prepared transaction; that of its holder may have moved on since."""
+    prepared = transaction.prepared
+    return None if prepared is None else ProducerIdentity(prepared.producer_id, prepared.producer_epoch)
 
 
 def _fenced_owners(before: Transaction | None, owner: str | None) -> tuple[str, ...]:
@@ -191,7 +219,7 @@ def why_aborted(transaction: Transaction, identity: ProducerIdentity) -> str:
     if transaction.state is not TransactionState.COMPLETE_ABORT or identity not in identities_before(transaction):
         return ""
     return {
-        "timeout": f"it timed out, having been open for more than {transaction.timeout_ms} ms",
+        "timeout": "it timed out",
         "admin": "an administrator aborted it",
     }.get(transaction.last_end_reason, "")
 

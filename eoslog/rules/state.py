@@ -8,7 +8,7 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema
+from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema, TransactionPrepared
 from eoslog.rules.names import PartitionId
 
 NO_OFFSET = -1
@@ -228,6 +228,14 @@ class Transaction:
     owner: str | None
     fenced_owners: tuple[str, ...]
     task_count: int
+    prepared: TransactionPrepared | None = None
+    """What was prepared (KIP-939): then the open transaction takes no more, and its own time-out counts."""
+    prepared_slot: int = NO_SLOT
+
+    @property
+    def open_producer_id(self) -> int:
+        """The producer id of the open transaction's rows. A prepared one keeps it when its holder gets another."""
+        return self.producer_id if self.prepared is None else self.prepared.producer_id
 
 
 @dataclass(frozen=True, slots=True)

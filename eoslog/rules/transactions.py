@@ -31,6 +31,14 @@ from eoslog.rules.partitions import (
     place_marker,
     topic_of,
 )
+from eoslog.rules.prepared import (
+    check_not_prepared,
+    committed_batches,
+    committed_offsets,
+    marker_epoch,
+    open_identity,
+    overdue,
+)
 from eoslog.rules.producer_ids import (
     TASKS_BITS,
     ProducerIdentity,
@@ -98,16 +106,19 @@ def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
         InvalidTxnState, UnknownTopicOrPartition, StagedFilesExpired: it may not be appended.
     """
     identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    transaction = None
     if entry.transactional_id is None:
         check_registered(draft, identity)
     else:
-        check_identity(draft, entry.transactional_id, identity)
+        transaction = check_identity(draft, entry.transactional_id, identity)
     partition_id = PartitionId(entry.topic_id, entry.partition)
     partition = partition_of(draft, partition_id)
     topic = topic_of(draft, entry.topic_id)
     check_file_place(topic, partition_id, entry.file)
     # A repeat first: it names no file anew, so it is no matter how old its file is.
     check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
+    if transaction is not None:
+        check_not_prepared(transaction)
     check_upload(draft, entry.upload_ms)
     return entry.model_copy(update={"base_offset": partition.next_offset})
 
@@ -189,12 +200,10 @@ def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     check_token(draft, entry)
     if entry.verdict == "abort" and (entry.batches or entry.offsets or entry.token):
         raise InvalidEntry("an abort has neither staged batches nor offsets nor a token")
-    if entry.batches:
-        if entry.upload_ms is None:
-            raise InvalidEntry("staged batches need the time of their upload")
-        check_upload(draft, entry.upload_ms)
-    for offsets in entry.offsets:
-        check_offsets(draft, offsets)
+    if transaction.prepared is not None:
+        entry = _with_prepared(draft, transaction, entry)
+    else:
+        _check_content(draft, entry)
     eager = {place for place in transaction.partitions if place in draft.partitions}
     next_offsets: dict[PartitionId, int] = {place: draft.partitions[place].next_offset for place in eager}
     batches = []
@@ -218,6 +227,27 @@ def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             "next_producer_epoch": identity.producer_epoch,
         }
     )
+
+
+def _check_content(draft: Draft, entry: TransactionEnded) -> None:
+    if entry.batches:
+        if entry.upload_ms is None:
+            raise InvalidEntry("staged batches need the time of their upload")
+        check_upload(draft, entry.upload_ms)
+    for offsets in entry.offsets:
+        check_offsets(draft, offsets)
+
+
+def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> TransactionEnded:
+    """The end of a prepared transaction with what was prepared. Nothing of it is checked again."""
+    commits = entry.verdict == "commit"
+    batches = committed_batches(draft, transaction) if commits else ()
+    offsets = committed_offsets(draft, transaction) if commits else ()
+    brought = tuple(batch.model_copy(update={"base_offset": 0}) for batch in entry.batches)
+    if (brought and brought != batches) or (entry.offsets and entry.offsets != offsets) or entry.token is not None:
+        check_not_prepared(transaction)
+    upload_ms = transaction.prepared.upload_ms if transaction.prepared is not None and batches else None
+    return entry.model_copy(update={"batches": batches, "offsets": offsets, "upload_ms": upload_ms})
 
 
 def check_token(draft: Draft, entry: TransactionEnded) -> None:
@@ -247,8 +277,9 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
     if planned != entry:
         raise InvalidEntry(f"the end of {entry.transactional_id!r} at slot {draft.slot} claims what it does not get")
     transaction = draft.transactions[entry.transactional_id]
+    rows = open_identity(transaction)
     for batch in entry.batches:
-        producer_id, transactional_id = entry.producer_id, entry.transactional_id
+        producer_id, transactional_id = rows.producer_id, entry.transactional_id
         if batch.task is not None:
             producer_id = task_producer_id(entry.producer_id, batch.task)
             transactional_id = task_transactional_id(entry.transactional_id, batch.task)
@@ -257,7 +288,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
             batch,
             transactional_id,
             producer_id,
-            entry.producer_epoch,
+            rows.producer_epoch,
             draft.moment,
         )
     commits = entry.verdict == "commit"
@@ -267,8 +298,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
             draft.edit_partition(place),
             Control.COMMIT if commits else Control.ABORT,
             entry.transactional_id,
-            entry.producer_id,
-            entry.producer_epoch + 1,
+            rows.producer_id,
+            marker_epoch(transaction),
             draft.moment,
             entry.time_ms,
             eager=place in transaction.partitions,
@@ -308,13 +339,23 @@ def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> T
         last_slot=draft.slot,
         last_end_reason=entry.reason,
         task_count=entry.task_count or transaction.task_count,
+        prepared=None,
+        prepared_slot=NO_SLOT,
     )
 
 
 def timed_out(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:
-    """Those of the open transactions that are past their time-out at ``now_ms`` of the store's clock."""
+    """Those of the open transactions that are past their time-out at ``now_ms`` of the store's clock.
+
+    That of a prepared transaction counts from its prepare, and is its own.
+    """
     return [
         transaction
         for transaction in transactions
-        if transaction.state is TransactionState.ONGOING and transaction.start_ms + transaction.timeout_ms < now_ms
+        if transaction.state is TransactionState.ONGOING
+        and (
+            transaction.start_ms + transaction.timeout_ms < now_ms
+            if transaction.prepared is None
+            else overdue(transaction, now_ms)
+        )
     ]

@@ -132,6 +132,11 @@ def _referenced(store: ObjectStore, state: StoreState) -> Iterator[str]:
                 if file is not None:
                     yield file.path
             yield from _in_segment(store, segment.index)
+    for name in state.ongoing:
+        prepared = state.transactions[name].prepared
+        if prepared is not None:
+            # Those of a topic deleted since go with it.
+            yield from (batch.file.path for batch in prepared.batches if batch.topic_id in state.topics)
 
 
 def _in_segment(store: ObjectStore, index: FileReference) -> Iterator[str]:

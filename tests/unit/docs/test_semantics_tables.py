@@ -9,7 +9,14 @@ import pytest
 
 from eoslog import errors
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction, initialise
+from eoslog.rules.coordinator import (
+    append_batch,
+    end_request,
+    end_transaction,
+    initialise,
+    prepare_request,
+    prepare_transaction,
+)
 from eoslog.rules.entries import BatchAppended, FileReference, StoreCreated, TopicCreated, TopicSchema
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.producer_ids import ProducerIdentity
@@ -87,11 +94,18 @@ def bring_to(log: Log, state: str) -> None:
     """One transaction is over at least, so that there is an epoch before the current one."""
     write(log)
     end(log, identity(log), "abort" if state == "COMPLETE_ABORT" else "commit")
-    if state == "ONGOING":
+    if state.startswith("ONGOING"):
         write(log)
-    elif state == "EMPTY":
+    if "prepared" in state:
+        request = prepare_request(T_ID, identity(log), time_ms=1, timeout_ms=None)
+        log.append(lambda draft: prepare_transaction(draft, request))
+    if "kept" in state:
+        log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1, keep_prepared=True))
+    if state == "EMPTY":
         log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1))
-    assert log.state.transactions[T_ID].state is TransactionState[state]
+    transaction = log.state.transactions[T_ID]
+    assert transaction.state is TransactionState[state.split(",")[0]]
+    assert (transaction.prepared is not None) == ("prepared" in state)
 
 
 def outcome(log: Log, verdict: str, who: str) -> str:
@@ -118,7 +132,8 @@ def test_an_end_is_answered_as_the_table_says(log: Log, state: str, verdict: str
 
 
 def test_the_table_of_ends_has_every_state_that_is_at_rest() -> None:
-    assert {row[0] for row in table("end")} == {"EMPTY", "ONGOING", "COMPLETE_COMMIT", "COMPLETE_ABORT"}
+    assert {row[0].split(",")[0] for row in table("end")} == {"EMPTY", "ONGOING", "COMPLETE_COMMIT", "COMPLETE_ABORT"}
+    assert {row[0] for row in table("end")} > {"ONGOING, prepared", "ONGOING, prepared and kept by an init"}
 
 
 def errors_of(group: type[EosLogError]) -> set[str]:

@@ -18,7 +18,10 @@ from eoslog.rules.coordinator import (
     commit_job,
     end_request,
     end_transaction,
+    force_terminate,
     initialise,
+    prepare_request,
+    prepare_transaction,
 )
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import (
@@ -158,6 +161,12 @@ class History:
     def abort(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
         return self.end(identity, "abort", transactional_id, **options)
 
+    def prepare(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
+        options = {"time_ms": self.now_ms, "timeout_ms": None, "upload_ms": self.now_ms} | options
+        request = prepare_request(transactional_id, identity, **options)
+        named: ProducerIdentity = self.append(lambda draft: prepare_transaction(draft, request))
+        return named
+
     def staged(
         self, count: int = 1, *, partition: int = 0, topic_id: str = TOPIC_ID, task: int | None = None
     ) -> StagedBatch:
@@ -209,6 +218,10 @@ class History:
             lambda draft: abort_open_transaction(draft, transactional_id, reason="admin", time_ms=self.now_ms)
         )
         return aborted
+
+    def force_terminate(self, transactional_id: str = "tx") -> bool:
+        ended: bool = self.append(lambda draft: force_terminate(draft, transactional_id, time_ms=self.now_ms))
+        return ended
 
     def delete_topic(self, topic: str = "t", topic_id: str = TOPIC_ID) -> None:
         self.append(lambda draft: draft.append(TopicDeleted(topic=topic, topic_id=topic_id)))

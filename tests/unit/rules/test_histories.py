@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.errors import InvalidProducerEpoch, ProducerFenced, Replayed
+from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed
 from eoslog.rules import checkpoint
 from eoslog.rules.aborted import AbortedTransaction, collect_aborted
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction
+from eoslog.rules.coordinator import abort_open_transaction, append_batch, end_request, end_transaction
 from eoslog.rules.entries import BatchAppended, GroupChanged, GroupMember, HorizonMoved, OffsetsCommitted
 from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
@@ -29,6 +29,8 @@ class Run:
         self.identities: dict[str, ProducerIdentity] = {}
         self.names: dict[str, str] = {}
         """The open transaction of each transactional id, as the model calls it."""
+        self.prepared: dict[str, tuple[list[int], int | None]] = {}
+        """Of each prepared transaction, the staged rows by partition and its time-out."""
         self.sequences: dict[tuple[str, int], int] = {}
         self.sent: list[BatchAppended] = []
         self.archive: dict[int, list[Batch]] = {}
@@ -43,6 +45,7 @@ class Run:
     def step(self) -> None:
         kinds = ["send"] * 6 + ["commit", "abort"] * 2
         kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "seal", "roll", "other"]
+        kinds += ["prepare"] * 4 + ["keep"] * 2 + ["force"]
         getattr(self, self.data.draw(st.sampled_from(kinds)))()
         self.counter += 1
         self.check()
@@ -52,17 +55,28 @@ class Run:
             self.identities[name] = self.history.init(name)
         return self.identities[name]
 
-    def forget_open(self, name: str, verdict: str) -> None:
-        if name in self.names:
-            self.model.end(self.names.pop(name), verdict)
+    def begin_sequences(self, name: str) -> None:
         for partition in range(PARTITIONS):
             self.sequences[(name, partition)] = 0
+
+    def forget_open(self, name: str, verdict: str) -> None:
+        counts, _ = self.prepared.pop(name, ([], None))
+        if verdict == "commit":
+            for partition, count in enumerate(counts):
+                if count:
+                    self.model.write(partition, self.names[name], count)
+        if name in self.names:
+            self.model.end(self.names.pop(name), verdict)
+        self.begin_sequences(name)
 
     def send(self) -> None:
         name, partition = self.draw_producer(), self.data.draw(st.integers(0, PARTITIONS - 1))
         count = self.data.draw(st.integers(1, 3))
         sequence = self.sequences.get((name, partition), 0)
         batch = self.history.batch(self.identity(name), sequence, count, transactional_id=name, partition=partition)
+        if name in self.prepared:
+            assert isinstance(self.history.refused(lambda draft: append_batch(draft, batch)), InvalidTxnState)
+            return
         offset = self.history.append(lambda draft: append_batch(draft, batch))
         assert offset == len(self.model.rows.get(partition, ()))
         self.sent.append(batch)
@@ -111,6 +125,46 @@ class Run:
         self.identities[name] = self.history.init(name)
         self.forget_open(name, "abort")
 
+    def prepare(self) -> None:
+        name, timeout_ms = self.draw_producer(), self.data.draw(st.sampled_from([None, 30_000]))
+        if name in self.prepared:
+            return
+        counts = [self.data.draw(st.integers(0, 2)) for _ in range(PARTITIONS)]
+        batches = tuple(self.history.staged(n, partition=p) for p, n in enumerate(counts) if n)
+        identity = self.identity(name)
+        named = self.history.prepare(identity, name, batches=batches, timeout_ms=timeout_ms)
+        slot = self.history.slot
+        assert named == identity == self.history.prepare(identity, name, batches=batches, timeout_ms=timeout_ms)
+        assert self.history.slot == slot
+        self.names.setdefault(name, f"{name}#{self.counter}")
+        self.prepared[name] = (counts, timeout_ms)
+
+    def keep(self) -> None:
+        """A holder dies, and the next one keeps what is prepared."""
+        name = self.draw_producer()
+        stale = self.identity(name)
+        self.identities[name] = self.history.init(name, keep_prepared=True)
+        assert self.identities[name] != stale
+        if name not in self.prepared:
+            self.forget_open(name, "abort")
+            return
+        self.begin_sequences(name)
+        for verdict in ("commit", "abort"):
+            request = end_request(name, stale, verdict, time_ms=0)
+            error = self.history.refused(lambda draft, request=request: end_transaction(draft, request))
+            assert isinstance(error, ProducerFenced)
+
+    def force(self) -> None:
+        name = self.draw_producer()
+        self.identity(name)
+        if name in self.prepared:
+            error = self.history.refused(lambda draft: abort_open_transaction(draft, name, reason="admin", time_ms=0))
+            assert isinstance(error, InvalidTxnState)
+        assert self.history.force_terminate(name) is (name in self.names)
+        transaction = self.history.transaction(name)
+        self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        self.forget_open(name, "abort")
+
     def zombie(self) -> None:
         """One that was fenced neither writes nor ends anything."""
         name = self.draw_producer()
@@ -127,11 +181,18 @@ class Run:
         for name in self.history.abort_timed_out():
             transaction = self.history.transaction(name)
             self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+            assert name not in self.prepared or self.prepared[name][1] is not None
             self.forget_open(name, "abort")
 
     def stage(self) -> None:
         name, count = self.draw_producer(), self.data.draw(st.integers(1, 3))
         batches = tuple(self.history.staged(count, partition=partition) for partition in range(PARTITIONS))
+        if name in self.prepared:
+            request = end_request(
+                name, self.identity(name), "commit", batches=batches, upload_ms=self.history.now_ms, time_ms=0
+            )
+            assert isinstance(self.history.refused(lambda draft: end_transaction(draft, request)), InvalidTxnState)
+            return
         self.identities[name] = self.history.commit(
             self.identity(name), name, batches=batches, upload_ms=self.history.now_ms
         )
@@ -177,11 +238,12 @@ class Run:
             self.history.seal(end, partition)
 
     def roll(self) -> None:
-        """An epoch comes near its end."""
+        """An epoch comes near its end, also while a transaction is prepared."""
         name = self.draw_producer()
-        if name not in self.names:
+        if name not in self.names or name in self.prepared:
             self.identity(name)
             self.identities[name] = self.history.at_epoch(LAST_USABLE_EPOCH, name)
+            self.begin_sequences(name)
 
     def other(self) -> None:
         """What touches no row: groups, horizon, topics, expiry."""
@@ -211,6 +273,8 @@ class Run:
 
     def check(self) -> None:
         assert self.history.follower == self.history.state
+        assert set(self.history.state.ongoing) == set(self.names)
+        assert {name for name in self.names if self.history.transaction(name).prepared} == set(self.prepared)
         for partition in range(PARTITIONS):
             place = self.history.partition(partition)
             batches = self.archive.get(partition, []) + place.active
@@ -297,7 +361,7 @@ def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject)
     assert set(history.state.transactions) == set(ongoing)
     assert history.state.tokens == tokens
     assert not history.state.producers
-    open_ids = {history.state.transactions[name].producer_id for name in ongoing}
+    open_ids = {history.state.transactions[name].open_producer_id for name in ongoing}
     for partition in range(PARTITIONS):
         assert set(history.partition(partition).open_transactions) <= open_ids
     assert history.follower == history.state

@@ -44,6 +44,16 @@ def complete_abort(history: History) -> ProducerIdentity:
     return history.abort(ongoing(history))
 
 
+def prepared(history: History) -> ProducerIdentity:
+    return history.prepare(ongoing(history))
+
+
+def kept(history: History) -> ProducerIdentity:
+    """A prepared transaction that an init has left to a new holder."""
+    prepared(history)
+    return history.init(keep_prepared=True)
+
+
 def refused(history: History, identity: ProducerIdentity, verdict: str) -> type[Exception]:
     request = end_request("tx", identity, verdict, time_ms=history.now_ms)
     return type(history.refused(lambda draft: end_transaction(draft, request)))
@@ -63,6 +73,10 @@ REFUSALS = [
     (complete_commit, "commit", "current", InvalidTxnState),
     (ongoing, "commit", "retry", ProducerFenced),
     (ongoing, "abort", "retry", ProducerFenced),
+    (prepared, "commit", "retry", ProducerFenced),
+    (prepared, "abort", "retry", ProducerFenced),
+    (kept, "commit", "retry", ProducerFenced),
+    (kept, "abort", "retry", ProducerFenced),
 ]
 
 
@@ -104,10 +118,11 @@ def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got(
     assert history.slot == slot
 
 
+@pytest.mark.parametrize("reach", [ongoing, prepared, kept])
 @pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_an_end_moves_the_epoch_on(verdict: str) -> None:
+def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity], verdict: str) -> None:
     history = History()
-    identity = ongoing(history)
+    identity = reach(history)
 
     after = history.end(identity, verdict)
 

@@ -7,9 +7,18 @@ from collections.abc import Callable
 import pytest
 
 from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig
-from eoslog.rules.coordinator import replace_rows
+from eoslog.client.rows import records_table
+from eoslog.rules.coordinator import (
+    force_terminate,
+    initialise,
+    prepare_request,
+    prepare_transaction,
+    replace_rows,
+)
+from eoslog.rules.topics import topic_named
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import VacuumReport, vacuum
+from eoslog.segment.writer import DataFileWriter, TopicTarget
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 
@@ -116,6 +125,47 @@ def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Sto
 
     slow.abort_transaction()
     assert store.scan("t").record_count == 0
+
+
+def test_files_of_a_prepared_transaction_are_kept_until_its_end_however_old_they_are(
+    store: Store, clock: _Clock
+) -> None:
+    (path,) = _prepare(store, "t")
+    clock.now_ms += 30 * DAY_MS
+    assert _vacuum(store).paths == []
+
+    store.append(lambda draft: force_terminate(draft, "two-phase", time_ms=clock.now_ms))
+
+    assert _vacuum(store).paths == [path]
+
+
+def test_files_of_a_prepared_transaction_go_with_their_topic(store: Store, clock: _Clock) -> None:
+    store.admin.create_topic("u")
+    (path,) = _prepare(store, "u")
+    store.admin.delete_topic("u")
+    clock.now_ms += 30 * DAY_MS
+
+    assert _vacuum(store).paths == [path]
+
+
+def _prepare(store: Store, topic: str) -> list[str]:
+    """Prepare a transaction with a staged file. Returns its path."""
+    writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=1 << 20)
+    target = store.read(lambda state, slot: TopicTarget.of(state, topic_named(state, topic)))
+    uploaded_ms = store.now_ms()
+    writer.add(target, 0, records_table([{"key": None, "value": b"v", "headers": [], "timestamp": uploaded_ms}]))
+    files = writer.flush(uploaded_ms)
+    identity = store.append(lambda draft: initialise(draft, "two-phase", timeout_ms=1000, time_ms=uploaded_ms))
+    request = prepare_request(
+        "two-phase",
+        identity,
+        time_ms=uploaded_ms,
+        timeout_ms=None,
+        batches=[file.staged() for file in files],
+        upload_ms=uploaded_ms,
+    )
+    store.append(lambda draft: prepare_transaction(draft, request))
+    return [file.reference.path for file in files]
 
 
 def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store, clock: _Clock) -> None:

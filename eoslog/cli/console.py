@@ -17,8 +17,8 @@ from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.json_values import row_of_json, to_json
 from eoslog.cli.output import progress
 from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch
-from eoslog.read.columns import stored_schema
 from eoslog.rules.state import Topic
+from eoslog.segment.stored_schema import stored_schema
 
 _LINES_AT_ONCE = 10_000
 _RECORDS_A_POLL = 2_000

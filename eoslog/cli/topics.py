@@ -11,11 +11,11 @@ from eoslog.cli import output
 from eoslog.cli.columns import TYPE_NAMES, column, schema_of_file
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
-from eoslog.read.columns import stored_schema
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
+from eoslog.segment.stored_schema import stored_schema
 
 _CONFIG = TopicConfig()
 _SETTINGS = ", ".join(kafka_spelling(name) for name in TopicConfig.model_fields)

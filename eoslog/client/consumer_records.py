@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS, stored_schema
+from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
 from eoslog.rules.state import Topic
+from eoslog.segment.stored_schema import stored_schema
 
 _OFFSET = pa.field("offset", pa.int64())
 _TRANSACTION = tuple(name for name in TRANSACTION_COLUMNS.names if name != "_control")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from eoslog.client.consumer_records import ConsumerRecord, columns_to_read, to_records
-from eoslog.read.columns import stored_schema
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import SegmentIndexes, plan_partition
 from eoslog.read.slices import read_slices
 from eoslog.rules.names import PartitionId
 from eoslog.rules.state import Partition, Topic
+from eoslog.segment.stored_schema import stored_schema
 from eoslog.store.object_store import ObjectStore
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from eoslog.client.consumer_records import columns_to_read
-from eoslog.read.columns import stored_schema
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import FileSlice, SegmentIndexes, plan_partition
 from eoslog.read.slices import read_slices
 from eoslog.rules.state import Partition, Topic
+from eoslog.segment.stored_schema import stored_schema
 from eoslog.store.object_store import ObjectStore
 
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from eoslog.client.topics import check_partition
 from eoslog.errors import InvalidRequest, SchemaMismatch
-from eoslog.read.columns import stored_schema
 from eoslog.rules.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.rules.state import Topic
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import conform
+from eoslog.segment.stored_schema import stored_schema
 
 
 def record_row(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eoslog.errors import InvalidOption
-from eoslog.read.columns import choose_columns, default_columns, stored_schema, with_control_rows
+from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import plan_partition
 from eoslog.read.scan import Scan
@@ -18,6 +18,7 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
+from eoslog.segment.stored_schema import stored_schema
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from eoslog.errors import InvalidOption
 from eoslog.rules.state import Topic
-from eoslog.segment.kafka_records import HEADERS_TYPE, RECORDS_SCHEMA
-from eoslog.segment.schema_json import decode_schema
+from eoslog.segment.kafka_records import HEADERS_TYPE
+from eoslog.segment.stored_schema import stored_schema
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 CREATE_TIME = 0
@@ -56,13 +56,6 @@ TRANSACTION_COLUMNS: pa.Schema = pa.schema(
 control row (``COMMIT`` or ``ABORT``), ``_slot`` while the row's transaction is open, ``_commit_timestamp`` unless it is
 committed.
 """
-
-
-def stored_schema(topic: Topic) -> pa.Schema:
-    """The columns of a topic's data files."""
-    if topic.topic_schema.arrow is None:
-        return RECORDS_SCHEMA
-    return decode_schema(topic.topic_schema.arrow)
 
 
 def available_columns(topic: Topic) -> pa.Schema:

@@ -85,6 +85,7 @@ _SEALED: Any = pa.struct(
         ("txnindex", _FILE),
         ("snapshot", _FILE),
         ("slot", _I64),
+        ("file_count", _I64),
     ]
 )
 _RANGE: Any = pa.struct(

@@ -386,8 +386,10 @@ class SegmentsReplaced(Model):
     """That of the last segment replaced (exclusive)."""
     batch_count: Count
     """Batches and control rows of the index."""
+    file_count: Count
+    """Data files that the index names."""
     bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)]
-    """Of the data files that the index names."""
+    """Of these data files."""
     min_timestamp: Timestamp
     """Of the batches; -1 if there is none."""
     max_timestamp: Timestamp

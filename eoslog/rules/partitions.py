@@ -256,7 +256,8 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     for file in (entry.index, entry.txnindex, entry.snapshot):
         if file is not None:
             check_file_place(topic, partition_id, file)
-    size = sum(batch.file.length for batch in batches if batch.file is not None)
+    files = [batch.file for batch in batches if batch.file is not None]
+    size = sum(file.length for file in files)
     partition = draft.edit_partition(partition_id)
     partition.sealed = (
         *partition.sealed,
@@ -272,6 +273,7 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
             entry.txnindex,
             entry.snapshot,
             draft.slot,
+            len(files),
         ),
     )
     del partition.active[:count]

@@ -55,6 +55,7 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
             entry.txnindex,
             entry.snapshot,
             draft.slot,
+            entry.file_count,
         ),
         *partition.sealed[first + len(replaced) :],
     )

@@ -128,6 +128,8 @@ class SealedSegment:
     txnindex: FileReference | None
     snapshot: FileReference
     slot: int
+    file_count: int
+    """Data files that the index names."""
 
 
 @dataclass(slots=True)

@@ -62,26 +62,68 @@ def encode_data_file(table: pa.Table) -> bytes:
     Raises:
         pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
     """
-    flat = [field for field in table.schema if not pa.types.is_nested(field.type)]
-    # Parquet's writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
-    encodings = {
-        field.name: encoding for field in flat if "." not in field.name and (encoding := _encoding(field.type))
-    }
-    statistics = [field.name for field in flat if "." not in field.name and not _is_bytes(field.type)]
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        table.schema,
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=False,
-        column_encoding=encodings or None,
-        write_statistics=statistics or False,
-        store_schema=False,
-    ) as writer:
-        for rows in _row_groups(table):
-            writer.write_table(rows, row_group_size=max(1, rows.num_rows))
-    return sink.getvalue().to_pybytes()
+    builder = DataFileBuilder(table.schema)
+    builder.add(table)
+    return builder.finish()
+
+
+class DataFileBuilder:
+    """A data file whose rows come piece by piece. No more than the file and a row group are in memory.
+
+    Args:
+        schema: the columns; the Arrow schema is not in the file.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        flat = [field for field in schema if not pa.types.is_nested(field.type)]
+        # Parquet's writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
+        encodings = {
+            field.name: encoding for field in flat if "." not in field.name and (encoding := _encoding(field.type))
+        }
+        statistics = [field.name for field in flat if "." not in field.name and not _is_bytes(field.type)]
+        self._schema = schema
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            column_encoding=encodings or None,
+            write_statistics=statistics or False,
+            store_schema=False,
+        )
+        self._pieces: list[pa.Table] = []
+        self._piece_bytes = 0
+        self._piece_rows = 0
+        self.rows = 0
+        """All that were added."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Rows that follow those before.
+
+        Raises:
+            pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
+        """
+        self._pieces.append(rows)
+        self._piece_bytes += rows.nbytes
+        self._piece_rows += rows.num_rows
+        self.rows += rows.num_rows
+        if self._piece_rows >= ROW_GROUP_ROWS or self._piece_bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def finish(self) -> bytes:
+        """The file."""
+        self._write()
+        self._writer.close()
+        return self._sink.getvalue().to_pybytes()
+
+    def _write(self) -> None:
+        pieces, self._pieces = self._pieces, []
+        self._piece_bytes = self._piece_rows = 0
+        if pieces:
+            for rows in _row_groups(pa.concat_tables(pieces)):
+                self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
 
 def read_data_file(

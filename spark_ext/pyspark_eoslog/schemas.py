@@ -18,12 +18,12 @@ from eoslog.read.columns import (
     TRANSACTION_COLUMNS,
     available_columns,
     default_columns,
-    stored_schema,
     with_control_rows,
 )
 from eoslog.rules.state import Topic
 from eoslog.segment.column_types import LossyCast, cast_losslessly, widens
 from eoslog.segment.schema_json import normalise_schema
+from eoslog.segment.stored_schema import stored_schema
 from pyspark_eoslog.options import Options
 
 

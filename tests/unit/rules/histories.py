@@ -260,6 +260,7 @@ class History:
                 "base_offset": segments[0].base_offset,
                 "end_offset": segments[-1].end_offset,
                 "batch_count": sum(each.batch_count for each in segments),
+                "file_count": 1,
                 "bytes": 100,
                 "min_timestamp": min(each.min_timestamp for each in segments),
                 "max_timestamp": max(each.max_timestamp for each in segments),

@@ -142,8 +142,7 @@ class Producer:
             RequestTimedOut: call it again; until then no other call is allowed.
         """
         with self._call("init_transactions()"):
-            if self.transactional_id is None:
-                raise IllegalState("init_transactions() needs a producer with a transactional id")
+            self._need_transactional("init_transactions()")
             self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
             self._initialise()
             self._lifecycle.phase = ProducerPhase.READY
@@ -247,11 +246,13 @@ class Producer:
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
+            IllegalState: the producer is closed.
             DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up. In a transaction it must be
                 aborted; without one the producer goes on with what it is handed next.
             AbortableError, ApplicationRecoverableError, FatalError
         """
         with self._call("flush()"):
+            self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
             elif self._lifecycle.has_failed:

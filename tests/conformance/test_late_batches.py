@@ -13,9 +13,9 @@ from eoslog.client.store import Store
 from eoslog.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
-    InvalidTxnState,
     OutOfOrderSequence,
     ProducerFenced,
+    TransactionAborted,
 )
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.producer_ids import ProducerIdentity
@@ -121,7 +121,7 @@ def test_a_late_commit_after_a_time_out_is_refused(store: Store, world: World) -
     world.pass_time(2_000)
     Coordinator(world.process()).abort_timed_out_transactions()
 
-    with pytest.raises(InvalidTxnState, match="timed out"):
+    with pytest.raises(TransactionAborted, match="timed out"):
         producer.commit_transaction()
 
     assert partition_of(store, "t").open_transactions == {}

@@ -14,8 +14,6 @@ from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 _COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
 _INCOMPLETE = {
     "Compaction",
-    "Transaction state manager",
-    "Transaction coordinator",
     "End to end",
     "Reader",
     "Producer client",

@@ -20,6 +20,7 @@ from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
 from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
 from tests.conformance.rules import is_inert, reloaded
+from tests.conformance.sleepers import asleep_at
 from tests.unit.client.world import World
 from tests.unit.rules.histories import History
 
@@ -137,21 +138,10 @@ def test_a_late_horizon_changes_nothing_after_it_moved_on(history: History) -> N
     assert isinstance(history.refused(lambda draft: draft.append(HorizonMoved(horizon_ms=10))), InvalidEntry)
 
 
-def asleep_during(
-    world: World, store: Store, step: Callable[[Store], object], meanwhile: Callable[[], object], at: str
-) -> None:
+def asleep_during(world: World, step: Callable[[Store], object], meanwhile: Callable[[], object], at: str) -> None:
     """A process that begins a step, sleeps at a point of it while others work, and goes on."""
     zombie = world.process()
-    reached = zombie.environment.reached
-    slept: list[str] = []
-
-    def sleep_once(point: str) -> None:
-        reached(point)
-        if point == at and not slept:
-            slept.append(point)
-            meanwhile()
-
-    zombie.environment.reached = sleep_once  # type: ignore[method-assign]
+    slept = asleep_at(zombie, at, meanwhile)
     step(zombie)
     assert slept == [at]
 
@@ -164,7 +154,7 @@ def test_a_sealer_that_slept_over_its_files_finds_the_segment_sealed(store: Stor
     def seal(process: Store) -> None:
         seal_segments(process.log, process.object_store, process.environment)
 
-    asleep_during(world, store, seal, lambda: seal(store), at="segment.seal.files_written")
+    asleep_during(world, seal, lambda: seal(store), at="segment.seal.files_written")
 
     assert [segment.base_offset for segment in partition_of(store, "s").sealed] == [0, 2]
     assert read(store, "s") == [(0, b"0")]
@@ -184,7 +174,7 @@ def test_a_checkpoint_that_slept_does_not_lead_the_log_back(store: Store, world:
         with pytest.raises(InvalidEntry):
             zombie.log.checkpoint()
 
-    asleep_during(world, store, write_checkpoint, others_go_on, at="log.checkpoint.root_written")
+    asleep_during(world, write_checkpoint, others_go_on, at="log.checkpoint.root_written")
 
     cold = world.process()
     assert read(cold, "t") == read(store, "t") == [(0, b"0"), (2, b"0")]
@@ -203,7 +193,6 @@ def test_a_vacuum_that_slept_deletes_nothing_that_was_named_meanwhile(store: Sto
 
     asleep_during(
         world,
-        store,
         lambda zombie: vacuum(zombie.log, zombie.object_store),
         others_write,
         at="segment.vacuum.horizon_moved",

@@ -1,0 +1,97 @@
+"""Producer ids: unique by construction, since each is the slot in which it is given out."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import eoslog
+from eoslog.client.store import Store
+from eoslog.errors import CommitStateUnknown, StoreAccessDenied
+from eoslog.rules.coordinator import initialise
+from eoslog.rules.entries import ProducerInitialized
+from eoslog.rules.machine import encode_entry
+from eoslog.rules.producer_ids import MAX_TASKS, TASKS_BITS, task_producer_id
+from tests.conformance.rules import is_inert
+from tests.unit.client.world import FaultyStore, World
+from tests.unit.rules.histories import History
+
+SLOTS = "__transaction_state/slot/"
+
+
+def draw(store: Store) -> int:
+    """A new producer id."""
+    now_ms = store.now_ms()
+    return store.append(lambda draft: initialise(draft, None, timeout_ms=60_000, time_ms=now_ms)).producer_id
+
+
+@pytest.mark.scenario(120)
+def test_no_producer_id_is_given_out_twice_however_many_ask_at_once() -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    eoslog.connect(url).admin.create_topic("t")
+    processes = [eoslog.connect(url) for _ in range(4)]
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = list(threads.map(draw, processes * 20))
+
+    assert len(set(ids)) == len(ids) == 80
+
+
+@pytest.mark.scenario(120)
+def test_the_ids_of_a_jobs_tasks_are_a_block_that_overlaps_no_other(history: History) -> None:
+    job = history.job("run", history.staged(task=0)).producer_id
+    following = history.init(None).producer_id
+    block = range(job, task_producer_id(job, MAX_TASKS - 1) + 1)
+
+    assert len(block) == 1 << TASKS_BITS
+    assert following not in block
+    assert following % (1 << TASKS_BITS) == job % (1 << TASKS_BITS) == 0
+
+
+@pytest.mark.scenario(120)
+def test_a_record_that_gives_out_the_id_of_another_slot_is_inert(history: History) -> None:
+    taken = history.init(None).producer_id
+    again = ProducerInitialized(timeout_ms=1, producer_id=taken, producer_epoch=0, time_ms=0)
+
+    assert is_inert(history.state, history.slot + 1, [encode_entry(again)])
+
+
+@pytest.mark.scenario(120)
+def test_an_id_whose_record_was_refused_is_given_out_by_the_next_attempt(store: Store, world: World) -> None:
+    process = world.process()
+    process.read(lambda state, slot: None)
+    assert isinstance(process.object_store, FaultyStore)
+    process.object_store.deny(SLOTS)
+    with pytest.raises(StoreAccessDenied):
+        draw(process)
+    process.object_store.heal()
+
+    assert draw(process) != draw(store)
+
+
+@pytest.mark.scenario(120)
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_id_whose_record_may_have_landed_is_not_given_out_again(store: Store, world: World, lands: bool) -> None:
+    process = world.process()
+    process.read(lambda state, slot: None)
+    assert isinstance(process.object_store, FaultyStore)
+    process.object_store.lose_answers(SLOTS, lands=lands)
+    with pytest.raises(CommitStateUnknown):
+        draw(process)
+    process.object_store.heal()
+
+    ids = [draw(process), draw(store)]
+
+    registered = store.read(lambda state, slot: set(state.producers))
+    assert len(registered) == (3 if lands else 2)
+    assert set(ids) <= registered
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.further("Transaction coordinator")
+def test_ids_rise_with_the_log(history: History) -> None:
+    ids = [history.init(None).producer_id for _ in range(5)]
+
+    assert ids == sorted(set(ids))

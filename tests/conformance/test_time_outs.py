@@ -1,0 +1,134 @@
+"""A transaction past its time-out is aborted by whoever meets it, or it is not: an abort may lose to the commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StoreAccessDenied, TransactionAborted
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from tests.conformance.partitions import read, write
+from tests.conformance.rules import batch_refused, previous
+from tests.conformance.sleepers import asleep_at
+from tests.unit.client.world import FaultyStore, World
+from tests.unit.rules.histories import History
+
+SLOTS = "__transaction_state/slot/"
+
+
+def described(store: Store) -> tuple[str, int]:
+    found = store.admin.describe_transaction("tx")
+    return found.transaction_state, found.producer_epoch
+
+
+@pytest.mark.scenario(114)
+def test_a_transaction_past_its_time_out_is_aborted_and_its_epoch_raised(store: Store, world: World) -> None:
+    write(store, "t", "open", transaction_timeout_ms=1_000)
+    coordinator = Coordinator(world.process())
+    world.pass_time(1_000)
+    assert coordinator.abort_timed_out_transactions() == []
+    assert described(store) == ("ONGOING", 0)
+
+    world.pass_time(1)
+    assert coordinator.abort_timed_out_transactions() == ["tx"]
+
+    assert described(store) == ("COMPLETE_ABORT", 1)
+    assert read(store, "t") == []
+
+
+@pytest.mark.scenario(114)
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_a_time_out_that_meets_an_end_on_its_way_loses_to_it_or_ends_it(
+    store: Store, world: World, verdict: str
+) -> None:
+    """Whichever of the two takes the slot, the other learns of it there."""
+    process = world.process()
+    producer = write(process, "t", "open", transaction_timeout_ms=1_000)
+    world.pass_time(2_000)
+    coordinator = world.process()
+    slept = asleep_at(coordinator, "log.slot.before_put", getattr(producer, f"{verdict}_transaction"))
+
+    assert Coordinator(coordinator).abort_timed_out_transactions() == []
+
+    assert slept
+    assert described(store) == (f"COMPLETE_{verdict.upper()}", 1)
+    assert store.admin.offsets("t")[0].high_watermark == 2
+
+
+@pytest.mark.scenario(114)
+def test_a_commit_that_meets_a_time_out_on_its_way_is_refused(store: Store, world: World) -> None:
+    process = world.process()
+    producer = write(process, "t", "open", transaction_timeout_ms=1_000)
+    world.pass_time(2_000)
+    asleep_at(process, "log.slot.before_put", Coordinator(store).abort_timed_out_transactions)
+
+    with pytest.raises(TransactionAborted, match="timed out"):
+        producer.commit_transaction()
+
+    assert described(store) == ("COMPLETE_ABORT", 1)
+    assert read(store, "t") == []
+
+
+@pytest.mark.scenario(114, 68)
+def test_after_a_time_out_its_epoch_and_all_before_it_are_refused(history: History) -> None:
+    history.init()
+    identity = history.init()
+    history.send(identity)
+    history.now_ms += 60_001
+    history.abort_timed_out()
+
+    assert batch_refused(history, identity, 1) is InvalidProducerEpoch
+    assert batch_refused(history, previous(identity)) is ProducerFenced
+
+
+@pytest.mark.scenario(114)
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_time_out_that_cannot_be_appended_does_not_raise_the_epoch(store: Store, world: World, failures: int) -> None:
+    producer = write(store, "t", "open", transaction_timeout_ms=1_000)
+    world.pass_time(2_000)
+    process = world.process()
+    process.read(lambda state, slot: None)
+    assert isinstance(process.object_store, FaultyStore)
+    process.object_store.deny(SLOTS)
+    for _ in range(failures):
+        with pytest.raises(StoreAccessDenied):
+            Coordinator(process).abort_timed_out_transactions()
+    assert described(store) == ("ONGOING", 0)
+
+    producer.commit_transaction()
+
+    assert described(store) == ("COMPLETE_COMMIT", 1)
+
+
+@pytest.mark.further("Transaction coordinator")
+def test_a_time_out_at_the_exhausted_epoch_changes_the_producer_id(history: History) -> None:
+    history.init()
+    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(exhausted)
+    history.now_ms += 60_001
+
+    assert history.abort_timed_out() == ["tx"]
+
+    transaction = history.transaction()
+    assert (transaction.producer_id, transaction.producer_epoch) == (history.slot << 20, 0)
+    assert batch_refused(history, exhausted, 1) is InvalidProducerEpoch
+
+
+@pytest.mark.further("Transaction coordinator")
+def test_the_time_of_a_transaction_counts_from_its_first_batch(store: Store, world: World) -> None:
+    producer = store.producer("tx", transaction_timeout_ms=1_000)
+    producer.init_transactions()
+    world.pass_time(5_000)
+    producer.begin_transaction()
+    world.pass_time(5_000)
+    producer.send("t", b"v")
+    producer.flush()
+    world.pass_time(900)
+    producer.send("t", b"v")
+    producer.flush()
+    assert Coordinator(store).abort_timed_out_transactions() == []
+
+    world.pass_time(101)
+
+    assert Coordinator(store).abort_timed_out_transactions() == ["tx"]

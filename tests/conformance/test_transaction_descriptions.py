@@ -1,0 +1,66 @@
+"""What is told of a transactional id."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.errors import InvalidRequest, NotAStore, TransactionalIdNotFound
+from eoslog.rules.names import TopicPartition
+from tests.conformance.partitions import write
+from tests.unit.client.world import World
+
+
+@pytest.mark.scenario(116)
+def test_an_open_transaction_is_described_with_its_partitions_and_its_duration(store: Store, world: World) -> None:
+    producer = write(store, "t", "open", transaction_timeout_ms=5_000)
+    began_ms = store.now_ms()
+    producer.send("t", b"v", partition=1)
+    producer.flush()
+    world.pass_time(1_500)
+
+    described = store.admin.describe_transaction("tx")
+
+    assert (described.producer_id, described.producer_epoch) == (producer.producer_id, 0)
+    assert (described.transaction_state, described.transaction_timeout_ms) == ("ONGOING", 5_000)
+    assert described.transaction_start_time_ms == began_ms
+    assert described.transaction_duration_ms == 1_500
+    assert described.topic_partitions == (TopicPartition("t", 0), TopicPartition("t", 1))
+
+
+@pytest.mark.scenario(116)
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_an_ended_transaction_is_described_without_partitions_and_times(store: Store, verdict: str) -> None:
+    write(store, "t", verdict)
+
+    described = store.admin.describe_transaction("tx")
+
+    assert described.transaction_state == f"COMPLETE_{verdict.upper()}"
+    assert described.topic_partitions == ()
+    assert described.transaction_start_time_ms == described.transaction_duration_ms == -1
+
+
+@pytest.mark.scenario(116)
+def test_an_empty_id_is_an_invalid_request_and_an_unknown_one_is_not_found(store: Store) -> None:
+    with pytest.raises(InvalidRequest):
+        store.admin.describe_transaction("")
+    with pytest.raises(TransactionalIdNotFound):
+        store.admin.describe_transaction("unknown")
+
+
+@pytest.mark.scenario(116)
+def test_an_expired_id_is_not_found(store: Store, world: World) -> None:
+    """Kafka's DEAD is never stored: the id is there, or it is not."""
+    write(store, "t", "commit")
+    world.pass_time(8 * 24 * 3600 * 1000)
+    Coordinator(store).expire()
+
+    with pytest.raises(TransactionalIdNotFound):
+        store.admin.describe_transaction("tx")
+
+
+@pytest.mark.scenario(116)
+def test_where_there_is_no_log_nothing_is_described(world: World) -> None:
+    with pytest.raises(NotAStore):
+        world.process().admin.describe_transaction("tx")

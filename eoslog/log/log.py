@@ -15,6 +15,7 @@ from eoslog.errors import (
     CommitStateUnknown,
     CorruptRecord,
     EosLogError,
+    InvalidEntry,
     InvalidRequest,
     RetriableError,
     StoreAccessDenied,
@@ -43,6 +44,7 @@ from eoslog.store.object_store import ObjectNotFound, ObjectStore
 S = TypeVar("S")
 T = TypeVar("T")
 _MOST_PROPOSALS_A_RECORD = 64
+_CHECKPOINT_ATTEMPTS = 3
 _LONGEST_RACE = 5
 """After so many lost races the wait grows no longer: each of them means that somebody got on."""
 
@@ -348,7 +350,23 @@ class Log(Generic[S]):
         self.checkpoint()
 
     def checkpoint(self) -> CheckpointReference:
-        """Write down the state as it is now, and refer to it from the log."""
+        """Write down the state as it is now, and refer to it from the log.
+
+        Returns:
+            The log's checkpoint: this one, or a later one of another process that was faster.
+
+        Raises:
+            StoreUnavailable: others changed what this one rests on, each time.
+        """
+        problem = ""
+        for _ in range(_CHECKPOINT_ATTEMPTS):
+            try:
+                return self._checkpoint_once()
+            except InvalidEntry as error:
+                problem = str(error)
+        raise StoreUnavailable(f"{self.store.url}: no checkpoint could be written: {problem}")
+
+    def _checkpoint_once(self) -> CheckpointReference:
         with self._lock:
             view = self.view
             if not view.is_open:
@@ -364,5 +382,11 @@ class Log(Generic[S]):
         )
         proposal = Proposal(None, checkpoint=(entry, root))
         self._submit(proposal)
-        proposal.result()
+        try:
+            proposal.result()
+        except InvalidEntry:
+            newest = self.view.checkpoint
+            if newest is None or newest.slot < slot:
+                raise
+            return newest
         return reference

@@ -212,7 +212,7 @@ def _parquet(rows: Any, schema: pa.Schema) -> bytes:
 
 
 def _rows(body: bytes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(body)).to_pylist()
+    rows: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(body)).read().to_pylist()
     return rows
 
 

@@ -53,6 +53,7 @@ class Membership:
         silent = self._look_for_silent(group)
         if silent or group.members.get(self.member_id) != topics:
             self._change(topics, silent)
+            self._store.environment.reached("client.group.members_changed")
             self._heartbeats.delete(silent)
             return self._group()
         return group
@@ -61,6 +62,7 @@ class Membership:
         """Say that this member is alive, unless that was just done."""
         if self.member_id and self._is_due(self._last_heartbeat_ms):
             self._heartbeats.put(self.member_id, self._session_timeout_ms)
+            self._store.environment.reached("client.group.heartbeat_written")
             self._last_heartbeat_ms = self._store.environment.monotonic_ms()
 
     def leave(self) -> None:
@@ -76,6 +78,7 @@ class Membership:
 
         try:
             self._store.append(propose)
+            self._store.environment.reached("client.group.left")
             self._heartbeats.delete([member_id])
         except EosLogError as error:
             _logger.info("%s: member %s did not leave group %r: %s", self._store, member_id, self._group_id, error)

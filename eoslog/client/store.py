@@ -147,6 +147,7 @@ class Store:
                 raise NotAStore(f"{self.url} holds files that are not a store's; choose an empty place for a new store")
         if existing is None:
             probe_put_if_absent(self.object_store, self.environment)
+            self.environment.reached("store.create.probed")
             existing = self._describe_anew()
             self.environment.reached("store.create.described")
         elif self._has_log():

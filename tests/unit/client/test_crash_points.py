@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
+from pathlib import Path
 
 import pytest
 
 from eoslog import Store, TopicConfig
 from eoslog.log.view import LogConfig
+from eoslog.rules.names import TopicPartition
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
 from eoslog.store.environment import Environment
@@ -23,6 +27,7 @@ POINTS = (
     "segment.vacuum.horizon_moved",
     "segment.vacuum.files_deleted",
     "client.producer.files_uploaded",
+    "store.create.probed",
     "store.create.described",
 )
 
@@ -43,15 +48,24 @@ class _Clock:
 class _Mortal(Environment):
     """Dies when it comes to a point for the n-th time; has no threads."""
 
-    def __init__(self, point: str, times: int) -> None:
+    def __init__(self, point: str, times: int, clock: _Clock | None = None) -> None:
         self._point = point
         self._left = times
+        self._clock = clock
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() if self._clock is None else self._clock.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        if self._clock is not None:
+            self._clock.now_ms += max(1, int(duration_ms))
 
     def reached(self, crash_point: str) -> None:
         if crash_point == self._point:
             self._left -= 1
-            if self._left == 0:
-                raise _Died
+        # The dead do nothing more: not even what closes a producer on the way out.
+        if self._point and self._left <= 0:
+            raise _Died
 
     def background(self, work: object) -> None:
         work()  # type: ignore[operator]
@@ -103,3 +117,105 @@ def test_a_process_that_dies_leaves_nothing_half_done(point: str, times: int) ->
     assert cold.read(lambda state, slot: state) == survivor.log.view.state
     assert cold.log.view.invalid is None
     assert all(each.last_stable_offset == each.high_watermark for each in cold.admin.offsets("t"))
+
+
+# What clients do
+
+
+ORDERS = [b"%d" % number for number in range(6)]
+
+
+def _client_life(store: Store, clock: _Clock) -> None:
+    """Everything that producers, consumers and administrators do. Begun again at any time, it ends the same."""
+    store.ensure_created()
+    for name in {"in", "out", "scratch"} - set(store.admin.list_topics()):
+        store.admin.create_topic(name, partitions=2)
+    with store.producer("input", staged=True) as producer:
+        producer.init_transactions()
+        if not store.scan("in").record_count:
+            producer.begin_transaction()
+            for order in ORDERS:
+                producer.send("in", order, key=order)
+            producer.commit_transaction()
+    silent = store.consumer("g", auto_offset_reset="earliest", session_timeout_ms=6_000)
+    silent.subscribe("in")
+    silent.poll(0)
+    clock.now_ms += 7_000
+    with (
+        store.consumer("g", auto_offset_reset="earliest", session_timeout_ms=6_000, max_poll_records=2) as consumer,
+        store.producer("worker") as producer,
+    ):
+        producer.init_transactions()
+        consumer.subscribe("in")
+        for verdict in itertools.cycle(("abort", "commit", "commit")):
+            records = consumer.poll(0)
+            if not records and store.scan("out").record_count >= len(ORDERS):
+                break
+            clock.now_ms += 3_000
+            producer.begin_transaction()
+            for record in records:
+                producer.send("out", record.value)
+                producer.flush()
+            positions = {place: consumer.position(place) for place in consumer.assignment()}
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            getattr(producer, f"{verdict}_transaction")()
+            if verdict == "abort":
+                for place, committed in consumer.committed(consumer.assignment()).items():
+                    consumer.seek(place, committed.offset if committed else 0)
+        consumer.commit()
+    left_open = store.producer("left open")
+    left_open.init_transactions()
+    left_open.begin_transaction()
+    left_open.send("scratch", b"never to be seen")
+    left_open.flush()
+    store.admin.abort_transaction("left open")
+    store.admin.delete_topic("scratch")
+
+
+CLIENT_POINTS = (
+    "log.slot.before_put",
+    "log.slot.claimed",
+    "client.producer.files_uploaded",
+    "client.group.heartbeat_written",
+    "client.group.members_changed",
+    "client.group.left",
+)
+
+
+@pytest.mark.parametrize("point", CLIENT_POINTS)
+def test_clients_that_die_at_any_of_their_steps_leave_nothing_half_done(point: str) -> None:
+    deaths = 0
+    for times in itertools.count(1):
+        clock = _Clock()
+        objects = MemoryStore(Environment(), wall_clock=clock)
+        died = True
+        with contextlib.suppress(_Died):
+            _client_life(Store(objects, _Mortal(point, times, clock)), clock)
+            died = False
+        survivor = Store(objects, _Mortal("", 0, clock))
+        _client_life(survivor, clock)
+
+        assert sorted(survivor.scan("out").to_table()["value"].to_pylist()) == ORDERS
+        ends = {each.partition: each.last_stable_offset for each in survivor.admin.offsets("in")}
+        committed = survivor.consumer("g").committed([TopicPartition("in", number) for number in ends])
+        assert {place.partition: each.offset if each else None for place, each in committed.items()} == ends
+        assert not survivor.admin.list_transactions(states=["Ongoing"])
+        cold = Store(objects, Environment())
+        assert cold.read(lambda state, slot: state) == survivor.log.view.state
+        if not died:
+            break
+        deaths += 1
+    assert deaths > 0
+
+
+def test_every_crash_point_is_in_the_contributors_list_and_a_test_names_it() -> None:
+    root = Path(__file__).resolve().parents[3]
+    sources = [path.read_text(encoding="utf-8") for path in root.glob("eoslog/**/*.py")]
+    points = {point for text in sources for point in re.findall(r'reached\("([\w.]+)"\)', text)}
+
+    listed = set(re.findall(r"^\| `([\w.]+)` \|", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE))
+    tests = "".join(path.read_text(encoding="utf-8") for path in root.glob("tests/**/*.py"))
+
+    assert len(points) > 10
+    assert points - listed == set()
+    assert {point for point in points if f'"{point}"' not in tests} == set()

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from eoslog.client.awaited_offsets import AppendedRows
-from eoslog.client.group import GroupMetadata, group_offsets, merged_offsets
+from eoslog.client.coordinator_requests import CoordinatorRequests
+from eoslog.client.group import GroupMetadata, group_offsets
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
@@ -29,18 +30,15 @@ from eoslog.errors import (
     EosLogError,
     IllegalState,
     InvalidRequest,
-    InvalidTxnState,
     RequestTimedOut,
     RetriableError,
     SchemaMismatch,
     TransactionAborted,
     UnknownProducerId,
 )
-from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupOffsets, StagedBatch
 from eoslog.rules.names import TopicPartition, check_id
-from eoslog.rules.producer_ids import ProducerIdentity, check_timeout, why_aborted
+from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.rules.state import Topic
 from eoslog.segment.writer import DEFAULT_BUFFER_BYTES
 
@@ -53,7 +51,7 @@ T = TypeVar("T")
 class Producer:
     """Writes records and tables. Safe to share between threads; not to be used after a fork.
 
-    Use it as a context manager: an open transaction is aborted on the way out of an exception.
+    Use it as a context manager: an open transaction is aborted on the way out of an exception. A prepared one stays.
     """
 
     def __init__(
@@ -66,21 +64,26 @@ class Producer:
         buffer_bytes: int | None = None,
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+        prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
     ) -> None:
-        check_timeout(transaction_timeout_ms)
         if transactional_id is not None:
             check_id("transactional id", transactional_id)
         elif staged:
             raise InvalidRequest("a staged producer needs a transactional id")
         self._store = store
         self.transactional_id = transactional_id
-        self._timeout_ms = transaction_timeout_ms
         self._staged = staged
+        self._requests = CoordinatorRequests(
+            store,
+            self._append,
+            transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            prepared_timeout_ms=prepared_timeout_ms,
+        )
         self._lock = threading.RLock()
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._lifecycle = ProducerLifecycle()
         self._is_to_be_closed = False
-        self._identity: ProducerIdentity | None = None
         self._accumulator = RecordAccumulator(store, buffer_bytes or DEFAULT_BUFFER_BYTES)
         self._in_flight = InFlightBatches(transactional_id)
         self._forget()
@@ -88,9 +91,8 @@ class Producer:
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction. A topic may be another by the next."""
         self._topics: dict[str, Topic] = {}
-        self._offsets: dict[str, GroupOffsets] = {}
         self._has_appended = False
-        self._may_have_ended = False
+        self._requests.forget()
         self._accumulator.discard()
         self._in_flight.reset()
         self._limits.end_delivery()
@@ -127,15 +129,27 @@ class Producer:
     @property
     def producer_id(self) -> int:
         """The producer id, -1 before ``init_transactions``."""
-        return self._identity.producer_id if self._identity else -1
+        return self._requests.identity.producer_id if self._requests.identity else -1
 
     @property
     def producer_epoch(self) -> int:
         """The current epoch; it rises with every transaction that ends. -1 before ``init_transactions``."""
-        return self._identity.producer_epoch if self._identity else -1
+        return self._requests.identity.producer_epoch if self._requests.identity else -1
 
-    def init_transactions(self) -> None:
+    @property
+    def prepared_transaction(self) -> str | None:
+        """The prepared transaction that waits to be completed, as ``prepare_transaction`` named it; None if none does.
+
+        After ``init_transactions(keep_prepared=True)`` that of an earlier producer.
+        """
+        return None if self._requests.prepared is None else prepared_state(self._requests.prepared)
+
+    def init_transactions(self, keep_prepared: bool = False) -> None:
         """Take the transactional id over: abort what an earlier producer left open, and fence it.
+
+        Args:
+            keep_prepared: a prepared transaction is not aborted (KIP-939): ``prepared_transaction`` names it, and it
+                must be completed before anything else. One that is open and not prepared is aborted all the same.
 
         Raises:
             IllegalState: the producer has no transactional id, or was initialised before.
@@ -144,17 +158,9 @@ class Producer:
         with self._call("init_transactions()"):
             self._need_transactional("init_transactions()")
             self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
-            self._initialise()
-            self._lifecycle.phase = ProducerPhase.READY
-
-    def _initialise(self) -> None:
-        def propose(draft: Draft) -> ProducerIdentity:
-            now_ms = self._store.now_ms()
-            identity = initialise(draft, self.transactional_id, timeout_ms=self._timeout_ms, time_ms=now_ms)
-            abort_timed_out(draft, now_ms)
-            return identity
-
-        self._identity = self._guarded(lambda: self._append(propose))
+            self._guarded(lambda: self._requests.initialise(keep_prepared=keep_prepared))
+            kept = self._requests.prepared is not None
+            self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
 
     def _append(self, propose: Callable[[Draft], T]) -> T:
         return self._store.append(propose, timeout_ms=self._limits.remaining_for_delivery_ms())
@@ -249,6 +255,7 @@ class Producer:
             IllegalState: the producer is closed.
             DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up. In a transaction it must be
                 aborted; without one the producer goes on with what it is handed next.
+            IllegalState: the producer is closed.
             AbortableError, ApplicationRecoverableError, FatalError
         """
         with self._call("flush()"):
@@ -258,8 +265,8 @@ class Producer:
             elif self._lifecycle.has_failed:
                 # Told by the commit, as every error of a transaction is.
                 return
-            if self._identity is None and self.transactional_id is None and self._accumulator.has_rows:
-                self._initialise()
+            if self._requests.identity is None and self.transactional_id is None and self._accumulator.has_rows:
+                self._guarded(self._requests.initialise)
             self._settle_in_flight()
             self._guarded(self._accumulator.upload, delivers=True)
             if self._staged:
@@ -270,14 +277,14 @@ class Producer:
             self._limits.end_delivery()
 
     def _send_files(self) -> None:
-        accumulator = self._accumulator
-        assert self._identity is not None
+        accumulator, identity = self._accumulator, self._requests.identity
+        assert identity is not None
         assert accumulator.upload_ms is not None
         now_ms = self._store.now_ms()
         self._in_flight.send(
             accumulator.take_files(),
             accumulator.awaited.take_all(),
-            self._identity,
+            identity,
             upload_ms=accumulator.upload_ms,
             time_ms=now_ms,
         )
@@ -302,9 +309,9 @@ class Producer:
             if self.transactional_id is not None or may_have_landed:
                 raise
             # Unused for a day, it was forgotten, and none of these batches is in the log.
-            self._initialise()
-            assert self._identity is not None
-            self._in_flight.send_as(self._identity)
+            self._guarded(self._requests.initialise)
+            assert self._requests.identity is not None
+            self._in_flight.send_as(self._requests.identity)
             return self._append(self._in_flight.propose)
 
     def send_offsets_to_transaction(
@@ -330,10 +337,60 @@ class Producer:
             added = self._limits.repeat(
                 lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, group), refresh=False)
             )
-            self._offsets[added.group] = merged_offsets(self._offsets.get(added.group), added)
+            self._requests.add_offsets(added)
+
+    def prepare_transaction(self) -> str:
+        """Flush, then prepare the transaction: the first phase of a two-phase commit (KIP-939).
+
+        All that can refuse a commit is checked now. From here on the transaction takes no more, outlives this producer,
+        and waits to be completed for ``prepared_timeout_ms``. A producer that is initialised with ``keep_prepared``
+        goes on from here.
+
+        Returns:
+            The transaction's name, ``producer_id:epoch``. Store it with the decision to commit; no other transaction
+            ever has it.
+
+        Raises:
+            RequestTimedOut: ``max_block_ms`` is over and the outcome may be unknown; call it again, and nothing else.
+            AbortableError: abort the transaction. It is not prepared and never will be.
+            ApplicationRecoverableError: close this producer.
+        """
+        with self._call("prepare_transaction()"):
+            self._need_transactional("prepare_transaction()")
+            self._lifecycle.check_not_abortable()
+            self._lifecycle.enter(ProducerPhase.PREPARING, "prepare_transaction()")
+            self.flush()
+            staged = [file.staged() for file in self._accumulator.files]
+            self._guarded(lambda: self._requests.prepare(staged, self._accumulator.upload_ms))
+            self._store.environment.reached("client.producer.prepared")
+            self._forget()
+            self._lifecycle.arrive(ProducerPhase.PREPARED)
+            return self.prepared_transaction or ""
+
+    def complete_transaction(self, prepared: str) -> None:
+        """Commit the prepared transaction if this is its name, abort it if not (KIP-939).
+
+        Args:
+            prepared: what ``prepare_transaction`` returned for the transaction that was last decided to commit; the
+                empty string if there is none.
+
+        Raises:
+            InvalidRequest: not a name that ``prepare_transaction`` gives.
+            IllegalState: no transaction is prepared.
+            What ``commit_transaction`` and ``abort_transaction`` raise. On an error of the store such as
+            ``StoreAccessDenied`` the transaction stays prepared: call it again.
+        """
+        with self._call("complete_transaction()"):
+            self._need_transactional("complete_transaction()")
+            decided = parse_prepared_state(prepared)
+            self._lifecycle.check_prepared("complete_transaction()", self._requests.prepared is not None)
+            if decided == self._requests.prepared:
+                self.commit_transaction()
+            else:
+                self.abort_transaction()
 
     def commit_transaction(self) -> None:
-        """Flush, then end the transaction with everything it holds, in one step.
+        """Flush, then end the transaction with everything it holds, in one step. A prepared one is ended as it is.
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over and the outcome may be unknown; call it again, and nothing else.
@@ -346,10 +403,10 @@ class Producer:
             self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
             self.flush()
             staged = [file.staged() for file in self._accumulator.files]
-            if self._has_appended or staged or self._offsets:
-                self._end("commit", staged)
+            if self._has_appended or staged or self._requests.has_offsets or self._requests.prepared is not None:
+                self._guarded(lambda: self._requests.end("commit", staged, self._accumulator.upload_ms))
             self._forget()
-            self._lifecycle.phase = ProducerPhase.READY
+            self._lifecycle.arrive(ProducerPhase.READY)
 
     def abort_transaction(self) -> None:
         """End the transaction so that none of its rows shows under read_committed.
@@ -363,50 +420,14 @@ class Producer:
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
             self._limits.end_delivery()
             self._fail_awaited(TransactionAborted("the transaction was aborted before this record was written"))
-            if self._has_appended or self._in_flight or self._may_have_ended:
-                self._end("abort", [])
+            if self._has_appended or self._in_flight or self._requests.may_be_known:
+                self._guarded(lambda: self._requests.end("abort"))
             self._forget()
-            self._lifecycle.phase = ProducerPhase.READY
-
-    def _end(self, verdict: str, staged: list[StagedBatch]) -> None:
-        assert self._identity is not None
-        assert self.transactional_id is not None
-        request = end_request(
-            self.transactional_id,
-            self._identity,
-            verdict,
-            batches=staged,
-            upload_ms=self._accumulator.upload_ms if staged else None,
-            offsets=tuple(self._offsets.values()) if verdict == "commit" else (),
-            time_ms=self._store.now_ms(),
-        )
-
-        # From here on it may land at any time, until the next slot is taken.
-        self._may_have_ended = True
-
-        def propose(draft: Draft) -> ProducerIdentity:
-            try:
-                identity = end_transaction(draft, request)
-            except InvalidTxnState as refused:
-                self._check_not_aborted(draft, request.transactional_id, refused)
-                raise
-            abort_timed_out(draft, request.time_ms)
-            return identity
-
-        self._identity = self._guarded(lambda: self._append(propose))
-
-    def _check_not_aborted(self, draft: Draft, transactional_id: str, refused: InvalidTxnState) -> None:
-        """Raises: TransactionAborted: the coordinator refuses the commit, and an abort leads on (KIP-588)."""
-        assert self._identity is not None
-        why = why_aborted(draft.transactions[transactional_id], self._identity)
-        if why:
-            raise TransactionAborted(
-                f"transactional id {transactional_id!r}: the transaction was not committed, for {why}; call "
-                "abort_transaction() and begin it again"
-            ) from refused
+            self._lifecycle.arrive(ProducerPhase.READY)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, and close. A transaction still open is aborted. However this ends, the producer is closed.
+        """Flush, and close. A transaction still open is aborted, unless it is prepared. However this ends, the producer
+        is closed.
 
         Args:
             timeout: give up after so many seconds, ``max_block_ms`` if None; with 0 nothing is written. A call of
@@ -447,7 +468,7 @@ class Producer:
     def _shut(self) -> None:
         self._fail_awaited(TransactionAborted("the producer was closed before this record was acknowledged"))
         self._forget()
-        self._lifecycle.phase = ProducerPhase.CLOSED
+        self._lifecycle.arrive(ProducerPhase.CLOSED)
 
     def _close_if_asked(self) -> None:
         """Do what a ``close`` of another thread had no time to wait for, once no call is under way."""
@@ -479,14 +500,14 @@ class Producer:
             if self.transactional_id is None and isinstance(error, DeliveryTimedOut):
                 self._begin_anew()
             else:
-                self._lifecycle.fail(error)
+                self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)
             raise
 
     def _begin_anew(self) -> None:
         """Give up what is not acknowledged, without a transaction. It may have landed, or land yet, so its sequences
         cannot be used again: another producer id is asked for."""
         if self._in_flight:
-            self._identity = None
+            self._requests.identity = None
             self._in_flight.reset()
         self._accumulator.discard()
         self._topics.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from eoslog.errors import (
+    AbortableError,
     ApplicationRecoverableError,
     CorruptRecord,
     EosLogError,
@@ -21,6 +22,8 @@ class ProducerPhase(Enum):
     INITIALIZING = "initializing"
     READY = "ready"
     IN_TRANSACTION = "in transaction"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
     COMMITTING = "committing"
     ABORTING = "aborting"
     ABORTABLE_ERROR = "abortable error"
@@ -30,19 +33,28 @@ class ProducerPhase(Enum):
 
 _P = ProducerPhase
 VALID_PREVIOUS_PHASES: dict[ProducerPhase, frozenset[ProducerPhase]] = {
-    _P.UNINITIALIZED: frozenset({_P.READY, _P.ABORTABLE_ERROR}),
+    _P.UNINITIALIZED: frozenset(),
     _P.INITIALIZING: frozenset({_P.UNINITIALIZED, _P.INITIALIZING}),
     _P.READY: frozenset({_P.INITIALIZING, _P.COMMITTING, _P.ABORTING}),
     _P.IN_TRANSACTION: frozenset({_P.READY}),
-    _P.COMMITTING: frozenset({_P.IN_TRANSACTION, _P.COMMITTING}),
-    _P.ABORTING: frozenset({_P.IN_TRANSACTION, _P.ABORTABLE_ERROR, _P.ABORTING}),
-    _P.ABORTABLE_ERROR: frozenset({_P.IN_TRANSACTION, _P.COMMITTING, _P.ABORTABLE_ERROR, _P.INITIALIZING}),
+    _P.PREPARING: frozenset({_P.IN_TRANSACTION, _P.PREPARING}),
+    _P.PREPARED: frozenset({_P.PREPARING, _P.INITIALIZING, _P.COMMITTING, _P.ABORTING}),
+    _P.COMMITTING: frozenset({_P.IN_TRANSACTION, _P.PREPARED, _P.COMMITTING}),
+    _P.ABORTING: frozenset({_P.IN_TRANSACTION, _P.PREPARED, _P.ABORTABLE_ERROR, _P.ABORTING}),
+    _P.ABORTABLE_ERROR: frozenset({_P.IN_TRANSACTION, _P.PREPARING, _P.COMMITTING, _P.ABORTABLE_ERROR}),
     _P.FATAL_ERROR: frozenset(_P),
     _P.CLOSED: frozenset(_P),
 }
-"""From which phases each may be entered. A call that failed without an answer may be made again, and no other."""
+"""From which phases each may be entered. A call that failed without an answer may be made again, and no other.
+
+Beyond Kafka: a prepare is a request here, so it has a phase of its own; and an end of a prepared transaction that the
+store refuses leaves it prepared, for its verdict was given elsewhere. Kafka's transitions that ask for an epoch again
+(to UNINITIALIZED, and to INITIALIZING after an end) have no counterpart: the answer to every end brings the next epoch.
+An init is repeated, or the producer is of no use; there is nothing to abort yet.
+"""
 
 
+_IN_TRANSACTION = (_P.IN_TRANSACTION, _P.PREPARING, _P.COMMITTING)
 _PRODUCER_IS_DONE = (ApplicationRecoverableError, InvalidTxnState, CorruptRecord, UnsupportedFormat, InvalidEntry)
 """After these an abort leads nowhere either. Whatever else is refused ends only the transaction."""
 
@@ -51,8 +63,12 @@ class ProducerLifecycle:
     """The phase of one producer, and the error that a failed one remembers."""
 
     def __init__(self) -> None:
-        self.phase = ProducerPhase.UNINITIALIZED
+        self._phase = ProducerPhase.UNINITIALIZED
         self._error: EosLogError | None = None
+
+    @property
+    def phase(self) -> ProducerPhase:
+        return self._phase
 
     @property
     def has_failed(self) -> bool:
@@ -60,16 +76,40 @@ class ProducerLifecycle:
         return self.phase in (ProducerPhase.ABORTABLE_ERROR, ProducerPhase.FATAL_ERROR)
 
     def enter(self, phase: ProducerPhase, call: str) -> None:
-        """Raises: IllegalState: ``call`` is not allowed now."""
-        if self.phase not in VALID_PREVIOUS_PHASES[phase]:
-            raise _illegal(self.phase, call)
-        self.phase = phase
+        """Begin what a call of the user's asks for.
 
-    def fail(self, error: EosLogError) -> None:
-        """Remember an error that no repetition overcomes: it ends the transaction, if that helps, or the producer."""
-        in_transaction = self.phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.COMMITTING)
-        abortable = in_transaction and not isinstance(error, _PRODUCER_IS_DONE)
-        self.phase = ProducerPhase.ABORTABLE_ERROR if abortable else ProducerPhase.FATAL_ERROR
+        Raises:
+            IllegalState: ``call`` is not allowed now. Nothing changes.
+        """
+        if self._phase not in VALID_PREVIOUS_PHASES[phase]:
+            raise _illegal(self._phase, call)
+        self._phase = phase
+
+    def arrive(self, phase: ProducerPhase) -> None:
+        """Go where an answer leads.
+
+        Raises:
+            IllegalState: it cannot lead there; the producer contradicts itself and is not to be used any more.
+        """
+        if self._phase not in VALID_PREVIOUS_PHASES[phase]:
+            self._error = IllegalState(f"the producer went from {self._phase.value} to {phase.value}: close it")
+            self._phase = ProducerPhase.FATAL_ERROR
+            raise self._error
+        self._phase = phase
+
+    def fail(self, error: EosLogError, *, holds_prepared: bool = False) -> None:
+        """Remember an error that no repetition overcomes: it ends the transaction, if that helps, or the producer.
+
+        A prepared transaction that the coordinator has not ended is not given up: the producer still holds it.
+        """
+        if isinstance(error, _PRODUCER_IS_DONE):
+            self._phase = ProducerPhase.FATAL_ERROR
+        elif holds_prepared and not isinstance(error, AbortableError):
+            self._phase = ProducerPhase.PREPARED
+        elif self._phase in _IN_TRANSACTION:
+            self._phase = ProducerPhase.ABORTABLE_ERROR
+        else:
+            self._phase = ProducerPhase.FATAL_ERROR
         self._error = error
 
     def check_not_fatal(self) -> None:
@@ -81,6 +121,11 @@ class ProducerLifecycle:
         """Raises: TransactionAbortable: only an abort leads on."""
         if self.phase is ProducerPhase.ABORTABLE_ERROR:
             raise TransactionAbortable(f"the transaction can only be aborted, because of: {self._error}")
+
+    def check_prepared(self, call: str, holds_prepared: bool) -> None:
+        """Raises: IllegalState: ``call`` needs a prepared transaction."""
+        if not holds_prepared:
+            raise _illegal(self._phase, call)
 
     def check_in_transaction(self, call: str) -> None:
         """Raises: IllegalState: ``call`` needs an open transaction."""
@@ -98,13 +143,17 @@ def _illegal(phase: ProducerPhase, call: str) -> IllegalState:
 
 
 def _advice(phase: ProducerPhase, call: str) -> str:
-    if call.startswith("init_transactions") and phase in (_P.READY, _P.IN_TRANSACTION):
+    if call.startswith("init_transactions") and phase in (_P.READY, _P.IN_TRANSACTION, _P.PREPARED):
         return "it is initialised already, once is enough"
+    if call.startswith("complete_transaction") and phase in (_P.READY, _P.IN_TRANSACTION):
+        return "no transaction is prepared"
     return {
         _P.UNINITIALIZED: "call init_transactions() first",
         _P.READY: "call begin_transaction() first",
         _P.INITIALIZING: "repeat init_transactions()",
         _P.IN_TRANSACTION: "commit or abort the open transaction first",
+        _P.PREPARING: "the prepare was not answered, repeat prepare_transaction()",
+        _P.PREPARED: "the transaction is prepared, complete, commit or abort it first",
         _P.COMMITTING: "the commit was not answered, repeat commit_transaction()",
         _P.ABORTING: "the abort was not answered, repeat abort_transaction()",
         _P.ABORTABLE_ERROR: "call abort_transaction(), then go on",

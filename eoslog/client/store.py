@@ -27,6 +27,7 @@ from eoslog.read.scan import Scan
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.machine import StoreMachine
+from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments
@@ -224,6 +225,7 @@ class Store:
         buffer_bytes: int | None = None,
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+        prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
     ) -> Producer:
         """A producer: transactional with a transactional id, else idempotent.
 
@@ -234,6 +236,9 @@ class Store:
             staged: rows get their offsets when the transaction commits, not when they are flushed: they hold nobody
                 back meanwhile, and read_uncommitted does not show them.
             buffer_bytes: rows are flushed when so many bytes are collected.
+            prepared_timeout_ms: anybody may abort a transaction that has been prepared for longer (KIP-939): then it
+                does not count how long it has been open. None: nobody ever. Until its end one with flushed rows holds
+                read_committed back, unless the producer is staged.
         """
         from eoslog.client.producer import Producer
 
@@ -245,6 +250,7 @@ class Store:
             buffer_bytes=buffer_bytes,
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            prepared_timeout_ms=prepared_timeout_ms,
         )
 
     def consumer(self, group_id: str | None = None, **options: Any) -> Consumer:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTxnState
+from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupOffset, GroupOffsets, StagedBatch, TransactionPrepared
 from eoslog.rules.groups import check_offsets, committed_offset
@@ -32,6 +32,14 @@ class PrepareRepeated(Exception):
 
     def __init__(self) -> None:
         super().__init__("the transaction was prepared before")
+
+
+def check_prepared_timeout(timeout_ms: int | None) -> None:
+    """Raises: InvalidTransactionTimeout: neither a number of ms, 1 or more, nor None."""
+    if timeout_ms is not None and (not isinstance(timeout_ms, int) or not 0 < timeout_ms < 2**53):
+        raise InvalidTransactionTimeout(
+            f"prepared_timeout_ms is {timeout_ms!r}; it is a number of ms, 1 or more, or None for no time-out"
+        )
 
 
 def prepared_state(identity: ProducerIdentity) -> str:

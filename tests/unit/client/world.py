@@ -146,7 +146,7 @@ def at_last_epoch(store: Store, producer: Producer) -> None:
     store.read(look)
     # So that other processes find it too.
     store.log.checkpoint()
-    producer._identity = ProducerIdentity(producer.producer_id, LAST_USABLE_EPOCH)
+    producer._requests.identity = ProducerIdentity(producer.producer_id, LAST_USABLE_EPOCH)
 
 
 CALLS: dict[str, Callable[[Producer], Any]] = {
@@ -155,6 +155,8 @@ CALLS: dict[str, Callable[[Producer], Any]] = {
     "send": lambda producer: producer.send("t", b"v"),
     "table": lambda producer: producer.send_table("t", pa.table({"value": pa.array([b"v"], pa.binary())})),
     "offsets": lambda producer: producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, "g"),
+    "prepare": lambda producer: producer.prepare_transaction(),
+    "complete": lambda producer: producer.complete_transaction(producer.prepared_transaction or ""),
     "commit": lambda producer: producer.commit_transaction(),
     "abort": lambda producer: producer.abort_transaction(),
     "close": lambda producer: producer.close(),

@@ -1,0 +1,161 @@
+"""What a producer asks of its coordinator: init, prepare, end; and what a transaction holds until it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from eoslog.client.group import merged_offsets
+from eoslog.errors import InvalidTxnState, TransactionAborted
+from eoslog.rules.coordinator import (
+    abort_timed_out,
+    end_request,
+    end_transaction,
+    initialise,
+    prepare_request,
+    prepare_transaction,
+)
+from eoslog.rules.draft import Draft
+from eoslog.rules.entries import GroupOffsets, StagedBatch
+from eoslog.rules.prepared import check_prepared_timeout
+from eoslog.rules.producer_ids import ProducerIdentity, check_timeout, prepared_identity, why_aborted
+
+if TYPE_CHECKING:
+    from eoslog.client.store import Store
+
+T = TypeVar("T")
+
+
+class Append(Protocol):
+    """Appends to the store's log what is proposed, and returns its answer."""
+
+    def __call__(self, propose: Callable[[Draft], T]) -> T: ...
+
+
+class CoordinatorRequests:
+    """A producer's identity and transaction, as the log has them. A request without an answer may be made again."""
+
+    def __init__(
+        self,
+        store: Store,
+        append: Append,
+        transactional_id: str | None,
+        *,
+        transaction_timeout_ms: int,
+        prepared_timeout_ms: int | None,
+    ) -> None:
+        check_timeout(transaction_timeout_ms)
+        check_prepared_timeout(prepared_timeout_ms)
+        self._store = store
+        self._append = append
+        self._transactional_id = transactional_id
+        self._timeout_ms = transaction_timeout_ms
+        self._prepared_timeout_ms = prepared_timeout_ms
+        self.identity: ProducerIdentity | None = None
+        """Producer id and epoch, as of the last answer."""
+        self.prepared: ProducerIdentity | None = None
+        """The name of the prepared transaction that this producer holds."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a transaction anew, with nothing in it."""
+        self._offsets: dict[str, GroupOffsets] = {}
+        self._may_be_known = False
+
+    @property
+    def has_offsets(self) -> bool:
+        return bool(self._offsets)
+
+    @property
+    def may_be_known(self) -> bool:
+        """Whether the log may know of the transaction by a request made here, or may learn of it yet."""
+        return self._may_be_known or self.prepared is not None
+
+    def add_offsets(self, added: GroupOffsets) -> None:
+        """Group offsets that are to be committed with the transaction; the newer ones count."""
+        self._offsets[added.group] = merged_offsets(self._offsets.get(added.group), added)
+
+    def initialise(self, *, keep_prepared: bool = False) -> None:
+        """Ask for an identity, and for the prepared transaction that comes with it if it is to be kept."""
+
+        def propose(draft: Draft) -> tuple[ProducerIdentity, ProducerIdentity | None]:
+            now_ms = self._store.now_ms()
+            identity = initialise(
+                draft,
+                self._transactional_id,
+                timeout_ms=self._timeout_ms,
+                time_ms=now_ms,
+                keep_prepared=keep_prepared,
+            )
+            abort_timed_out(draft, now_ms)
+            if self._transactional_id is None:
+                return identity, None
+            # What was kept may be past its time-out, and so ended just now.
+            transaction = draft.transactions[self._transactional_id]
+            return (
+                ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
+                prepared_identity(transaction),
+            )
+
+        self.identity, self.prepared = self._append(propose)
+
+    def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None) -> None:
+        """Prepare the transaction with these staged batches and the offsets that were added."""
+        assert self.identity is not None
+        assert self._transactional_id is not None
+        request = prepare_request(
+            self._transactional_id,
+            self.identity,
+            time_ms=self._store.now_ms(),
+            timeout_ms=self._prepared_timeout_ms,
+            batches=staged,
+            upload_ms=upload_ms,
+            offsets=tuple(self._offsets.values()),
+        )
+        # From here on it may land at any time, until the next slot is taken.
+        self._may_be_known = True
+
+        def propose(draft: Draft) -> ProducerIdentity:
+            named = prepare_transaction(draft, request)
+            abort_timed_out(draft, request.time_ms)
+            return named
+
+        self.prepared = self._append(propose)
+
+    def end(self, verdict: str, staged: Sequence[StagedBatch] = (), upload_ms: int | None = None) -> None:
+        """End the transaction. A commit takes these staged batches and the offsets that were added."""
+        assert self.identity is not None
+        assert self._transactional_id is not None
+        request = end_request(
+            self._transactional_id,
+            self.identity,
+            verdict,
+            batches=staged,
+            upload_ms=upload_ms if staged else None,
+            offsets=tuple(self._offsets.values()) if verdict == "commit" else (),
+            time_ms=self._store.now_ms(),
+        )
+        # From here on it may land at any time, until the next slot is taken.
+        self._may_be_known = True
+
+        def propose(draft: Draft) -> ProducerIdentity:
+            try:
+                identity = end_transaction(draft, request)
+            except InvalidTxnState as refused:
+                self._check_not_aborted(draft, request.transactional_id, refused)
+                raise
+            abort_timed_out(draft, request.time_ms)
+            return identity
+
+        self.identity = self._append(propose)
+        self.prepared = None
+
+    def _check_not_aborted(self, draft: Draft, transactional_id: str, refused: InvalidTxnState) -> None:
+        """Raises: TransactionAborted: the coordinator refuses the commit, and an abort leads on (KIP-588)."""
+        assert self.identity is not None
+        why = why_aborted(draft.transactions[transactional_id], self.identity)
+        if why:
+            raise TransactionAborted(
+                f"transactional id {transactional_id!r}: the transaction was not committed, for {why}; call "
+                "abort_transaction() and begin it again"
+            ) from refused

@@ -57,6 +57,8 @@ def producer_that_meets(
         producer.flush()
     if call == "flush":
         producer.send("t", b"in flight")
+    if call == "complete":
+        producer.prepare_transaction()
 
     def refuse(*arguments: Any, **options: Any) -> None:
         raise error("told by the log")
@@ -90,6 +92,8 @@ def allowed_calls(producer_of: Callable[[], Producer]) -> set[str]:
     [
         ("init", ProducerPhase.INITIALIZING),
         ("flush", ProducerPhase.IN_TRANSACTION),
+        ("prepare", ProducerPhase.PREPARING),
+        ("complete", ProducerPhase.COMMITTING),
         ("commit", ProducerPhase.COMMITTING),
         ("abort", ProducerPhase.ABORTING),
     ],
@@ -105,12 +109,15 @@ def test_a_retriable_error_leaves_the_same_call_and_a_flush_leaves_all(
         return producer_that_meets(store, error, call, monkeypatch, transactional=True)
 
     assert producer_of()._lifecycle.phase is phase
-    in_transaction = {"send", "table", "offsets", "commit", "abort", "close"}
-    assert allowed_calls(producer_of) == (in_transaction if call == "flush" else {call, "close"})
+    leads_on = {
+        "flush": {"send", "table", "offsets", "prepare", "commit", "abort"},
+        "complete": {"complete", "commit"},
+    }
+    assert allowed_calls(producer_of) == leads_on.get(call, {call}) | {"close"}
 
 
 @pytest.mark.parametrize("error", ENDS_THE_TRANSACTION)
-@pytest.mark.parametrize("call", ["flush", "commit"])
+@pytest.mark.parametrize("call", ["flush", "prepare", "commit"])
 def test_most_errors_end_the_transaction_and_the_producer_goes_on_after_an_abort(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError], call: str
 ) -> None:
@@ -130,7 +137,7 @@ def test_most_errors_end_the_transaction_and_the_producer_goes_on_after_an_abort
 
 
 @pytest.mark.parametrize("error", ENDS_THE_PRODUCER)
-@pytest.mark.parametrize("call", ["init", "flush", "commit", "abort"])
+@pytest.mark.parametrize("call", ["init", "flush", "prepare", "complete", "commit", "abort"])
 def test_these_errors_end_the_producer_which_tells_them_at_each_call_and_another_goes_on(
     store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError], call: str
 ) -> None:
@@ -147,6 +154,22 @@ def test_these_errors_end_the_producer_which_tells_them_at_each_call_and_another
         another.send("t", b"next")
         another.commit_transaction()
     assert values(store) == [b"next"]
+
+
+@pytest.mark.parametrize("error", ENDS_THE_TRANSACTION)
+def test_a_prepared_transaction_outlives_the_errors_that_do_not_tell_of_its_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: type[errors.EosLogError]
+) -> None:
+    def producer_of() -> Producer:
+        return producer_that_meets(store, error, "complete", monkeypatch, transactional=True)
+
+    ended = issubclass(error, errors.AbortableError)
+    assert allowed_calls(producer_of) == {"abort", "close"} | (set() if ended else {"complete", "commit"})
+    producer = producer_of()
+    assert producer._lifecycle.phase is (ProducerPhase.ABORTABLE_ERROR if ended else ProducerPhase.PREPARED)
+    if not ended:
+        producer.complete_transaction(producer.prepared_transaction or "")
+        assert b"flushed" in values(store)
 
 
 @pytest.mark.parametrize("error", ENDS_THE_TRANSACTION)

@@ -130,7 +130,9 @@ class Admin:
         """Raise a topic's number of partitions to ``total``; it never goes down.
 
         Rows stay where they are, but a key may belong to another partition from here on: its later rows are then not
-        in one order with its earlier ones. Consumers and streams read the new partitions from their first offset.
+        in one order with its earlier ones. Consumers that subscribe find the new partitions in one of their next polls
+        and begin there as ``auto_offset_reset`` says; their groups move on a generation. Spark streams read them from
+        their first offset.
 
         Raises:
             UnknownTopicOrPartition

@@ -52,21 +52,24 @@ class AssignedPartitions:
     def get(self, place: TopicPartition) -> PartitionFetch | None:
         return self._fetches.get(TopicPartition(*place))
 
-    def replace(self, topics: Mapping[TopicPartition, Topic]) -> None:
-        """Read these partitions from now on, from positions that are to be resolved."""
-        store = self._store
-        self._fetches = {
-            place: PartitionFetch(
-                store.object_store,
-                store.indexes,
-                topics[place],
-                place.partition,
-                with_transaction=self._with_transaction,
-            )
-            for place in sorted(topics)
-        }
-        self._resets.clear()
+    def replace(self, topics: Mapping[TopicPartition, Topic], *, keep: bool = False) -> None:
+        """Read these partitions from now on, from positions that are to be resolved.
+
+        Args:
+            keep: go on where this consumer stands in those that it reads already.
+        """
+        before = self._fetches if keep else {}
+        self._fetches = {place: self._fetch(before.get(place), topics[place], place) for place in sorted(topics)}
+        self._resets = {place: policy for place, policy in self._resets.items() if place in before}
         self.held_back = False
+
+    def _fetch(self, before: PartitionFetch | None, topic: Topic, place: TopicPartition) -> PartitionFetch:
+        if before is not None and before.topic.topic_id == topic.topic_id:
+            return before
+        store = self._store
+        return PartitionFetch(
+            store.object_store, store.indexes, topic, place.partition, with_transaction=self._with_transaction
+        )
 
     def seek(self, place: TopicPartition, position: int | str) -> None:
         """Go on from an offset, or from where the policy ``earliest`` or ``latest`` leads when it is resolved."""

@@ -211,11 +211,11 @@ class Consumer:
         if shared_out is None:
             return
         self._subscription.tell_revoked(self._assigned)
-        self._assign(shared_out.topics)
+        self._assign(shared_out.topics, keep=self.group_id is None)
         self._subscription.follow(shared_out)
 
-    def _assign(self, topics: Mapping[TopicPartition, Topic]) -> None:
-        self._assigned.replace(topics)
+    def _assign(self, topics: Mapping[TopicPartition, Topic], *, keep: bool = False) -> None:
+        self._assigned.replace(topics, keep=keep)
         self._commits.forget_positions()
         self._looked_at_ms = None
 

@@ -24,7 +24,8 @@ class _Basis(NamedTuple):
     """What a sharing-out depends on. While it stays the same, so does the consumer's part."""
 
     generation: int
-    topic_ids: tuple[str | None, ...]
+    topics: tuple[tuple[str, int] | None, ...]
+    """Topic id and number of partitions."""
 
 
 class SharedOut(NamedTuple):
@@ -98,7 +99,8 @@ class Subscription:
         generation = group.generation if group is not None else _NO_GENERATION
 
         def look(state: StoreState, slot: int) -> SharedOut | None:
-            basis = _Basis(generation, tuple(state.topic_ids.get(name) for name in topics))
+            found = [state.topics.get(state.topic_ids.get(name, "")) for name in topics]
+            basis = _Basis(generation, tuple((each.topic_id, each.partitions) if each else None for each in found))
             if basis == self._followed:
                 return None
             part = self._part(state, group, topics)

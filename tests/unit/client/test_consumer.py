@@ -567,3 +567,23 @@ def test_a_row_of_an_open_transaction_tells_that_it_is_not_decided(store: Store)
 
     assert record.transaction is not None
     assert (record.transaction.slot, record.transaction.commit_timestamp) == (None, None)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_subscriber_finds_new_partitions_and_stays_where_it_stands_in_the_others(
+    store: Store, world: World, reset: Any
+) -> None:
+    consumer = store.consumer(auto_offset_reset=reset)
+    consumer.subscribe("t")
+    consumer.poll(0)
+    send(store, b"1", b"2")
+    assert taken(consumer.poll(0)) == [b"1", b"2"]
+    consumer.seek(T0, 1)
+    world.process().admin.create_partitions("t", 3)
+    world.pass_time(2_000)
+
+    assert taken(consumer.poll(0)) == [b"2"]
+    assert consumer.assignment() == {T0, T1, TopicPartition("t", 2)}
+    with world.process().producer() as producer:
+        producer.send("t", b"3", partition=2)
+    assert taken(consumer.poll(0)) == [b"3"]

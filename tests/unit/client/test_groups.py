@@ -372,3 +372,22 @@ def test_the_fold_is_all_that_a_group_consists_of(store: Store, world: World) ->
         return group.generation, dict(group.members), [offset.offset for offset in group.offsets.values()]
 
     assert world.process().read(look) == store.read(look)
+
+
+def test_new_partitions_are_shared_out_and_what_was_read_before_cannot_be_committed_in_the_old_generation(
+    store: Store, world: World
+) -> None:
+    consumers = [member(world) for _ in range(2)]
+    for consumer in consumers:
+        consumer.poll(0)
+    store.admin.create_partitions("t", 4)
+    send(store, b"new", partition=3)
+    with pytest.raises(errors.IllegalGeneration):
+        consumers[0].commit(dict.fromkeys(consumers[0].assignment(), 0))
+    world.pass_time(2_000)
+
+    records = [record for consumer in consumers for record in consumer.poll(0)]
+
+    assert [record.value for record in records] == [b"new"]
+    assert [len(consumer.assignment()) for consumer in consumers] == [2, 2]
+    assert {consumer.group_metadata().generation for consumer in consumers} == {generation(store)}

@@ -204,6 +204,20 @@ def test_a_topic_that_joins_is_read_from_its_beginning(store: eoslog.Store) -> N
     assert rows(both, end, both.latestOffset(end, ReadAllAvailable())) == [2]
 
 
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+def test_a_partition_that_is_new_is_read_from_its_beginning(store: eoslog.Store, isolation: str) -> None:
+    produce(store, 1)
+    stream = reader(store, isolationLevel=isolation)
+    begin = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    store.admin.create_partitions("in", 2)
+    with store.producer() as producer:
+        producer.send_table("in", pa.table({"n": [2], "_partition": [1]}))
+    end = stream.latestOffset(begin, ReadAllAvailable())
+
+    assert rows(stream, begin, end) == [2]
+    assert rows(reader(store, isolationLevel=isolation), begin, end) == [2]
+
+
 def test_a_topic_that_leaves_is_an_error_unless_it_may_be_lost(store: eoslog.Store) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
     produce(store, 1)

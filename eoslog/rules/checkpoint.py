@@ -126,6 +126,7 @@ _PARTITIONS = _schema(
         ("open_transactions", pa.list_(_OPEN)),
         ("aborted", pa.list_(_ABORTED)),
         ("producers", pa.list_(_PRODUCER)),
+        ("start_producers", pa.list_(_PRODUCER)),
     ]
 )
 _TRANSACTIONS = _schema(
@@ -327,10 +328,8 @@ def _partition_row(partition: Partition) -> dict[str, Any]:
             {name: getattr(txn, name) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")}
             for txn in partition.aborted
         ],
-        "producers": [
-            producer._asdict() | {"batches": [batch._asdict() for batch in producer.batches]}
-            for producer in partition.producers.values()
-        ],
+        "producers": [_producer_row(producer) for producer in partition.producers.values()],
+        "start_producers": [_producer_row(producer) for producer in partition.start_producers.values()],
     }
 
 
@@ -349,18 +348,27 @@ def _partition(topic_id: str, row: dict[str, Any]) -> Partition:
         sum(batch.file.length for batch in active if batch.file is not None),
         {each["producer_id"]: each["first_offset"] for each in row["open_transactions"]},
         [AbortedTransaction(**each) for each in row["aborted"]],
-        {
-            each["producer_id"]: ProducerState(
-                **each | {"batches": tuple(SequenceRange(**batch) for batch in each["batches"])}
-            )
-            for each in row["producers"]
-        },
+        _producers(row["producers"]),
         row["changed_slot"],
         row["snapshot_floor"],
         row["snapshot_floor_ms"],
         row["removed_end_slot"],
         row["cleaned_offset"],
+        start_producers=_producers(row["start_producers"]),
     )
+
+
+def _producer_row(producer: ProducerState) -> dict[str, Any]:
+    return producer._asdict() | {"batches": [batch._asdict() for batch in producer.batches]}
+
+
+def _producers(rows: list[dict[str, Any]]) -> dict[int, ProducerState]:
+    return {
+        each["producer_id"]: ProducerState(
+            **each | {"batches": tuple(SequenceRange(**batch) for batch in each["batches"])}
+        )
+        for each in rows
+    }
 
 
 BATCHES_SCHEMA = pa.schema(list(_BATCH))

@@ -9,11 +9,13 @@ from eoslog.rules.entries import (
     Expired,
     ExpiredProducer,
     ExpiredTransactionalId,
+    FileReference,
     HorizonMoved,
     LogStartMoved,
 )
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
+from eoslog.rules.segment_start import move_segment_start
 from eoslog.rules.state import Doomed, StoreState, TransactionState
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
@@ -54,22 +56,25 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
     partition.log_start_offset = entry.offset
     partition.snapshot_floor = draft.slot
     partition.snapshot_floor_ms = draft.time_ms
-    dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
-    partition.sealed = partition.sealed[len(dropped) :]
     partition.removed_end_slot = max(
         [
             partition.removed_end_slot,
-            *(segment.max_end_slot for segment in before.sealed if segment.base_offset < entry.offset),
-            *(batch.end_slot for batch in before.active if batch.base_offset < entry.offset),
+            *(segment.max_end_slot for segment in partition.sealed if segment.base_offset < entry.offset),
+            *(batch.end_slot for batch in partition.active if batch.base_offset < entry.offset),
         ]
     )
+    dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
+    partition.sealed = partition.sealed[len(dropped) :]
     gone = [batch for batch in partition.active if batch.end_offset <= entry.offset]
-    del partition.active[: len(gone)]
-    files = [batch.file for batch in gone if batch.file is not None]
-    partition.active_bytes -= sum(file.length for file in files)
+    files: list[FileReference] = []
     if gone:
+        move_segment_start(draft, partition, gone)
+        del partition.active[: len(gone)]
         partition.segment_base_offset = gone[-1].end_offset
         partition.aborted = [txn for txn in partition.aborted if txn.last_offset >= partition.segment_base_offset]
+        partition.active_bytes -= sum(batch.file.length for batch in gone if batch.file is not None)
+        named = {batch.file.path for batch in partition.active if batch.file is not None}
+        files += {batch.file.path: batch.file for batch in gone if batch.file and batch.file.path not in named}.values()
     for segment in dropped:
         files += [file for file in (segment.txnindex, segment.snapshot) if file is not None]
     if files or dropped:
@@ -135,7 +140,8 @@ def expire(draft: Draft, entry: Expired) -> None:
         del draft.producers[producer.producer_id]
         forgotten.add(producer.producer_id)
     for partition_id, partition in list(draft.partitions.items()):
-        if not forgotten.isdisjoint(partition.producers):
+        if not forgotten.isdisjoint(partition.producers) or not forgotten.isdisjoint(partition.start_producers):
             partition = draft.edit_partition(partition_id)
             for producer_id in forgotten:
                 partition.producers.pop(producer_id, None)
+                partition.start_producers.pop(producer_id, None)

@@ -18,6 +18,7 @@ from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import BatchAppended, FileReference, SegmentSealed, StagedBatch, TopicConfig
 from eoslog.rules.names import PartitionId
+from eoslog.rules.segment_start import move_segment_start
 from eoslog.rules.sequences import check_sequence, with_batch, with_marker
 from eoslog.rules.state import (
     NO_SLOT,
@@ -213,16 +214,21 @@ def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: 
             partition.active[index] = batch._replace(verdict=verdict, end_slot=moment.slot, end_time_ms=moment.time_ms)
 
 
-def sealable_end(partition: Partition, config: TopicConfig) -> int | None:
-    """Where the active segment may be sealed now: the end offset (exclusive), None if it is too small or undecided."""
+def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int | None:
+    """Where the active segment may be sealed at ``now_ms`` of the store's clock: the end offset (exclusive).
+
+    None if it is too small and too young, or undecided. Its age is that of the log's time where its first batch was
+    decided: the rows' own timestamps would seal a backfill of old rows batch by batch.
+    """
     stable = partition.last_stable_offset
+    decided = [batch for batch in partition.active if batch.end_offset <= stable]
     size = 0
-    for count, batch in enumerate(partition.active, 1):
-        if batch.end_offset > stable:
-            return None
+    for count, batch in enumerate(decided, 1):
         size += batch.file.length if batch.file is not None else 0
         if size >= config.segment_bytes or count >= config.segment_batches:
             return batch.end_offset
+    if decided and decided[0].end_time_ms + config.segment_ms < now_ms:
+        return decided[-1].end_offset
     return None
 
 
@@ -276,6 +282,7 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
             len(files),
         ),
     )
+    move_segment_start(draft, partition, batches)
     del partition.active[:count]
     partition.active_bytes -= size
     partition.segment_base_offset = entry.end_offset

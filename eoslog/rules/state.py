@@ -157,6 +157,8 @@ class Partition:
     """The last slot that ended a transaction of which rows were removed: a stream not yet there has lost some."""
     cleaned_offset: int = 0
     """Compaction is done up to here (exclusive); what is sealed beyond is dirty."""
+    start_producers: dict[int, ProducerState] = field(default_factory=dict)
+    """What was known of producers at the start of the active segment, each with its last batch only."""
 
     @property
     def high_watermark(self) -> int:
@@ -185,6 +187,7 @@ class Partition:
             self.snapshot_floor_ms,
             self.removed_end_slot,
             self.cleaned_offset,
+            dict(self.start_producers),
         )
 
 

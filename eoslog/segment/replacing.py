@@ -15,7 +15,12 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.state import Batch, SealedSegment, StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import crc32c
-from eoslog.segment.segment_index import decode_segment_index, encode_segment_index
+from eoslog.segment.segment_index import (
+    DerivedFiles,
+    decode_derived_files,
+    decode_segment_index,
+    encode_segment_index,
+)
 from eoslog.segment.stored_file import read_file
 from eoslog.segment.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.store.environment import Environment
@@ -61,8 +66,17 @@ def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[
         transaction
         for segment in segments
         if segment.txnindex is not None
-        for transaction in decode_transaction_index(read_file(store, segment.txnindex), segment.txnindex.path)
+        for transaction in decode_transaction_index(read_derived(store, segment).txnindex, segment.txnindex.path)
     ]
+
+
+def read_derived(store: ObjectStore, segment: SealedSegment) -> DerivedFiles:
+    """What the files beside a segment's index hold, as the index has it: they themselves may be gone.
+
+    Raises:
+        CorruptRecord: the index is missing, or not what its entry says.
+    """
+    return decode_derived_files(read_file(store, segment.index), segment.index.path)
 
 
 def write_replacement(
@@ -82,11 +96,12 @@ def write_replacement(
         upload_ms: a lower bound of the time at which the first data file was written.
     """
     path = run.new_path(environment)
-    index = encode_segment_index(batches)
+    derived = DerivedFiles(encode_transaction_index(aborted), read_derived(store, run.segments[0]).snapshot)
+    index = encode_segment_index(batches, derived)
     objects = [(f"{path}.index.parquet", index)]
     txnindex = _kept_txnindex(store, run, aborted)
     if aborted and txnindex is None:
-        objects.append((f"{path}.txnindex", encode_transaction_index(aborted)))
+        objects.append((f"{path}.txnindex", derived.txnindex))
     store.put_many(objects)
     references = [FileReference(path=name, length=len(body), crc32c=crc32c(body)) for name, body in objects]
     files = {batch.file for batch in batches if batch.file is not None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,14 +11,52 @@ from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced,
 from eoslog.rules import checkpoint
 from eoslog.rules.aborted import AbortedTransaction, collect_aborted
 from eoslog.rules.coordinator import abort_open_transaction, append_batch, end_request, end_transaction
-from eoslog.rules.entries import BatchAppended, GroupChanged, GroupMember, HorizonMoved, OffsetsCommitted
+from eoslog.rules.entries import (
+    BatchAppended,
+    GroupChanged,
+    GroupMember,
+    HorizonMoved,
+    LogStartMoved,
+    OffsetsCommitted,
+    PartitionsCreated,
+    TopicConfig,
+    TopicConfigChanged,
+)
 from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import Batch, StoreState
-from tests.unit.rules.histories import History, Model, offsets_of, topic_created, visible
+from eoslog.rules.state import Batch, Control, ProducerState, StoreState
+from tests.unit.rules.histories import TOPIC_ID, History, Model, offsets_of, topic_created, visible
 
 PARTITIONS = 2
+
+
+@dataclass
+class Sealed:
+    """A sealed segment, as the state had it before."""
+
+    base_offset: int
+    end_offset: int
+    batches: list[Batch]
+    aborted: list[AbortedTransaction]
+    start_producers: dict[int, ProducerState]
+
+
+def replayed(batches: list[Batch], start_producers: dict[int, ProducerState]) -> list[AbortedTransaction]:
+    """A segment's aborted transactions from its batches and the producers at its start, as Kafka recovers them."""
+    started = {each.producer_id: each.current_txn_first_offset for each in start_producers.values()}
+    opened = {producer_id: offset for producer_id, offset in started.items() if offset >= 0}
+    aborted = []
+    for batch in batches:
+        if batch.control is None:
+            if batch.transactional and batch.base_sequence >= 0:
+                opened.setdefault(batch.producer_id, batch.base_offset)
+            continue
+        first_offset = opened.pop(batch.producer_id, None)
+        if first_offset is not None and batch.control is Control.ABORT:
+            stable = min(opened.values(), default=batch.base_offset + 1)
+            aborted.append(AbortedTransaction(batch.producer_id, first_offset, batch.base_offset, stable))
+    return aborted
 
 
 class Run:
@@ -33,8 +73,9 @@ class Run:
         """Of each prepared transaction, the staged rows by partition and its time-out."""
         self.sequences: dict[tuple[str, int], int] = {}
         self.sent: list[BatchAppended] = []
-        self.archive: dict[int, list[Batch]] = {}
-        self.indexes: dict[int, list[list[AbortedTransaction]]] = {}
+        self.sealed: dict[int, list[Sealed]] = {partition: [] for partition in range(PARTITIONS)}
+        self.producers: dict[tuple[int, int], dict[int, ProducerState]] = {}
+        """What was known of producers when a partition ended at an offset."""
         self.stable: dict[int, int] = {}
         self.version = 0
         self.counter = 0
@@ -44,8 +85,8 @@ class Run:
 
     def step(self) -> None:
         kinds = ["send"] * 6 + ["commit", "abort"] * 2
-        kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "seal", "roll", "other"]
-        kinds += ["prepare"] * 4 + ["keep"] * 2 + ["force"]
+        kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "roll", "other"]
+        kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force"]
         getattr(self, self.data.draw(st.sampled_from(kinds)))()
         self.counter += 1
         self.check()
@@ -233,9 +274,27 @@ class Run:
             if not ends:
                 continue
             end = self.data.draw(st.sampled_from(ends))
-            self.archive.setdefault(partition, []).extend(b for b in place.active if b.end_offset <= end)
-            self.indexes.setdefault(partition, []).append([t for t in place.aborted if t.last_offset < end])
+            self.sealed[partition].append(
+                Sealed(
+                    place.segment_base_offset,
+                    end,
+                    [batch for batch in place.active if batch.end_offset <= end],
+                    [txn for txn in place.aborted if txn.last_offset < end],
+                    dict(place.start_producers),
+                )
+            )
             self.history.seal(end, partition)
+
+    def forget(self) -> None:
+        """The log start moves, to anywhere up to the last stable offset: into batches and segments, too."""
+        partition = self.data.draw(st.integers(0, PARTITIONS - 1))
+        place = self.history.partition(partition)
+        if place.log_start_offset == place.last_stable_offset:
+            return
+        offset = self.data.draw(st.integers(place.log_start_offset + 1, place.last_stable_offset))
+        entry = LogStartMoved(topic_id=TOPIC_ID, partition=partition, offset=offset, reason="delete_records")
+        self.history.append(lambda draft: draft.append(entry))
+        self.sealed[partition] = [segment for segment in self.sealed[partition] if segment.end_offset > offset]
 
     def roll(self) -> None:
         """An epoch comes near its end, also while a transaction is prepared."""
@@ -269,7 +328,12 @@ class Run:
             if self.data.draw(st.booleans()):
                 history.delete_topic(name, topic_id)
         elif kind == 4:
-            history.append(lambda draft: draft.append(topic_created(f"v{self.counter}", f"f{self.counter:031x}", 1)))
+            name, topic_id = f"v{self.counter}", f"f{self.counter:031x}"
+            history.append(lambda draft: draft.append(topic_created(name, topic_id, 1)))
+            config = TopicConfigChanged(topic=name, topic_id=topic_id, config=TopicConfig(retention_ms=self.counter))
+            history.append(lambda draft: draft.append(config))
+            more = PartitionsCreated(topic=name, topic_id=topic_id, partitions=self.data.draw(st.integers(2, 3)))
+            history.append(lambda draft: draft.append(more))
 
     def check(self) -> None:
         assert self.history.follower == self.history.state
@@ -277,21 +341,49 @@ class Run:
         assert {name for name in self.names if self.history.transaction(name).prepared} == set(self.prepared)
         for partition in range(PARTITIONS):
             place = self.history.partition(partition)
-            batches = self.archive.get(partition, []) + place.active
             assert place.high_watermark == len(self.model.rows.get(partition, ()))
             assert place.last_stable_offset == self.model.last_stable_offset(partition)
             assert place.last_stable_offset >= self.stable.get(partition, 0)
+            assert place.last_stable_offset >= place.log_start_offset
             self.stable[partition] = place.last_stable_offset
-            assert visible(batches, place, committed=True) == self.model.committed(partition)
-            assert visible(batches, place, committed=False) == self.model.uncommitted(partition)
-            segments = [*self.indexes.get(partition, []), place.aborted]
-            index = [(t.first_offset, t.last_offset, t.last_stable_offset) for each in segments for t in each]
-            assert index == self.model.aborted.get(partition, [])
+            self.check_rows(partition)
+            self.check_segments(partition)
+
+    def check_rows(self, partition: int) -> None:
+        """Readers see what the model says, from the log start on."""
+        place = self.history.partition(partition)
+        batches = [batch for segment in self.sealed[partition] for batch in segment.batches] + place.active
+        for committed, wanted in ((True, self.model.committed(partition)), (False, self.model.uncommitted(partition))):
+            found = [each for each in visible(batches, place, committed=committed) if each >= place.log_start_offset]
+            assert found == [each for each in wanted if each >= place.log_start_offset]
+
+    def check_segments(self, partition: int) -> None:
+        """What index files hold is what the model says, and what a replay of each segment gives."""
+        place, sealed = self.history.partition(partition), self.sealed[partition]
+        assert [segment.end_offset for segment in place.sealed] == [segment.end_offset for segment in sealed]
+        first = sealed[0].base_offset if sealed else place.segment_base_offset
+        assert first <= place.log_start_offset
+        index = [
+            (txn.first_offset, txn.last_offset, txn.last_stable_offset)
+            for each in [*(segment.aborted for segment in sealed), place.aborted]
+            for txn in each
+        ]
+        assert index == [txn for txn in self.model.aborted.get(partition, []) if txn[1] >= first]
+        for segment in sealed:
+            assert segment.aborted == replayed(segment.batches, segment.start_producers)
+        self.producers[partition, place.next_offset] = dict(place.producers)
+        starts = [(segment.base_offset, segment.start_producers) for segment in sealed]
+        for base_offset, found in [*starts, (place.segment_base_offset, place.start_producers)]:
+            for producer_id, state in self.producers.get((partition, base_offset), {}).items():
+                # The marker of staged batches is a row like any other, though they leave no producer state.
+                assert found[producer_id].producer_epoch >= state.producer_epoch
+                if found[producer_id].producer_epoch == state.producer_epoch:
+                    assert found[producer_id] == state._replace(batches=state.batches[-1:])
 
     def check_lookup(self) -> None:
         """Kafka's lookup over the sealed indexes and the active one finds what any range must know."""
         for partition in range(PARTITIONS):
-            segments = [*self.indexes.get(partition, []), self.history.partition(partition).aborted]
+            segments = [each.aborted for each in self.sealed[partition]] + [self.history.partition(partition).aborted]
             for fetch, upper in ((0, 3), (2, 9), (5, self.stable.get(partition, 0))):
                 found: list[AbortedTransaction] = []
                 for segment in segments:

@@ -7,12 +7,14 @@ import pytest
 from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.coordinator import append_batch
+from eoslog.rules.draft import Draft
 from eoslog.rules.entries import HorizonMoved, LogStartMoved, TopicConfig
+from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, plan_expiry
 from eoslog.rules.partitions import check_batch, sealable_end
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import Control, Verdict
-from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History
+from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History
 
 
 class Writers:
@@ -263,10 +265,32 @@ def test_a_segment_is_sealable_when_it_is_large_enough_and_decided() -> None:
     writers.txn("p1", 1)
     partition = history.partition()
 
-    assert sealable_end(partition, TopicConfig(segment_batches=2)) == 6
-    assert sealable_end(partition, TopicConfig(segment_bytes=150)) == 6
-    assert sealable_end(partition, TopicConfig(segment_batches=3)) is None
-    assert sealable_end(partition, TopicConfig()) is None
+    assert sealable_end(partition, TopicConfig(segment_batches=2), NOW_MS) == 6
+    assert sealable_end(partition, TopicConfig(segment_bytes=150), NOW_MS) == 6
+    assert sealable_end(partition, TopicConfig(segment_batches=3), NOW_MS) is None
+    assert sealable_end(partition, TopicConfig(), NOW_MS) is None
+
+
+def test_a_segment_is_sealable_when_its_first_batch_was_decided_long_ago_whatever_the_times_of_its_rows() -> None:
+    history = History()
+    writers = Writers(history)
+    batch = history.batch(writers.plain, 0, 3, transactional_id=None, min_timestamp=0, max_timestamp=0)
+    history.append(lambda draft: append_batch(draft, batch))
+    writers.plain_sequence = 3
+    history.now_ms += 600
+    writers.alone(3)
+    writers.txn("p1", 1)
+    partition, config = history.partition(), TopicConfig(segment_ms=1000)
+
+    assert sealable_end(partition, config, NOW_MS + 1000) is None
+    assert sealable_end(partition, config, NOW_MS + 1001) == 6
+
+
+def test_a_segment_of_which_nothing_is_decided_is_never_sealable() -> None:
+    history = History()
+    Writers(history).txn("p1", 1)
+
+    assert sealable_end(history.partition(), TopicConfig(segment_ms=1), NOW_MS + 10**9) is None
 
 
 def move(history: History, offset: int) -> Exception | None:
@@ -323,6 +347,115 @@ def test_rows_below_the_log_start_are_doomed_with_the_slot_that_dropped_them() -
     assert doomed.slot == history.slot
     assert len(doomed.indexes) == 1
     assert len(doomed.files) == 2
+
+
+def test_what_was_known_of_producers_at_a_segments_start_outlives_the_segments_before() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(3)
+    writers.txn("p1", 2)
+    writers.end("p1", "commit")
+    history.seal(3)
+    move(history, 6)
+
+    partition = history.partition()
+    assert (partition.sealed, partition.active, partition.segment_base_offset) == ((), [], 6)
+    assert partition.start_producers == {
+        producer: state._replace(batches=state.batches[-1:]) for producer, state in partition.producers.items()
+    }
+    assert len(partition.start_producers) == 2
+
+
+def test_a_log_start_within_a_batch_or_segment_keeps_it_whole() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(3)
+    writers.alone(3)
+    history.seal(6)
+    writers.alone(3)
+
+    move(history, 4)
+    assert [segment.base_offset for segment in history.partition().sealed] == [0]
+    assert history.state.doomed == ()
+
+    move(history, 7)
+    partition = history.partition()
+    assert (partition.sealed, [batch.base_offset for batch in partition.active]) == ((), [6])
+    assert (partition.log_start_offset, partition.segment_base_offset) == (7, 6)
+
+
+def test_a_transaction_that_opens_at_the_log_start_holds_the_last_stable_offset_there() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(5)
+    writers.txn("p1", 2)
+    move(history, 5)
+
+    assert (history.partition().log_start_offset, history.partition().last_stable_offset) == (5, 5)
+    assert isinstance(move(history, 6), OffsetOutOfRange)
+
+
+def test_aborted_transactions_go_with_the_segment_of_their_marker() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.txn("p1", 2)
+    writers.end("p1", "abort")
+    writers.txn("p1", 2)
+    writers.end("p1", "abort")
+
+    move(history, 1)
+    assert [txn.first_offset for txn in history.partition().aborted] == [0, 3]
+    move(history, 3)
+    assert [txn.first_offset for txn in history.partition().aborted] == [3]
+
+
+def test_a_file_is_doomed_when_no_batch_that_is_left_names_it() -> None:
+    history = History()
+    writers = Writers(history)
+    shared = history.file(name="shared")
+    for sequence in (0, 1):
+        batch = history.batch(writers.plain, sequence, transactional_id=None, file=shared)
+        history.append(lambda draft, batch=batch: append_batch(draft, batch))
+
+    move(history, 1)
+    assert history.state.doomed == ()
+    move(history, 2)
+    (doomed,) = history.state.doomed
+    assert doomed.files == (shared,)
+
+
+def test_the_last_slot_of_removed_rows_is_known_though_the_same_record_changed_the_partition_before() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(3)
+    written = history.slot
+    history.seal(3)
+    late = history.batch(writers.plain, 3, transactional_id=None)
+    moved = LogStartMoved(topic_id=TOPIC_ID, partition=0, offset=3, reason="delete_records")
+
+    def propose(draft: Draft) -> None:
+        append_batch(draft, late)
+        draft.append(moved)
+
+    history.append(propose)
+
+    assert history.partition().removed_end_slot == written
+
+
+def test_an_expired_producer_is_forgotten_at_the_segments_start_too() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(3)
+    history.seal(3)
+    writers.alone(3)
+    history.now_ms += PRODUCER_ID_EXPIRATION_MS
+    expired = plan_expiry(history.state, history.now_ms)
+    assert expired is not None
+    history.append(lambda draft: draft.append(expired))
+
+    assert history.partition().start_producers == {}
+    history.seal(6)
+    assert history.partition().start_producers == {}
 
 
 def test_a_repeated_batch_is_recognised_though_the_horizon_has_passed_its_file() -> None:

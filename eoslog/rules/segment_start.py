@@ -1,0 +1,48 @@
+"""What a partition knew of its producers where its active segment begins: the content of the segment's ``.snapshot``.
+
+The state carries it along, so that it outlives the segments before (Kafka's ``ProducerStateManager``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eoslog.rules.draft import Draft
+from eoslog.rules.sequences import last_sequence_of
+from eoslog.rules.state import NO_OFFSET, NO_SEQUENCE, Batch, Partition, ProducerState, SequenceRange
+
+
+def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Batch]) -> None:
+    """The active segment begins after ``batches``, which were its first. Producer ids that expired stay forgotten."""
+    after = dict(partition.start_producers)
+    for batch in batches:
+        state = _after(after.get(batch.producer_id), batch)
+        if state is not None and _is_live(draft, partition, batch):
+            after[batch.producer_id] = state
+    partition.start_producers = after
+
+
+def _after(known: ProducerState | None, batch: Batch) -> ProducerState | None:
+    """A producer's state after a batch, with this one only. Staged batches leave none, only their marker does."""
+    if batch.control is not None:
+        return ProducerState(batch.producer_id, batch.producer_epoch, (), batch.max_timestamp, NO_OFFSET)
+    if batch.base_sequence == NO_SEQUENCE:
+        return None
+    first_offset = known.current_txn_first_offset if known is not None else NO_OFFSET
+    if batch.transactional and first_offset == NO_OFFSET:
+        first_offset = batch.base_offset
+    last = SequenceRange(
+        batch.base_sequence,
+        last_sequence_of(batch.base_sequence, batch.last_offset_delta + 1),
+        batch.base_offset,
+        batch.end_offset - 1,
+        batch.max_timestamp,
+    )
+    return ProducerState(batch.producer_id, batch.producer_epoch, (last,), batch.max_timestamp, first_offset)
+
+
+def _is_live(draft: Draft, partition: Partition, batch: Batch) -> bool:
+    if batch.producer_id in partition.producers:
+        return True
+    transaction = draft.transactions.get(batch.transactional_id or "")
+    return transaction is not None and transaction.producer_id == batch.producer_id

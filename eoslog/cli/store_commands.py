@@ -101,7 +101,7 @@ def vacuum(session: Session, dry_run: bool) -> None:
 @global_options
 @pass_session
 def seal(session: Session) -> None:
-    """Close the segments that are large enough, so that the state of the log stays small. Writers do it too.
+    """Close the segments that are large or old enough, so that the state of the log stays small. Writers do it too.
 
     \b
     Example:
@@ -109,7 +109,7 @@ def seal(session: Session) -> None:
     """
     with progress("sealing"):
         sealed = Coordinator(session.store()).seal()
-    session.print_rows(("Topic", "Partition"), sealed, empty="no segment is large enough")
+    session.print_rows(("Topic", "Partition"), sealed, empty="no segment is large or old enough")
 
 
 @click.command()
@@ -137,7 +137,8 @@ def checkpoint(session: Session) -> None:
 @global_options
 @pass_session
 def coordinator(session: Session, every: float | None, without_vacuum: bool) -> None:
-    """Do a coordinator's round: end timed-out transactions, evict silent consumers, expire ids, seal, vacuum.
+    """Do a coordinator's round: end timed-out transactions, evict silent consumers, expire ids, seal,
+    drop what topics no longer keep, vacuum.
 
     Nothing depends on it: whoever writes and meets a transaction past its time-out ends it.
 
@@ -164,6 +165,9 @@ def _facts(report: CoordinatorReport) -> dict[str, Any]:
         "ExpiredTransactionalIds": report.expired_transactional_ids,
         "ExpiredProducerIds": report.expired_producer_ids,
         "SealedSegments": [f"{place.topic}-{place.partition}" for place in report.sealed_segments],
+        "DroppedRows": [
+            f"{each.topic}-{each.partition}: {each.start_offset} to {each.end_offset}" for each in report.dropped_rows
+        ],
         "DeletedFiles": len(report.vacuum.paths) if report.vacuum is not None else 0,
         "DeletedSlots": report.deleted_slots,
         "DeletedCheckpointObjects": report.deleted_checkpoint_objects,

@@ -1,4 +1,4 @@
-"""``eoslog topics``: create, list, describe, alter, delete."""
+"""``eoslog topics``: create, list, describe, alter, delete, and delete the oldest records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pyarrow as pa
 from eoslog.cli import output
 from eoslog.cli.columns import TYPE_NAMES, column, schema_of_file
 from eoslog.cli.context import Session, global_options, pass_session
+from eoslog.client.records_deletion import ALL_DECIDED
 from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
 from eoslog.rules.entries import TopicConfig
+from eoslog.rules.names import TopicPartition
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
@@ -231,3 +233,51 @@ def delete(session: Session, name: str, yes: bool) -> None:
         click.confirm(f"Delete topic {name} with all its rows?", abort=True, err=True)
     admin.delete_topic(name)
     session.print_result(f"deleted topic {name}", {"topic": name, "topic_id": topic.topic_id, "deleted": True})
+
+
+@topics.command("delete-records")
+@click.argument("name")
+@click.option(
+    "--offset",
+    "offsets",
+    multiple=True,
+    metavar="PARTITION:OFFSET",
+    help="Delete what lies below OFFSET, or with -1 all that is decided. Once for each; all by default.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@global_options
+@pass_session
+def delete_records(session: Session, name: str, offsets: tuple[str, ...], yes: bool) -> None:
+    """Delete the oldest records of the topic NAME, up to the last stable offset at most. Their files go by vacuum.
+
+    \b
+    Examples:
+      eoslog --store my-store topics delete-records payments --offset 0:1000 --offset 1:-1
+      eoslog --store my-store topics delete-records payments --yes
+    """
+    wanted = {TopicPartition(name, partition): offset for partition, offset in map(_partition_offset, offsets)}
+    admin = session.store().admin
+    topic = admin.describe_topic(name)
+    if not wanted:
+        wanted = {TopicPartition(name, partition): ALL_DECIDED for partition in range(topic.partitions)}
+    if not yes:
+        below = ", ".join(f"{name}-{place.partition}: {_below(offset)}" for place, offset in wanted.items())
+        click.confirm(f"Delete records of {below}?", abort=True, err=True)
+    starts = admin.delete_records(wanted)
+    session.print_rows(
+        ("Topic", "Partition", "Earliest"), [(place.topic, place.partition, start) for place, start in starts.items()]
+    )
+
+
+def _partition_offset(text: str) -> tuple[int, int]:
+    partition, separator, offset = text.partition(":")
+    try:
+        if separator:
+            return int(partition), int(offset)
+    except ValueError:
+        pass
+    raise click.UsageError(f"{text!r} is not PARTITION:OFFSET, as 0:1000")
+
+
+def _below(offset: int) -> str:
+    return "all that is decided" if offset == ALL_DECIDED else f"below offset {offset}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eoslog.client.positions import PartitionOffsets
+from eoslog.client.records_deletion import delete_records
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_descriptions import (
     HangingTransaction,
@@ -146,6 +147,24 @@ class Admin:
             return draft.topics[found.topic_id]
 
         return self._store.append(propose)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete the records below an offset of each partition, in one step for all of them. Files go by vacuum.
+
+        Args:
+            offsets: by partition, the first offset to keep; -1 deletes everything up to the last stable offset. An
+                offset below the log start deletes nothing.
+
+        Returns:
+            The first offset that each partition holds now.
+
+        Raises:
+            UnknownTopicOrPartition
+            OffsetOutOfRange: an offset lies beyond the last stable offset: what an open transaction wrote stays.
+            InvalidRequest: an offset is no number, or the topic's cleanup_policy is to compact only.
+        """
+        wanted = dict(offsets)
+        return self._store.append(lambda draft: delete_records(draft, wanted))
 
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""

@@ -23,6 +23,7 @@ from eoslog.rules.forgetting import (
 from eoslog.rules.groups import EMPTY_GROUP
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
+from eoslog.segment.retention import DroppedRows, apply_retention
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
 
@@ -41,6 +42,8 @@ class CoordinatorReport:
     expired_transactional_ids: list[str] = field(default_factory=list)
     expired_producer_ids: list[int] = field(default_factory=list)
     sealed_segments: list[TopicPartition] = field(default_factory=list)
+    dropped_rows: list[DroppedRows] = field(default_factory=list)
+    """What topics no longer keep, by ``retention_ms`` and ``retention_bytes``."""
     vacuum: VacuumReport | None = None
     deleted_slots: int = 0
     deleted_checkpoint_objects: int = 0
@@ -75,6 +78,7 @@ class Coordinator:
         evicted = self.evict_silent_members()
         expired = self.expire()
         sealed = self.seal()
+        dropped = self.apply_retention()
         vacuumed = self._vacuum() if with_vacuum else None
         slots = delete_old_slots(self._store.log) if with_vacuum else 0
         checkpoints = delete_old_checkpoints(self._store.log) if with_vacuum else 0
@@ -84,6 +88,7 @@ class Coordinator:
             expired_transactional_ids=[each.transactional_id for each in expired.transactional_ids] if expired else [],
             expired_producer_ids=[each.producer_id for each in expired.producers] if expired else [],
             sealed_segments=sealed,
+            dropped_rows=dropped,
             vacuum=vacuumed,
             deleted_slots=slots,
             deleted_checkpoint_objects=checkpoints,
@@ -153,8 +158,14 @@ class Coordinator:
 
         return self._store.append(propose)
 
+    def apply_retention(self) -> list[DroppedRows]:
+        """Drop what ``retention_ms`` and ``retention_bytes`` of the topics no longer keep. Files go by vacuum."""
+        store = self._store
+        store.describe()
+        return apply_retention(store.log, store.object_store, store.environment)
+
     def seal(self) -> list[TopicPartition]:
-        """Seal segments that are large enough. Returns their partitions."""
+        """Seal segments that are large or old enough. Returns their partitions."""
         store = self._store
         store.describe()
         sealed = seal_segments(store.log, store.object_store, store.environment)

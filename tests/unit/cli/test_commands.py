@@ -96,6 +96,21 @@ def test_a_topic_gets_more_partitions(command: Command) -> None:
     assert len(command.json("topics", "describe", "t")["partitions"]) == 3
 
 
+def test_the_oldest_records_are_deleted(command: Command, store: eoslog.Store) -> None:
+    with store.producer() as producer:
+        for number in range(3):
+            producer.send("t", b"%d" % number)
+
+    refused = command.run("topics", "delete-records", "t", "--offset", "0:2", text="n\n")
+    deleted = command.json("topics", "delete-records", "t", "--offset", "0:2", "--yes")
+    rest = command.ok("topics", "delete-records", "t", text="y\n")
+
+    assert refused.exit_code == 1
+    assert deleted == [{"topic": "t", "partition": 0, "earliest": 2}]
+    assert rest.split()[-3:] == ["t", "0", "3"]
+    assert store.scan("t").record_count == 0
+
+
 def test_a_topic_is_described_with_its_partitions(command: Command) -> None:
     command.ok("topics", "create", "t", "--partitions", "2", "--segment-batches", "7", "--segment-bytes", "1000")
     command.ok("console", "produce", "t", "--partition", "1", text="a\nb\n")
@@ -283,7 +298,7 @@ def test_segments_that_are_large_enough_are_sealed(command: Command) -> None:
     command.ok("console", "produce", "t", text="b\n")
 
     assert command.json("seal") == [{"topic": "t", "partition": 0}] * 2
-    assert command.ok("seal") == "no segment is large enough\n"
+    assert command.ok("seal") == "no segment is large or old enough\n"
     assert command.ok("console", "consume", "t", "--from-beginning", "--timeout", "0") == "a\nb\n"
 
 

@@ -144,3 +144,73 @@ def test_a_round_in_a_store_at_rest_appends_nothing(store: Store) -> None:
     Coordinator(store).run_once(with_vacuum=False)
 
     assert store.read(lambda state, slot: slot) == slot
+
+
+def _kept(store: Store, topic: str) -> list[bytes]:
+    values: list[bytes] = store.scan(topic).to_table()["value"].to_pylist()
+    return values
+
+
+def test_what_topics_no_longer_keep_is_dropped_by_time_and_size_and_nothing_else(store: Store, world: World) -> None:
+    store.admin.create_topic("old", config=TopicConfig(segment_batches=1, retention_ms=DAY_MS))
+    store.admin.create_topic("large", config=TopicConfig(segment_batches=1, retention_bytes=1))
+    store.admin.create_topic("kept", config=TopicConfig(segment_batches=1))
+    with store.producer() as producer:
+        for topic in ("old", "large", "kept"):
+            for number in range(3):
+                producer.send(topic, b"%d" % number)
+                producer.flush()
+    coordinator = Coordinator(world.process())
+    coordinator.seal()
+
+    by_size = coordinator.apply_retention()
+    world.pass_time(DAY_MS + 1)
+    by_time = coordinator.apply_retention()
+
+    assert [(each.topic, each.start_offset, each.end_offset) for each in by_size] == [("large", 0, 2)]
+    assert [(each.topic, each.start_offset, each.end_offset) for each in by_time] == [("old", 0, 3)]
+    assert [_kept(store, topic) for topic in ("old", "large", "kept")] == [[], [b"2"], [b"0", b"1", b"2"]]
+    assert coordinator.apply_retention() == []
+
+
+def test_retention_goes_by_the_stores_clock_and_the_rows_timestamps(store: Store, world: World) -> None:
+    store.admin.alter_topic("t", retention_ms=DAY_MS)
+    with store.producer() as producer:
+        producer.send("t", b"of long ago", partition=0, timestamp=1)
+        producer.send("t", b"of the future", partition=1, timestamp=world.time_ms + 9 * DAY_MS)
+    world.pass_time(2 * DAY_MS)
+
+    dropped = Coordinator(store).apply_retention()
+
+    assert [(each.partition, each.end_offset) for each in dropped] == [(0, 1)]
+
+
+def test_retention_waits_for_open_transactions(store: Store, world: World) -> None:
+    store.admin.alter_topic("t", retention_ms=DAY_MS)
+    producer = begun(store, "tx", 0, transaction_timeout_ms=900_000)
+    world.pass_time(2 * DAY_MS)
+    coordinator = Coordinator(store)
+
+    assert coordinator.apply_retention() == []
+    producer.abort_transaction()
+    assert coordinator.apply_retention() == []
+    world.pass_time(2 * DAY_MS)
+    assert [(each.partition, each.end_offset) for each in coordinator.apply_retention()] == [(0, 2)]
+
+
+def test_a_round_drops_what_topics_no_longer_keep_and_vacuum_its_files(store: Store, world: World) -> None:
+    store.admin.alter_topic("t", retention_ms=DAY_MS, segment_ms=1)
+    with store.producer() as producer:
+        producer.send("t", b"1", partition=0)
+    world.pass_time(2 * DAY_MS)
+    coordinator = Coordinator(world.process())
+
+    first = coordinator.run_once()
+    world.pass_time(2 * DAY_MS)
+    second = coordinator.run_once()
+
+    assert first.sealed_segments == [TopicPartition("t", 0)]
+    assert [(each.topic, each.partition, each.end_offset) for each in first.dropped_rows] == [("t", 0, 1)]
+    assert second.vacuum is not None
+    assert len(second.vacuum.paths) == 3
+    assert second.dropped_rows == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
+from eoslog.client.producer_state import ProducerPhase
 from eoslog.client.store import Store
-from tests.unit.client.world import CALLS
+from tests.unit.client.world import CALLS, values
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,40 @@ def test_a_staged_producer_needs_a_transactional_id(store: Store) -> None:
 def test_a_transaction_timeout_out_of_bounds_is_refused(store: Store, timeout_ms: int) -> None:
     with pytest.raises(errors.InvalidTransactionTimeout):
         store.producer("tx", transaction_timeout_ms=timeout_ms)
+
+
+@pytest.mark.parametrize("transactional_id", ["tx", None])
+def test_a_closed_producer_refuses_a_flush_and_a_second_close_is_nothing(
+    store: Store, transactional_id: str | None
+) -> None:
+    producer = store.producer(transactional_id)
+    producer.close()
+
+    with pytest.raises(errors.IllegalState):
+        producer.flush()
+    producer.close()
+
+
+@pytest.mark.parametrize("before", ["", "init", "init begin", "init begin send", "init begin commit"])
+def test_an_illegal_call_changes_nothing(store: Store, before: str) -> None:
+    producer = store.producer("tx")
+    for call in before.split():
+        CALLS[call](producer)
+    phase = producer._lifecycle.phase
+    legal = {
+        ProducerPhase.UNINITIALIZED: {"init"},
+        ProducerPhase.READY: {"begin"},
+        ProducerPhase.IN_TRANSACTION: {"send", "table", "offsets", "prepare", "commit", "abort"},
+    }[phase]
+
+    for call in set(CALLS) - legal - {"close"}:
+        with pytest.raises(errors.IllegalState):
+            CALLS[call](producer)
+        assert producer._lifecycle.phase is phase
+
+    for call in ("init", "begin"):
+        if call not in before.split() or (call == "begin" and phase is ProducerPhase.READY):
+            CALLS[call](producer)
+    producer.send("t", b"last")
+    producer.commit_transaction()
+    assert values(store)[0] == b"last"

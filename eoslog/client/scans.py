@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from eoslog.errors import InvalidOption
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
+from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import check_offset, plan_partition
 from eoslog.read.scan import Scan
 from eoslog.read.time_travel import check_as_of, resolve, timestamp_ms
 from eoslog.rules.names import PartitionId
@@ -35,6 +36,7 @@ def plan_scan(
     ending_offsets: Mapping[int, int],
     slot: int | None,
     timestamp: datetime | int | None,
+    transaction_consistent: bool,
     include_control_rows: bool,
 ) -> Scan:
     """See ``Store.scan``."""
@@ -44,6 +46,10 @@ def plan_scan(
     isolation = IsolationLevel.of(isolation_level)
     if travels and isolation is not IsolationLevel.SNAPSHOT:
         raise InvalidOption("a slot or a timestamp can be chosen with isolation level 'snapshot' only")
+    if transaction_consistent and isolation is not IsolationLevel.READ_COMMITTED:
+        raise InvalidOption(
+            "a transaction-consistent end is one of isolation level 'read_committed'; a snapshot is always whole"
+        )
     time_ms = None if timestamp is None else timestamp_ms(timestamp)
 
     def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
@@ -57,6 +63,8 @@ def plan_scan(
     if as_of is not None:
         for partition in found:
             check_as_of(topic, partition, as_of)
+    if transaction_consistent:
+        ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
     plans = [
         plan_partition(
             store.indexes,
@@ -73,6 +81,23 @@ def plan_scan(
     ]
     wanted = _columns(topic_state, columns, include_control_rows)
     return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest)
+
+
+def _consistent_ends(
+    store: Store, topic: str, partitions: Sequence[Partition], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> dict[int, int]:
+    by_number = {partition.id.partition: partition for partition in partitions}
+    for number, partition in by_number.items():
+        check_offset(topic, partition, starts.get(number, partition.log_start_offset))
+    return transaction_consistent_ends(
+        store.indexes,
+        by_number,
+        {number: starts.get(number, partition.log_start_offset) for number, partition in by_number.items()},
+        {
+            number: min(partition.last_stable_offset, ends.get(number, partition.last_stable_offset))
+            for number, partition in by_number.items()
+        },
+    )
 
 
 def _columns(topic: Topic, names: Sequence[str] | None, include_control_rows: bool) -> pa.Schema:

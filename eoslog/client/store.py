@@ -270,6 +270,7 @@ class Store:
         ending_offsets: Mapping[int, int] | None = None,
         slot: int | None = None,
         timestamp: datetime | int | None = None,
+        transaction_consistent: bool = False,
         include_control_rows: bool = False,
     ) -> Scan:
         """Plan a read of a topic's visible rows, as of now.
@@ -285,6 +286,8 @@ class Store:
             slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
             timestamp: for ``snapshot``: the time by which transactions had ended, by the log's time: a datetime with a
                 time zone, or ms since the epoch.
+            transaction_consistent: under ``read_committed``: end where no committed transaction is split over the
+                partitions that are read, at or before the ends.
             include_control_rows: control rows are rows too, with ``_control`` ``COMMIT`` or ``ABORT`` and nulls in the
                 topic's own columns; those of aborted transactions where their rows are visible. Without ``columns``
                 this adds the transaction columns.
@@ -302,5 +305,6 @@ class Store:
             ending_offsets=ending_offsets or {},
             slot=slot,
             timestamp=timestamp,
+            transaction_consistent=transaction_consistent,
             include_control_rows=include_control_rows,
         )

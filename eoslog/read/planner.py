@@ -173,7 +173,7 @@ def plan_partition(
     end = last if end_offset is None else min(end_offset, last)
     slices = tuple(
         _slice(batch, file_rows, start_offset, end)
-        for batch, file_rows in _batches(indexes, partition, start_offset, end, after_slot)
+        for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot)
         if batch.record_count
         and (control_rows or batch.control is None)
         and is_visible(batch, isolation, after_slot, slot, time_ms)
@@ -192,7 +192,7 @@ def check_offset(topic: str, partition: Partition, offset: int) -> None:
         )
 
 
-def _batches(
+def batches_between(
     indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int
 ) -> Iterator[tuple[Batch, int]]:
     """The batches of a range of offsets, each with the number of rows of its whole file."""

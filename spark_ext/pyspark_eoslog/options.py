@@ -30,6 +30,7 @@ NAMES = (
     "slot",
     "versionAsOf",
     "timestampAsOf",
+    "transactionConsistent",
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
@@ -64,6 +65,7 @@ class Options:
     isolation: IsolationLevel
     slot: int | None
     timestamp_ms: int | None
+    transaction_consistent: bool
     max_offsets_per_trigger: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
@@ -101,6 +103,7 @@ class Options:
             isolation=_isolation(options),
             slot=_slot(options),
             timestamp_ms=_timestamp(options),
+            transaction_consistent=_boolean(options, "transactionConsistent", default=False),
             max_offsets_per_trigger=_whole_number(options, "maxOffsetsPerTrigger", at_least=1),
             min_partitions=_whole_number(options, "minPartitions", at_least=1),
             fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
@@ -113,6 +116,13 @@ class Options:
             version=_whole_number(options, "txnVersion", at_least=0),
             checkpoint_location=options.get("checkpointlocation"),
         )
+
+    def check_consistent_end(self) -> None:
+        """Raises: InvalidOption: a transaction-consistent end is asked for where there is none."""
+        if self.transaction_consistent and self.isolation is not IsolationLevel.READ_COMMITTED:
+            raise InvalidOption(
+                "option 'transactionConsistent' is for isolation level 'read_committed'; a snapshot is always whole"
+            )
 
     def topics_to_read(self) -> tuple[str, ...]:
         """Raises: InvalidOption: no topic is named."""

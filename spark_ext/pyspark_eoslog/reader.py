@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from eoslog.client.store import Store
 from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import plan_partition
 from eoslog.read.slices import read_slices
 from eoslog.read.time_travel import check_as_of, resolve
+from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import decode_schema
@@ -85,6 +88,8 @@ class EosLogReader(DataSourceReader):
         )
         starts = resolve_offsets(options.starting_offsets or EARLIEST, look, options.isolation, "startingOffsets")
         ends = resolve_offsets(options.ending_offsets or LATEST, look, options.isolation, "endingOffsets")
+        if options.transaction_consistent:
+            ends = _consistent_ends(store, look, starts, ends)
         pieces = []
         for view in look.topics:
             for partition in view.partitions:
@@ -111,7 +116,19 @@ class EosLogReader(DataSourceReader):
         return read_partitions(look, self._schema, pieces, options)
 
 
+def _consistent_ends(
+    store: Store, look: Look, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    partitions = look.partitions()
+    for place, partition in partitions.items():
+        _check_end(place.topic, partition, starts[place], ends[place])
+    first = {place: max(starts[place], partition.log_start_offset) for place, partition in partitions.items()}
+    last = {place: min(ends[place], partition.last_stable_offset) for place, partition in partitions.items()}
+    return transaction_consistent_ends(store.indexes, partitions, first, last)
+
+
 def _check_options(options: Options) -> None:
+    options.check_consistent_end()
     if options.starting_offsets == LATEST:
         raise InvalidOption(
             "option 'startingOffsets' is 'latest', with which a batch would read nothing; use 'earliest'"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from eoslog.client.store import Store
 from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan, plan_partition
 from eoslog.rules.names import TopicPartition
@@ -116,6 +117,10 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.isolation is IsolationLevel.SNAPSHOT:
             return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
         offsets = resolve_offsets(option, look, self._options.isolation, "startingOffsets")
+        if self._options.transaction_consistent and option == LATEST:
+            partitions = look.partitions()
+            starts = {place: partition.log_start_offset for place, partition in partitions.items()}
+            offsets = transaction_consistent_ends(self._held_store().indexes, partitions, starts, offsets)
         for place, partition in look.partitions().items():
             if offsets[place] > partition.high_watermark:
                 raise OffsetOutOfRange(
@@ -139,11 +144,36 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return StreamOffsets(begin.store_id, begin.topic_ids, {}, slot)
         known = self._with_new_partitions(begin, end)
         ends = {place: max(offset, known[place]) for place, offset in end.offsets.items()}
-        if max_rows is not None:
+        if self._options.transaction_consistent:
+            ends = self._consistent_ends(store, end.topic_ids, known, ends, max_rows)
+        elif max_rows is not None:
             ends = limit_offsets(known, ends, max_rows)
         if ends == dict(begin.offsets):
             return begin
         return StreamOffsets(end.store_id, end.topic_ids, ends)
+
+    def _consistent_ends(
+        self,
+        store: Store,
+        topic_ids: Mapping[str, str],
+        known: Mapping[TopicPartition, int],
+        ends: dict[TopicPartition, int],
+        max_rows: int | None,
+    ) -> dict[TopicPartition, int]:
+        """Ends that split no committed transaction: one whole transaction at least, if there is any."""
+        look = self._look(store, refresh=False)
+        check_origin(StreamOffsets(look.store_id, topic_ids, ends), self._offsets_of(look))
+        partitions = look.partitions()
+        starts = {place: max(known[place], partitions[place].log_start_offset) for place in ends}
+        read = {place: partitions[place] for place in ends}
+        if max_rows is None:
+            found = transaction_consistent_ends(store.indexes, read, starts, ends)
+        else:
+            found = limited_consistent_ends(
+                store.indexes, read, starts, ends, lambda most: limit_offsets(starts, ends, most), max_rows
+            )
+        # Where nothing moves the offset stays as it was: Spark compares their text.
+        return {place: found[place] if found[place] > starts[place] else known[place] for place in ends}
 
     def _held_store(self) -> Store:
         """The store without a request that verifies it: the offsets of a run name theirs."""
@@ -291,6 +321,7 @@ def _check_slot(look: Look, slot: int) -> None:
 
 
 def _check_options(options: Options) -> None:
+    options.check_consistent_end()
     if options.ending_offsets is not None:
         raise InvalidOption("option 'endingOffsets' is for batch reads; end a stream with trigger(availableNow=True)")
     if options.slot is not None or options.timestamp_ms is not None:

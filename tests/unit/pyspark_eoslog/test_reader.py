@@ -156,3 +156,27 @@ def test_a_version_or_a_time_that_cannot_be_read_is_refused(
 ) -> None:
     with pytest.raises(InvalidOption, match=message):
         rows(store, **given)
+
+
+def test_a_transaction_consistent_batch_leaves_out_what_it_would_show_in_part(store: eoslog.Store) -> None:
+    store.admin.create_topic("more", schema=NUMBERS)
+    slow = store.producer("slow")
+    slow.init_transactions()
+    slow.begin_transaction()
+    slow.send_table("more", pa.table({"n": [0]}, schema=NUMBERS))
+    slow.flush()
+    produce(store, 1)
+    with store.producer("both") as both:
+        both.init_transactions()
+        both.begin_transaction()
+        for topic in ("in", "more"):
+            both.send_table(topic, pa.table({"n": [2]}, schema=NUMBERS))
+        both.commit_transaction()
+
+    def numbers(**given: Any) -> list[int]:
+        chosen = Options.of({"path": store.url, "subscribe": "in,more", **given})
+        reader = EosLogReader(chosen, StructType([StructField("n", LongType())]))
+        return [row["n"] for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+    assert numbers() == [1, 2]
+    assert numbers(transactionConsistent="true") == [1]

@@ -292,3 +292,60 @@ def test_a_batch_at_a_slot_tells_that_rows_of_that_time_were_deleted(store: eosl
 
     with pytest.raises(OffsetOutOfRange, match=f"the earlier slot {slot} would lack them"):
         EosLogReader(options, SCHEMA).partitions()
+
+
+def produce_into_both(store: eoslog.Store, *numbers: int) -> None:
+    with store.producer("both") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for topic in ("in", "more"):
+            producer.send_table(topic, pa.table({"n": list(numbers)}, schema=NUMBERS))
+        producer.commit_transaction()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 99])
+def test_a_transaction_consistent_stream_splits_no_transaction_over_its_topics(store: eoslog.Store, limit: int) -> None:
+    store.admin.create_topic("more", schema=NUMBERS)
+    stream = reader(store, subscribe="in,more", transactionConsistent="true")
+    start = stream.initialOffset()
+    written = [[1, 2, 3], [4], [5, 6]]
+    for numbers in written:
+        produce_into_both(store, *numbers)
+
+    batches = []
+    while (end := stream.latestOffset(start, ReadMaxRows(limit))) != start:
+        batches.append(rows(stream, start, end))
+        start = end
+
+    assert sorted(number for batch in batches for number in batch) == sorted([*range(1, 7)] * 2)
+    for batch in batches:
+        for numbers in written:
+            assert batch.count(numbers[0]) in (0, 2)
+            assert {batch.count(number) for number in numbers} in ({0}, {2})
+
+
+def test_a_transaction_consistent_stream_waits_for_what_an_open_transaction_hides_in_part(store: eoslog.Store) -> None:
+    store.admin.create_topic("more", schema=NUMBERS)
+    dead = store.producer("slow")
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.send_table("more", pa.table({"n": [0]}, schema=NUMBERS))
+    dead.flush()
+    produce_into_both(store, 1)
+    stream = reader(store, subscribe="in,more", transactionConsistent="true")
+    latest = reader(store, subscribe="in,more", transactionConsistent="true", startingOffsets="latest")
+    start, from_now_on = stream.initialOffset(), latest.initialOffset()
+
+    assert stream.latestOffset(start, ReadAllAvailable()) == start
+    dead.commit_transaction()
+    assert rows(stream, start, stream.latestOffset(start, ReadAllAvailable())) == [0, 1, 1]
+    assert rows(latest, from_now_on, latest.latestOffset(from_now_on, ReadAllAvailable())) == [0, 1, 1]
+    stream.prepareForTriggerAvailableNow()
+    first = stream.latestOffset(start, ReadMaxRows(1))
+    assert rows(stream, start, first) == [0]
+    assert rows(stream, first, stream.latestOffset(first, ReadMaxRows(1))) == [1, 1]
+
+
+def test_a_transaction_consistent_end_is_for_read_committed(store: eoslog.Store) -> None:
+    with pytest.raises(InvalidOption, match="'transactionConsistent' is for isolation level 'read_committed'"):
+        reader(store, transactionConsistent="true", isolationLevel="snapshot").initialOffset()

@@ -1,0 +1,119 @@
+"""Ends of a read under ``read_committed`` that split no committed transaction: the largest consistent cut.
+
+Kafka's last stable offsets are each partition's own, so what lies below them may show a transaction in part. A cut is
+consistent if of every committed transaction it shows all rows or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import TypeVar
+
+from eoslog.read.planner import SegmentIndexes, batches_between
+from eoslog.rules.state import NO_SLOT, Batch, Partition, Verdict
+
+Place = TypeVar("Place", bound=Hashable)
+
+
+def transaction_consistent_ends(
+    indexes: SegmentIndexes,
+    partitions: Mapping[Place, Partition],
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+) -> dict[Place, int]:
+    """The largest ends at or below ``ends`` that split no transaction committed so far; never below the starts.
+
+    What ended in one slot counts as one transaction. Called again later, with ends that did not go back, the answer
+    does not go back either.
+
+    Args:
+        starts: the first offset to read (inclusive). What was read before is not taken back.
+        ends: where to end at the latest (exclusive), at or below the last stable offsets.
+
+    Raises:
+        CorruptRecord, StoreUnavailable: an index cannot be read.
+    """
+    caps = {place: max(starts[place], ends[place]) for place in partitions}
+    while lowered := _lowered(indexes, partitions, starts, caps):
+        for place, first in lowered.items():
+            caps[place] = max(starts[place], first)
+    return caps
+
+
+def limited_consistent_ends(
+    indexes: SegmentIndexes,
+    partitions: Mapping[Place, Partition],
+    starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
+    limit: Callable[[int], Mapping[Place, int]],
+    max_offsets: int,
+) -> dict[Place, int]:
+    """As ``transaction_consistent_ends``, of about ``max_offsets`` offsets, more if a transaction is larger.
+
+    Args:
+        limit: the ends of about so many offsets, at or below ``ends``.
+    """
+    while True:
+        wanted = limit(max_offsets)
+        found = transaction_consistent_ends(indexes, partitions, starts, wanted)
+        moved = any(found[place] > starts[place] for place in found)
+        if moved or all(wanted[place] >= ends[place] for place in found):
+            return found
+        max_offsets *= 2
+
+
+def _lowered(
+    indexes: SegmentIndexes, partitions: Mapping[Place, Partition], starts: Mapping[Place, int], caps: dict[Place, int]
+) -> dict[Place, int]:
+    """The first offsets of the transactions that the caps split, where they lie below the caps."""
+    above: set[int] | None = None
+    if all(caps[place] >= partition.segment_base_offset for place, partition in partitions.items()):
+        # The usual case: what lies above stands in the state, and is little.
+        above = {
+            batch.end_slot
+            for place, partition in partitions.items()
+            for batch in _committed(indexes, partition, caps[place], partition.high_watermark)
+        }
+        if not above:
+            return {}
+    firsts: dict[Place, dict[int, int]] = {}
+    for place, partition in partitions.items():
+        firsts[place] = {}
+        after_slot = NO_SLOT if above is None else min(above) - 1
+        for batch in _committed(indexes, partition, starts[place], caps[place], after_slot):
+            if above is None or batch.end_slot in above:
+                firsts[place].setdefault(batch.end_slot, batch.base_offset)
+    below = {slot for slots in firsts.values() for slot in slots}
+    split = below & (_slots_above(indexes, partitions, caps, below) if above is None else above)
+    return {
+        place: min(first for slot, first in slots.items() if slot in split)
+        for place, slots in firsts.items()
+        if not split.isdisjoint(slots)
+    }
+
+
+def _slots_above(
+    indexes: SegmentIndexes, partitions: Mapping[Place, Partition], caps: dict[Place, int], below: set[int]
+) -> set[int]:
+    """The end slots of the rows above the caps, as far as they can be those of ``below``."""
+    found: set[int] = set()
+    if not below:
+        return found
+    oldest, newest = min(below), max(below)
+    for place, partition in partitions.items():
+        for batch in _committed(indexes, partition, caps[place], partition.high_watermark, oldest - 1):
+            if batch.slot > newest:
+                break  # Rows get their offsets in the order of the slots: the rest came after all of these ended.
+            found.add(batch.end_slot)
+    return found
+
+
+def _committed(
+    indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int = NO_SLOT
+) -> Iterator[Batch]:
+    """The rows of committed transactions in a range of offsets. Control rows are not rows."""
+    if start >= end:
+        return
+    for batch, _ in batches_between(indexes, partition, start, end, after_slot):
+        if batch.transactional and batch.control is None and batch.record_count and batch.verdict is Verdict.COMMITTED:
+            yield batch

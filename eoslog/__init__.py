@@ -9,6 +9,7 @@ from eoslog.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
     from eoslog.client.admin import Admin as Admin
+    from eoslog.client.commits import Commit as Commit
     from eoslog.client.consumer import Consumer as Consumer
     from eoslog.client.consumer_records import ConsumerRecord as ConsumerRecord
     from eoslog.client.consumer_records import RecordTransaction as RecordTransaction
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "Admin": "eoslog.client.admin",
+    "Commit": "eoslog.client.commits",
     "Consumer": "eoslog.client.consumer",
     "ConsumerRecord": "eoslog.client.consumer_records",
     "Coordinator": "eoslog.client.coordinator",

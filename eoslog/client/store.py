@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from eoslog.client.commits import Commit, read_commits
 from eoslog.client.description import (
     DESCRIPTION_PATH,
     ProbeRecord,
@@ -29,7 +30,7 @@ from eoslog.rules.entries import StoreCreated
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import StoreState
+from eoslog.rules.state import NO_SLOT, StoreState
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
@@ -308,3 +309,21 @@ class Store:
             transaction_consistent=transaction_consistent,
             include_control_rows=include_control_rows,
         )
+
+    def commits(
+        self, topics: str | Sequence[str], *, after_slot: int = NO_SLOT, until_slot: int | None = None
+    ) -> Iterator[Commit]:
+        """What was committed to these topics, slot by slot in the order of the decisions, each whole and once.
+
+        The iterator ends with what is there now. To go on later, or elsewhere, give the last ``Commit.slot`` as
+        ``after_slot``. An open transaction hides nobody else's, and comes when it commits.
+
+        Args:
+            after_slot: begin behind this slot; -1 is the beginning of the log.
+            until_slot: the last slot (inclusive); the newest if None.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidOption
+            OffsetOutOfRange: rows that were committed after ``after_slot`` have been deleted since.
+        """
+        return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)

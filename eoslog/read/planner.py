@@ -172,7 +172,7 @@ def plan_partition(
     last = visible_end(partition, isolation)
     end = last if end_offset is None else min(end_offset, last)
     slices = tuple(
-        _slice(batch, file_rows, start_offset, end)
+        slice_of(batch, file_rows, start_offset, end)
         for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot)
         if batch.record_count
         and (control_rows or batch.control is None)
@@ -215,7 +215,7 @@ def _between(batches: Sequence[Batch], start: int, end: int) -> Iterator[Batch]:
             yield batch
 
 
-def _slice(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
+def slice_of(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
     first = max(start, batch.base_offset)
     last = min(end, batch.end_offset)
     origin = RowOrigin(

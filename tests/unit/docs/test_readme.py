@@ -17,6 +17,7 @@ from eoslog.store.s3_options import S3Options
 from tests.pages import PAGES, REPOSITORY, anchors, fenced_blocks, first_cells, links, prose, python_block
 
 README = REPOSITORY / "README.md"
+SEMANTICS = REPOSITORY / "docs/semantics.md"
 COMMANDS = [line[2:] for block in fenced_blocks(README, "console") for line in block.splitlines() if line[:2] == "$ "]
 
 
@@ -59,6 +60,24 @@ def test_the_python_example_runs_and_prints_the_committed_record(
 
     assert result.returncode == 0, result.stderr
     assert result.stdout == "payments 1 0 b'anna' b'12.50'\n"
+
+
+@pytest.mark.parametrize("number", range(len(fenced_blocks(SEMANTICS, "python"))))
+def test_each_python_example_of_the_semantics_runs_on_the_store_of_the_example(
+    quickstart: tuple[Path, subprocess.CompletedProcess[str]], number: int
+) -> None:
+    directory, _ = quickstart
+    block = fenced_blocks(SEMANTICS, "python")[number]
+
+    result = run(
+        sys.executable,
+        "-c",
+        f"import eoslog\n\nstore = eoslog.connect('quickstart-store')\n{block}",
+        directory=directory,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -1,0 +1,136 @@
+"""Commits, one after the other: what each slot of the log committed, whole, over all topics that are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.read.columns import choose_columns, default_columns
+from eoslog.read.commits import slices_by_commit
+from eoslog.read.planner import FileSlice, PartitionPlan
+from eoslog.read.scan import Scan
+from eoslog.rules.names import PartitionId
+from eoslog.rules.state import NO_SLOT, Partition, StoreState, Topic
+from eoslog.rules.topics import topic_named
+from eoslog.segment.stored_schema import stored_schema
+
+if TYPE_CHECKING:
+    from eoslog.client.store import Store
+
+
+class CommittedTransaction(NamedTuple):
+    """One of the transactions that a slot committed; of a Spark job, one of its tasks."""
+
+    transactional_id: str | None
+    """None for rows without a transaction."""
+    producer_id: int
+    producer_epoch: int
+
+
+class Commit:
+    """What one slot of the log committed in the topics that are read: all of it, once."""
+
+    def __init__(
+        self,
+        store: Store,
+        slot: int,
+        timestamp: int,
+        topics: Mapping[str, Topic],
+        rows: Mapping[PartitionId, tuple[FileSlice, ...]],
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._rows = rows
+        self.slot = slot
+        """Its place in the order of commits. Go on behind it with ``after_slot``."""
+        self.timestamp = timestamp
+        """The log's time at the slot (ms)."""
+
+    def __repr__(self) -> str:
+        return f"Commit(slot={self.slot}, topics={self.topics}, record_count={self.record_count})"
+
+    @property
+    def topics(self) -> list[str]:
+        """Those of the topics that are read into which it wrote rows, in their order."""
+        written = {place.topic_id for place in self._rows}
+        return sorted(name for name, topic in self._topics.items() if topic.topic_id in written)
+
+    @property
+    def transactions(self) -> tuple[CommittedTransaction, ...]:
+        """Who wrote the rows. Several, if writers of one process shared the slot, or for the tasks of a job."""
+        origins = [piece.origin for slices in self._rows.values() for piece in slices]
+        return tuple(
+            dict.fromkeys(
+                CommittedTransaction(origin.transactional_id, origin.producer_id, origin.producer_epoch)
+                for origin in origins
+            )
+        )
+
+    @property
+    def record_count(self) -> int:
+        """The number of rows, known without reading any."""
+        return sum(piece.record_count for slices in self._rows.values() for piece in slices)
+
+    def scan(self, topic: str, columns: Sequence[str] | None = None) -> Scan:
+        """Its rows in one of the topics; see ``Store.scan`` for the columns.
+
+        Raises:
+            InvalidOption: the topic is not one of those that are read, or has no such column.
+        """
+        known = self._topics.get(topic)
+        if known is None:
+            raise InvalidOption(f"topic {topic!r} is not read here; the topics are: {', '.join(sorted(self._topics))}")
+        plans = [
+            PartitionPlan(
+                topic,
+                place.topic_id,
+                place.partition,
+                slices[0].base_offset,
+                slices[-1].gaps_end_offset or slices[-1].base_offset + slices[-1].record_count,
+                slices,
+            )
+            for place, slices in sorted(self._rows.items())
+            if place.topic_id == known.topic_id
+        ]
+        wanted = default_columns(known) if columns is None else choose_columns(known, columns)
+        return Scan(self._store.object_store, plans, stored_schema(known), wanted, self.slot)
+
+    def to_tables(self) -> dict[str, pa.Table]:
+        """All its rows, by topic.
+
+        Raises:
+            CorruptRecord, StoreUnavailable
+        """
+        return {topic: self.scan(topic).to_table() for topic in self.topics}
+
+
+def read_commits(store: Store, topics: Sequence[str], after_slot: int, until_slot: int | None) -> Iterator[Commit]:
+    """See ``Store.commits``. The topics are looked at now, the rows when they are asked for."""
+    names = list(dict.fromkeys(topics))
+    if not names:
+        raise InvalidOption("name the topics whose commits are to be read")
+
+    def look(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:
+        found = {name: topic_named(state, name) for name in names}
+        places = [place for topic in found.values() for place in topic.partition_ids()]
+        return found, {place: state.partitions[place] for place in places}, newest
+
+    found, partitions, newest = store.read(look)
+    until = newest if until_slot is None else until_slot
+    if not NO_SLOT <= after_slot <= newest or until > newest:
+        raise InvalidOption(f"slots {after_slot} to {until} are not there: the log holds slots 0 to {newest}")
+    by_id = {topic.topic_id: name for name, topic in found.items()}
+    for place, partition in partitions.items():
+        if NO_SLOT < after_slot < partition.removed_end_slot:
+            raise OffsetOutOfRange(
+                f"partition {by_id[place.topic_id]}-{place.partition}: rows that were committed after slot "
+                f"{after_slot}, up to slot {partition.removed_end_slot}, have been deleted since; read from a later "
+                "slot, or from the beginning what is left"
+            )
+    return (
+        Commit(store, slot, timestamp, found, rows)
+        for slot, timestamp, rows in slices_by_commit(store.indexes, partitions, after_slot, until)
+    )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eoslog.client.coordinator import Coordinator as Coordinator
     from eoslog.client.group import GroupMetadata as GroupMetadata
     from eoslog.client.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
+    from eoslog.client.offset_resets import OffsetReset as OffsetReset
     from eoslog.client.positions import (
         OffsetAndMetadata as OffsetAndMetadata,
     )
@@ -43,6 +44,7 @@ _PUBLIC = {
     "IsolationLevel": "eoslog.read.isolation",
     "OffsetAndMetadata": "eoslog.client.positions",
     "OffsetAndTimestamp": "eoslog.client.offset_lookup",
+    "OffsetReset": "eoslog.client.offset_resets",
     "PartitionOffsets": "eoslog.client.positions",
     "Producer": "eoslog.client.producer",
     "RecordMetadata": "eoslog.client.positions",

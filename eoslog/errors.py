@@ -94,6 +94,10 @@ class UnknownMember(AbortableError):
     """The consumer is not, or no longer, a member of its group."""
 
 
+class FencedInstanceId(ApplicationRecoverableError):
+    """Another consumer has joined the group under this ``group_instance_id`` since (KIP-345)."""
+
+
 class ProducerFenced(ApplicationRecoverableError):
     """Another producer has initialised this transactional id since."""
 
@@ -120,6 +124,18 @@ class IllegalState(FatalError):
 
 class TransactionalIdNotFound(FatalError):
     """No such transactional id."""
+
+
+class GroupIdNotFound(FatalError):
+    """No such consumer group."""
+
+
+class GroupNotEmpty(FatalError):
+    """The consumer group has members, and this is done only to one without."""
+
+
+class GroupSubscribedToTopic(FatalError):
+    """A member of the consumer group subscribes to the topic, so its offsets are in use."""
 
 
 class InvalidTransactionTimeout(FatalError):

@@ -10,6 +10,7 @@ import click
 from eoslog.cli.console import console
 from eoslog.cli.context import global_options
 from eoslog.cli.dump_log import dump_log
+from eoslog.cli.groups import groups
 from eoslog.cli.offsets import offsets
 from eoslog.cli.store_commands import checkpoint, coordinator, describe, seal, vacuum
 from eoslog.cli.topics import topics
@@ -63,7 +64,19 @@ def cli() -> None:
     """
 
 
-for _command in (topics, transactions, offsets, console, describe, dump_log, vacuum, seal, checkpoint, coordinator):
+for _command in (
+    topics,
+    transactions,
+    groups,
+    offsets,
+    console,
+    describe,
+    dump_log,
+    vacuum,
+    seal,
+    checkpoint,
+    coordinator,
+):
     cli.add_command(_command)
 
 

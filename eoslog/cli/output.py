@@ -51,8 +51,8 @@ def print_facts(facts: Mapping[str, Any]) -> None:
 
 
 def named(columns: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
-    """A row as a JSON object: ``TransactionalId`` is ``transactional_id`` there."""
-    keys = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column).lower() for column in columns)
+    """A row as a JSON object: ``ProducerId`` is ``producer_id`` there, and ``LOG-END-OFFSET`` ``log_end_offset``."""
+    keys = (re.sub(r"(?<=[a-z0-9])(?=[A-Z])|-", "_", column).lower() for column in columns)
     return dict(zip(keys, values, strict=True))
 
 

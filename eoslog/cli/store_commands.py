@@ -137,7 +137,7 @@ def checkpoint(session: Session) -> None:
 @global_options
 @pass_session
 def coordinator(session: Session, every: float | None, without_vacuum: bool) -> None:
-    """Do a coordinator's round: end timed-out transactions, evict silent consumers, expire ids, seal,
+    """Do a coordinator's round: end timed-out transactions, evict silent consumers, expire ids and offsets, seal,
     drop what topics no longer keep, vacuum.
 
     Nothing depends on it: whoever writes and meets a transaction past its time-out ends it.
@@ -148,7 +148,12 @@ def coordinator(session: Session, every: float | None, without_vacuum: bool) -> 
       eoslog --store my-store coordinator --every 60 --without-vacuum
     """
     store, ages = session.store(), session.settings.vacuum
-    work = Coordinator(store, staged_max_age_ms=ages.staged_max_age_ms, reader_grace_ms=ages.reader_grace_ms)
+    work = Coordinator(
+        store,
+        offsets_retention_ms=session.settings.groups.offsets_retention_ms,
+        staged_max_age_ms=ages.staged_max_age_ms,
+        reader_grace_ms=ages.reader_grace_ms,
+    )
     while True:
         with progress("a coordinator's round"):
             report = work.run_once(with_vacuum=not without_vacuum)
@@ -164,6 +169,7 @@ def _facts(report: CoordinatorReport) -> dict[str, Any]:
         "EvictedMembers": report.evicted_members,
         "ExpiredTransactionalIds": report.expired_transactional_ids,
         "ExpiredProducerIds": report.expired_producer_ids,
+        "ExpiredOffsets": [f"{group}: {count}" for group, count in report.expired_offsets.items()],
         "SealedSegments": [f"{place.topic}-{place.partition}" for place in report.sealed_segments],
         "DroppedRows": [
             f"{each.topic}-{each.partition}: {each.start_offset} to {each.end_offset}" for each in report.dropped_rows

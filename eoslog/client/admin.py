@@ -1,4 +1,4 @@
-"""Administration: topics, transactions, producers and offsets (Kafka's ``Admin``)."""
+"""Administration: topics, transactions, producers, offsets and groups (Kafka's ``Admin``)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from eoslog.client.group_administration import GroupAdministration
 from eoslog.client.positions import PartitionOffsets
 from eoslog.client.records_deletion import delete_records
 from eoslog.client.topic_config import changed_config
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _LARGEST_PARTITION_COUNT = 10_000
 
 
-class Admin:
+class Admin(GroupAdministration):
     """Looks at a store and changes it. Every answer is as of the log's tail."""
 
     def __init__(self, store: Store) -> None:
@@ -131,8 +132,8 @@ class Admin:
         """Raise a topic's number of partitions to ``total``; it never goes down.
 
         Rows stay where they are, but a key may belong to another partition from here on: its later rows are then not
-        in one order with its earlier ones. Consumers that subscribe find the new partitions in one of their next polls
-        and begin there as ``auto_offset_reset`` says; their groups move on a generation. Spark streams read them from
+        in one order with its earlier ones. Consumers that subscribe find the new partitions in one of their next polls,
+        share them out in their groups, and begin there as ``auto_offset_reset`` says. Spark streams read them from
         their first offset.
 
         Raises:

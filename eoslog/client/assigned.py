@@ -52,24 +52,39 @@ class AssignedPartitions:
     def get(self, place: TopicPartition) -> PartitionFetch | None:
         return self._fetches.get(TopicPartition(*place))
 
-    def replace(self, topics: Mapping[TopicPartition, Topic], *, keep: bool = False) -> None:
-        """Read these partitions from now on, from positions that are to be resolved.
+    def without(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
+        """The partitions that are not among these. One of a topic that was created again is another."""
+        return {place for place in self._fetches if not self._reads(place, topics)}
 
-        Args:
-            keep: go on where this consumer stands in those that it reads already.
+    def _reads(self, place: TopicPartition, topics: Mapping[TopicPartition, Topic]) -> bool:
+        return place in topics and place in self._fetches and topics[place].topic_id == self._topic_id(place)
+
+    def _topic_id(self, place: TopicPartition) -> str:
+        return self._fetches[place].topic.topic_id
+
+    def replace(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
+        """Read these partitions from now on. Those that were read already go on; the others' positions are resolved.
+
+        Returns:
+            The others.
         """
-        before = self._fetches if keep else {}
-        self._fetches = {place: self._fetch(before.get(place), topics[place], place) for place in sorted(topics)}
-        self._resets = {place: policy for place, policy in self._resets.items() if place in before}
-        self.held_back = False
-
-    def _fetch(self, before: PartitionFetch | None, topic: Topic, place: TopicPartition) -> PartitionFetch:
-        if before is not None and before.topic.topic_id == topic.topic_id:
-            return before
+        new = {place for place in topics if not self._reads(place, topics)}
         store = self._store
-        return PartitionFetch(
-            store.object_store, store.indexes, topic, place.partition, with_transaction=self._with_transaction
-        )
+        self._fetches = {
+            place: self._fetches[place]
+            if place not in new
+            else PartitionFetch(
+                store.object_store,
+                store.indexes,
+                topics[place],
+                place.partition,
+                with_transaction=self._with_transaction,
+            )
+            for place in sorted(topics)
+        }
+        self._resets = {place: policy for place, policy in self._resets.items() if place in topics and place not in new}
+        self.held_back = False
+        return new
 
     def seek(self, place: TopicPartition, position: int | str) -> None:
         """Go on from an offset, or from where the policy ``earliest`` or ``latest`` leads when it is resolved."""

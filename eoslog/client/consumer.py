@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -14,10 +15,17 @@ from eoslog.client.group import GroupMetadata
 from eoslog.client.offset_commits import OffsetCommits
 from eoslog.client.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.client.positions import OffsetAndMetadata
-from eoslog.client.subscription import RebalanceListener, Subscription
+from eoslog.client.subscription import RebalanceListener, RebalanceListeners, Subscription
 from eoslog.client.timeouts import end_timed_out
 from eoslog.client.topics import find_topic, partition_named
-from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, RetriableError, StoreAccessDenied
+from eoslog.errors import (
+    FencedInstanceId,
+    IllegalState,
+    InvalidOption,
+    InvalidRequest,
+    RetriableError,
+    StoreAccessDenied,
+)
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.state import Partition, Topic
@@ -40,7 +48,8 @@ class Consumer:
     Kafka's.
 
     Its session lasts from poll to poll: a member that does not poll for ``session_timeout_ms`` may be evicted by the
-    others, and joins anew at its next poll. Whenever the group's generation changes, positions are those committed.
+    others, and joins anew at its next poll. When partitions are shared out anew it keeps its positions of those that
+    stay its own, and begins others at the committed offsets; after an eviction it does so with all.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class Consumer:
         auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
         max_poll_records: int = 500,
         session_timeout_ms: int = 45_000,
+        group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: int = 5_000,
         with_transaction: bool = False,
@@ -61,6 +71,8 @@ class Consumer:
             auto_offset_reset: where to begin without a committed offset, or when the position is gone.
             max_poll_records: how many records a poll returns at most.
             session_timeout_ms: how long a member may be silent, 6,000 to 1,800,000 ms.
+            group_instance_id: makes this a static member (KIP-345): when it is closed or dies its partitions wait for
+                the next consumer of the same id, for as long as a member may be silent.
             enable_auto_commit: commit positions in ``poll`` and ``close``.
             auto_commit_interval_ms: how long ``poll`` waits at least between two such commits.
             with_transaction: records tell who wrote them (``ConsumerRecord.transaction``).
@@ -79,12 +91,13 @@ class Consumer:
             raise InvalidOption(f"max_poll_records must be at least 1, not {max_poll_records}")
         if group_id is not None:
             check_id("group id", group_id)
-        elif enable_auto_commit:
-            raise InvalidOption("enable_auto_commit needs a group_id")
+        elif enable_auto_commit or group_instance_id is not None:
+            option = "enable_auto_commit" if enable_auto_commit else "group_instance_id"
+            raise InvalidOption(f"{option} needs a group_id")
         self._store = store
         self.group_id = group_id
         self._max_poll_records = max_poll_records
-        self._subscription = Subscription(store, group_id, session_timeout_ms)
+        self._subscription = Subscription(store, group_id, session_timeout_ms, group_instance_id)
         self._assigned = AssignedPartitions(
             store, group_id, self._isolation, auto_offset_reset, with_transaction=with_transaction
         )
@@ -105,30 +118,45 @@ class Consumer:
 
     def subscribe(
         self,
-        topics: str | Iterable[str],
+        topics: str | Iterable[str] = (),
         *,
+        pattern: str | re.Pattern[str] | None = None,
         on_revoked: RebalanceListener | None = None,
         on_assigned: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
     ) -> None:
         """Read these topics, sharing their partitions with the group's other members; all of them without a group.
 
         Args:
-            on_revoked, on_assigned: called by ``poll`` with the partitions, before and after they are shared out anew.
+            pattern: in place of ``topics``: a regular expression that a whole name matches. Topics that come later are
+                read as soon as they are seen.
+            on_revoked: called by ``poll`` with partitions that are about to go to others, and by ``unsubscribe`` and
+                ``close`` with all; what was read of them may be committed there.
+            on_assigned: called by ``poll`` with partitions that have come.
+            on_lost: called by ``poll`` with partitions that have gone already, since the group went on without this
+                consumer; ``on_revoked`` is called if there is none.
 
         Raises:
             IllegalState: partitions were assigned by hand.
+            InvalidRequest: the pattern is no regular expression, or there are topics beside it.
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
-        if self._assigned and self._subscription.topics is None:
+        if self._assigned and not self._subscription.is_active:
             raise IllegalState("subscribe() is not allowed after assign(): call unsubscribe() first")
         names = (topics,) if isinstance(topics, str) else tuple(sorted(set(topics)))
+        listeners = RebalanceListeners(on_revoked, on_assigned, on_lost)
+        if pattern is not None:
+            if names:
+                raise InvalidRequest("subscribe() takes topics or a pattern, not both")
+            self._subscription.begin(_compiled(pattern), listeners)
+            return
         if not names:
             self.unsubscribe()
             return
         for name in names:
             find_topic(self._store, name)
-        self._subscription.begin(names, on_revoked, on_assigned)
+        self._subscription.begin(names, listeners)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without joining the group. Offsets may still be committed.
@@ -138,7 +166,7 @@ class Consumer:
             UnknownTopicOrPartition
         """
         self._check_open("assign()")
-        if self._subscription.topics is not None:
+        if self._subscription.is_active:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
         wanted = [_topic_partition(place) for place in partitions]
         for place in wanted:
@@ -149,12 +177,14 @@ class Consumer:
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
         self._check_open("unsubscribe()")
+        if self._subscription.is_active:
+            self._subscription.listeners.tell_revoked(self._assigned)
         self._subscription.end()
         self._assign({})
 
     def subscription(self) -> set[str]:
         """The topics that are subscribed to."""
-        return set(self._subscription.topics or ())
+        return set(self._subscription.topics)
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads; of a subscription, after its first poll."""
@@ -167,10 +197,11 @@ class Consumer:
             IllegalState: nothing is subscribed to or assigned.
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
+            FencedInstanceId: another consumer has joined under this ``group_instance_id``; close this one.
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
-        if self._subscription.topics is None and not self._assigned:
+        if not self._subscription.is_active and not self._assigned:
             raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
         if timeout < 0:
             raise InvalidRequest(f"timeout must not be negative, but is {timeout}")
@@ -206,18 +237,37 @@ class Consumer:
         self._assigned.plan()
 
     def _share_out(self) -> None:
-        """Take the partitions that the newest generation gives this member."""
-        shared_out = self._subscription.share_out()
+        """Take the partitions that the newest generation gives this member, and let go of the others."""
+        subscription = self._subscription
+        try:
+            shared_out = subscription.share_out()
+        except FencedInstanceId:
+            self._lose(self._assigned)
+            raise
         if shared_out is None:
             return
-        self._subscription.tell_revoked(self._assigned)
-        self._assign(shared_out.topics, keep=self.group_id is None)
-        self._subscription.follow(shared_out)
+        if shared_out.is_lost:
+            self._lose(self._assigned)
+        subscription.enter(shared_out)
+        gone = self._assigned.without(shared_out.topics)
+        if gone:
+            self._commits.commit_automatically(only_if_due=False)
+            subscription.listeners.tell_revoked(gone)
+        come = self._assign(shared_out.topics)
+        subscription.follow(shared_out)
+        subscription.listeners.tell_assigned(come)
 
-    def _assign(self, topics: Mapping[TopicPartition, Topic], *, keep: bool = False) -> None:
-        self._assigned.replace(topics, keep=keep)
+    def _lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """Others may have read these since, so what is known of them counts no more."""
+        lost = list(partitions)
+        self._assign({})
+        self._subscription.listeners.tell_lost(lost)
+
+    def _assign(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
+        come = self._assigned.replace(topics)
         self._commits.forget_positions()
         self._looked_at_ms = None
+        return come
 
     def _end_what_holds_back(self) -> bool:
         """End the transactions past their time-out that hide rows from this consumer. True if one was ended."""
@@ -295,6 +345,8 @@ class Consumer:
         Raises:
             IllegalState: the consumer has no group.
             IllegalGeneration, UnknownMember: the group has gone on without this consumer; poll, and read again.
+                UnknownMember also if the consumer is no member (``assign``) and the group has members.
+            FencedInstanceId: another consumer has joined under this ``group_instance_id``; close this one.
             UnknownTopicOrPartition, RetriableError
         """
         self._check_open("commit()")
@@ -363,6 +415,8 @@ class Consumer:
             return
         try:
             self._commits.commit_automatically(only_if_due=False)
+            if self._subscription.is_active:
+                self._subscription.listeners.tell_revoked(self._assigned)
         finally:
             self._subscription.leave()
             self._assign({})
@@ -392,3 +446,10 @@ def _topic_partition(place: object) -> TopicPartition:
     if isinstance(place, tuple) and len(place) == 2:
         return TopicPartition(*place)
     raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {place!r}")
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InvalidRequest(f"pattern {pattern!r} is no regular expression: {error}") from None

@@ -13,14 +13,15 @@ from eoslog.client.heartbeats import Heartbeats
 from eoslog.client.timeouts import end_timed_out
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import Expired, GroupChanged
+from eoslog.rules.entries import Expired
 from eoslog.rules.forgetting import (
+    OFFSETS_RETENTION_MS,
     PRODUCER_ID_EXPIRATION_MS,
     STAGED_MAX_AGE_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
     plan_expiry,
 )
-from eoslog.rules.groups import EMPTY_GROUP
+from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
 from eoslog.segment.retention import DroppedRows, apply_retention
@@ -41,6 +42,8 @@ class CoordinatorReport:
     """Member ids of consumers that fell silent."""
     expired_transactional_ids: list[str] = field(default_factory=list)
     expired_producer_ids: list[int] = field(default_factory=list)
+    expired_offsets: dict[str, int] = field(default_factory=dict)
+    """How many, by group id."""
     sealed_segments: list[TopicPartition] = field(default_factory=list)
     dropped_rows: list[DroppedRows] = field(default_factory=list)
     """What topics no longer keep, by ``retention_ms`` and ``retention_bytes``."""
@@ -58,13 +61,19 @@ class Coordinator:
         *,
         transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        offsets_retention_ms: int = OFFSETS_RETENTION_MS,
         staged_max_age_ms: int = STAGED_MAX_AGE_MS,
         reader_grace_ms: int = READER_GRACE_MS,
     ) -> None:
-        """The last two are those of ``vacuum``."""
+        """
+        Args:
+            offsets_retention_ms: how long a group's offsets are kept after it became empty; -1 for ever.
+            staged_max_age_ms, reader_grace_ms: those of ``vacuum``.
+        """
         self._store = store
         self._transactional_id_expiration_ms = transactional_id_expiration_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._offsets_retention_ms = offsets_retention_ms
         self._staged_max_age_ms = staged_max_age_ms
         self._reader_grace_ms = reader_grace_ms
 
@@ -87,6 +96,7 @@ class Coordinator:
             evicted_members=evicted,
             expired_transactional_ids=[each.transactional_id for each in expired.transactional_ids] if expired else [],
             expired_producer_ids=[each.producer_id for each in expired.producers] if expired else [],
+            expired_offsets={each.group: len(each.offsets) for each in expired.groups} if expired else {},
             sealed_segments=sealed,
             dropped_rows=dropped,
             vacuum=vacuumed,
@@ -113,7 +123,7 @@ class Coordinator:
             aborted += ended
 
     def expire(self) -> Expired | None:
-        """Forget transactional and producer ids that nobody used for long. None if there is none."""
+        """Forget transactional ids, producer ids and offsets that nobody used for long. None if there are none."""
         now_ms = self._store.now_ms()
 
         def propose(draft: Draft) -> Expired | None:
@@ -122,6 +132,7 @@ class Coordinator:
                 now_ms,
                 transactional_id_expiration_ms=self._transactional_id_expiration_ms,
                 producer_id_expiration_ms=self._producer_id_expiration_ms,
+                offsets_retention_ms=self._offsets_retention_ms,
             )
             if expired is not None:
                 draft.append(expired)
@@ -148,13 +159,11 @@ class Coordinator:
         now_ms = self._store.now_ms()
 
         def propose(draft: Draft) -> list[str]:
-            group = draft.groups.get(group_id, EMPTY_GROUP)
-            left = sorted(silent & group.members.keys())
-            if left:
-                draft.append(
-                    GroupChanged(group=group_id, generation=group.generation + 1, left=tuple(left), time_ms=now_ms)
-                )
-            return left
+            entry = plan_group_change(draft, group_id, left=silent, time_ms=now_ms)
+            if entry is None or not entry.left:
+                return []
+            draft.append(entry)
+            return list(entry.left)
 
         return self._store.append(propose)
 

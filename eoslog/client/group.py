@@ -20,6 +20,7 @@ class GroupMetadata(NamedTuple):
     group_id: str
     generation: int = -1
     member_id: str = ""
+    group_instance_id: str | None = None
 
 
 def group_offsets(
@@ -53,7 +54,11 @@ def group_offsets(
             )
         )
     return GroupOffsets(
-        group=group.group_id, generation=group.generation, member_id=group.member_id, offsets=tuple(found)
+        group=group.group_id,
+        generation=group.generation,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        offsets=tuple(found),
     )
 
 

@@ -11,7 +11,7 @@ from eoslog.client.group import group_offsets
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.subscription import Subscription
 from eoslog.client.topics import partition_named
-from eoslog.errors import AbortableError, RetriableError, UnknownTopicOrPartition
+from eoslog.errors import AbortableError, FencedInstanceId, RetriableError, UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import OffsetsCommitted
 from eoslog.rules.groups import committed_offset
@@ -77,7 +77,7 @@ class OffsetCommits:
             return
         try:
             self.commit(positions)
-        except (AbortableError, RetriableError) as error:
+        except (AbortableError, FencedInstanceId, RetriableError) as error:
             group_id = self._subscription.group_metadata().group_id
             _logger.info("%s: offsets of group %r were not committed: %s", self._store, group_id, error)
             return

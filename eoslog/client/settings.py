@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from eoslog.errors import InvalidOption
 from eoslog.log.view import LogConfig
-from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
+from eoslog.rules.forgetting import NEVER, OFFSETS_RETENTION_MS, STAGED_MAX_AGE_MS
 from eoslog.segment.vacuum import READER_GRACE_MS
 from eoslog.store.s3_options import S3Options
 
@@ -66,6 +66,12 @@ class VacuumSettings(_Section):
     reader_grace_ms: _Positive = READER_GRACE_MS
 
 
+class GroupSettings(_Section):
+    """What is kept of consumer groups."""
+
+    offsets_retention_ms: Annotated[int, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
+
+
 class Settings(BaseSettings):
     """All settings. The environment (``EOSLOG_…``) outdoes the file."""
 
@@ -79,6 +85,7 @@ class Settings(BaseSettings):
     local: LocalSettings = LocalSettings()
     s3: S3Settings = S3Settings()
     vacuum: VacuumSettings = VacuumSettings()
+    groups: GroupSettings = GroupSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from eoslog.client.group import GroupMetadata
 from eoslog.client.membership import Membership
 from eoslog.errors import IllegalState
-from eoslog.rules.groups import assignment
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import Group, StoreState, Topic
-from eoslog.rules.topics import topic_named
+from eoslog.rules.names import PartitionId, TopicPartition
+from eoslog.rules.state import Member, StoreState, Topic
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -20,12 +19,38 @@ RebalanceListener = Callable[[list[TopicPartition]], None]
 _NO_GENERATION = -1
 
 
-class _Basis(NamedTuple):
-    """What a sharing-out depends on. While it stays the same, so does the consumer's part."""
+class RebalanceListeners(NamedTuple):
+    """Who wants to know of partitions that move (Kafka's ``ConsumerRebalanceListener``)."""
 
+    on_revoked: RebalanceListener | None = None
+    on_assigned: RebalanceListener | None = None
+    on_lost: RebalanceListener | None = None
+
+    def tell_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions, if any, are about to go; until then they may be committed."""
+        _tell(self.on_revoked, partitions)
+
+    def tell_lost(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions, if any, have gone already, and nothing of them can be committed."""
+        _tell(self.on_lost or self.on_revoked, partitions)
+
+    def tell_assigned(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions, if any, have come."""
+        _tell(self.on_assigned, partitions)
+
+
+def _tell(listener: RebalanceListener | None, partitions: Iterable[TopicPartition]) -> None:
+    moved = sorted(partitions)
+    if moved and listener is not None:
+        listener(moved)
+
+
+class _Basis(NamedTuple):
+    """What a consumer's part depends on. While it stays the same, so does the part."""
+
+    member_id: str
     generation: int
-    topics: tuple[tuple[str, int] | None, ...]
-    """Topic id and number of partitions."""
+    partitions: tuple[PartitionId, ...]
 
 
 class SharedOut(NamedTuple):
@@ -34,28 +59,47 @@ class SharedOut(NamedTuple):
     basis: _Basis
     topics: Mapping[TopicPartition, Topic]
     """This consumer's part, with the topic of each partition."""
+    gives_up: bool
+    """Whether the others wait for partitions that are not of this consumer's part any more."""
+    is_lost: bool
+    """Whether the group had gone on without this consumer, so that what it read may have been read by others since."""
 
 
 class Subscription:
     """The subscription of one consumer; of all partitions if it has no group."""
 
-    def __init__(self, store: Store, group_id: str | None, session_timeout_ms: int) -> None:
+    def __init__(
+        self, store: Store, group_id: str | None, session_timeout_ms: int, group_instance_id: str | None = None
+    ) -> None:
         self._store = store
         self._group_id = group_id
-        self._membership = Membership(store, group_id, session_timeout_ms) if group_id is not None else None
+        self._membership = (
+            Membership(store, group_id, session_timeout_ms, group_instance_id) if group_id is not None else None
+        )
         self._generation = _NO_GENERATION
+        self._wanted: tuple[str, ...] | re.Pattern[str] | None = None
         self._followed: _Basis | None = None
-        self.topics: tuple[str, ...] | None = None
-        """None while nothing is subscribed to."""
-        self._on_revoked: RebalanceListener | None = None
-        self._on_assigned: RebalanceListener | None = None
+        self._member_id = ""
+        """As which the partitions that are read were given."""
+        self.listeners = RebalanceListeners()
 
-    def begin(
-        self, topics: tuple[str, ...], on_revoked: RebalanceListener | None, on_assigned: RebalanceListener | None
-    ) -> None:
+    @property
+    def is_active(self) -> bool:
+        """Whether topics are subscribed to."""
+        return self._wanted is not None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are subscribed to, of a pattern those that are known."""
+        wanted = self._wanted
+        if isinstance(wanted, re.Pattern):
+            return self._store.read(lambda state, slot: _matching(state, wanted), refresh=False)
+        return wanted or ()
+
+    def begin(self, wanted: tuple[str, ...] | re.Pattern[str], listeners: RebalanceListeners) -> None:
         """Subscribe to these topics and no others. The group is joined when the partitions are shared out."""
-        self.topics = topics
-        self._on_revoked, self._on_assigned = on_revoked, on_assigned
+        self._wanted = wanted
+        self.listeners = listeners
         self._followed = None
 
     def end(self) -> None:
@@ -67,8 +111,9 @@ class Subscription:
         """Leave the group for good. Its generation is kept, so that no late commit passes for one without a member."""
         if self._membership is not None:
             self._membership.leave()
-        self.topics = None
+        self._wanted = None
         self._followed = None
+        self._member_id = ""
 
     def keep_alive(self) -> None:
         """Say that this consumer is alive, unless that was just done."""
@@ -83,46 +128,63 @@ class Subscription:
         """
         if self._group_id is None or self._membership is None:
             raise IllegalState("this consumer has no group: give it a group_id")
-        return GroupMetadata(self._group_id, self._generation, self._membership.member_id)
+        member_id = self._membership.member_id
+        instance_id = self._membership.group_instance_id if member_id else None
+        return GroupMetadata(self._group_id, self._generation, member_id, instance_id)
 
     @property
     def is_new(self) -> bool:
         """Whether topics are subscribed to of which no partitions were shared out yet."""
-        return self.topics is not None and self._followed is None
+        return self.is_active and self._followed is None
 
     def share_out(self) -> SharedOut | None:
-        """Join the group if need be, and look at the newest generation. None if this consumer follows it already."""
-        topics = self.topics
-        if topics is None:
-            return None
-        group = self._membership.follow(topics) if self._membership is not None else None
-        generation = group.generation if group is not None else _NO_GENERATION
+        """Join the group if need be, and look at the newest generation. None if this consumer follows it already.
 
-        def look(state: StoreState, slot: int) -> SharedOut | None:
-            found = [state.topics.get(state.topic_ids.get(name, "")) for name in topics]
-            basis = _Basis(generation, tuple((each.topic_id, each.partitions) if each else None for each in found))
-            if basis == self._followed:
-                return None
-            part = self._part(state, group, topics)
-            return SharedOut(basis, {place: topic_named(state, place.topic) for place in part})
+        Raises:
+            FencedInstanceId
+        """
+        if not self.is_active:
+            return None
+        if self._membership is None:
+            return self._all_of(self.topics)
+        group = self._membership.follow(self.topics)
+        member_id = self._membership.member_id
+        member = group.members[member_id]
+        basis = _Basis(member_id, group.generation, member.assigned)
+        if basis == self._followed and not member.revoking:
+            return None
+        return SharedOut(
+            basis, self._with_topics(member), bool(member.revoking), self._member_id not in ("", member_id)
+        )
+
+    def _with_topics(self, member: Member) -> dict[TopicPartition, Topic]:
+        def look(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
+            topics = [(state.topics.get(place.topic_id), place.partition) for place in member.assigned]
+            return {TopicPartition(topic.topic, number): topic for topic, number in topics if topic is not None}
 
         return self._store.read(look, refresh=False)
 
-    def _part(self, state: StoreState, group: Group | None, topics: tuple[str, ...]) -> list[TopicPartition]:
-        if group is not None and self._membership is not None:
-            return assignment(state, group).get(self._membership.member_id, [])
-        found = [state.topics[state.topic_ids[name]] for name in topics if name in state.topic_ids]
-        return [TopicPartition(each.topic, number) for each in found for number in range(each.partitions)]
+    def _all_of(self, topics: tuple[str, ...]) -> SharedOut | None:
+        def look(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
+            found = [state.topics[state.topic_ids[name]] for name in topics if name in state.topic_ids]
+            return {TopicPartition(each.topic, number): each for each in found for number in range(each.partitions)}
 
-    def tell_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """Call who wanted to know that these partitions, if any, are about to go."""
-        gone = sorted(partitions)
-        if gone and self._on_revoked is not None:
-            self._on_revoked(gone)
+        part = self._store.read(look, refresh=False)
+        partitions = tuple(PartitionId(topic.topic_id, place.partition) for place, topic in part.items())
+        basis = _Basis("", _NO_GENERATION, partitions)
+        return None if basis == self._followed else SharedOut(basis, part, False, False)
+
+    def enter(self, shared_out: SharedOut) -> None:
+        """From here on this consumer commits in the generation of ``shared_out``."""
+        self._generation = shared_out.basis.generation
 
     def follow(self, shared_out: SharedOut) -> None:
-        """From here on this consumer belongs to the generation of ``shared_out``. Calls who wanted to know its part."""
+        """This consumer reads its part and no more. Tells the group so, if others wait for it."""
+        self._member_id = shared_out.basis.member_id
+        if shared_out.gives_up and self._membership is not None:
+            self._membership.give_up()
         self._followed = shared_out.basis
-        self._generation = shared_out.basis.generation
-        if self._on_assigned is not None:
-            self._on_assigned(sorted(shared_out.topics))
+
+
+def _matching(state: StoreState, pattern: re.Pattern[str]) -> tuple[str, ...]:
+    return tuple(name for name in sorted(state.topic_ids) if pattern.fullmatch(name))

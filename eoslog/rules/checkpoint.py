@@ -23,6 +23,7 @@ from eoslog.rules.state import (
     Doomed,
     Group,
     IdempotentProducer,
+    Member,
     Partition,
     ProducerState,
     SealedSegment,
@@ -238,7 +239,8 @@ def _encode_store(state: StoreState) -> bytes:
                 {
                     "group": name,
                     "generation": group.generation,
-                    "members": group.members,
+                    "empty_since_ms": group.empty_since_ms,
+                    "members": {member_id: _row(member) for member_id, member in group.members.items()},
                     "offsets": [[*place, *offset] for place, offset in group.offsets.items()],
                 }
                 for name, group in state.groups.items()
@@ -265,9 +267,18 @@ def _decode_store(body: bytes) -> StoreState:
         state.topic_ids[topic.topic] = topic.topic_id
     for row in value["groups"]:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in row["offsets"]}
-        members = {member: tuple(topics) for member, topics in row["members"].items()}
-        state.groups[row["group"]] = Group(row["generation"], members, offsets)
+        members = {member_id: _member(each) for member_id, each in row["members"].items()}
+        state.groups[row["group"]] = Group(row["generation"], members, offsets, row["empty_since_ms"])
     return state
+
+
+def _member(row: dict[str, Any]) -> Member:
+    return Member(
+        tuple(row["topics"]),
+        row["group_instance_id"],
+        tuple(PartitionId(*place) for place in row["assigned"]),
+        tuple(PartitionId(*place) for place in row["revoking"]),
+    )
 
 
 def _doomed_row(doomed: Doomed) -> dict[str, Any]:

@@ -241,6 +241,8 @@ class GroupOffsets(Model):
     """-1 for offsets that no member commits."""
     member_id: str = ""
     """Empty for offsets that no member commits."""
+    group_instance_id: Identifier | None = None
+    """Of a static member (KIP-345): a member id that another one has taken the place of is fenced."""
     offsets: tuple[GroupOffset, ...]
 
 
@@ -322,24 +324,69 @@ class OffsetsCommitted(Model):
 
 
 class GroupMember(Model):
-    """A consumer that joins a group."""
+    """A consumer that joins a group, or changes what it subscribes to."""
 
     member_id: Identifier
     topics: tuple[str, ...]
     """The topics that it subscribes to."""
+    group_instance_id: Identifier | None = None
+    """Of a static member: whoever joins under the id of one that is there takes its place and its partitions."""
+
+
+class AssignedPartitions(Model):
+    """Partitions of one topic."""
+
+    topic_id: Hex
+    partitions: tuple[PartitionIndex, ...]
+
+
+class MemberAssignment(Model):
+    """The partitions that a member reads."""
+
+    member_id: Identifier
+    topics: tuple[AssignedPartitions, ...]
 
 
 class GroupChanged(Model):
-    """Members joined or left a group: its generation rises, and the partitions are shared out anew."""
+    """Members joined or left a group, or gave up partitions, and all are shared out anew.
+
+    What a member is to give up stays its own until it says so, or leaves; only then is it another's.
+    """
 
     type: Literal["group"] = "group"
     group: Identifier
-    generation: Annotated[int, Field(strict=True, ge=1)]
-    """The new one."""
+    generation: Annotated[int, Field(strict=True, ge=0)]
+    """One more than before if members or subscriptions changed or one is to give up a partition, else the same."""
     joined: tuple[GroupMember, ...] = ()
     left: tuple[Identifier, ...] = ()
     """Member ids."""
+    revoked: tuple[Identifier, ...] = ()
+    """Member ids of those that have given up what they were to."""
+    assigned: tuple[MemberAssignment, ...] = ()
+    """What every member reads from here on."""
     time_ms: Milliseconds
+
+
+class OffsetPlace(Model):
+    """A partition for which a group has committed an offset."""
+
+    topic_id: Hex
+    partition: PartitionIndex
+
+
+class GroupOffsetsDeleted(Model):
+    """A group's offsets of some partitions are forgotten, as nobody reads these topics in the group."""
+
+    type: Literal["delete_offsets"] = "delete_offsets"
+    group: Identifier
+    partitions: tuple[OffsetPlace, ...]
+
+
+class GroupDeleted(Model):
+    """A group without members is forgotten, with its offsets and its generation."""
+
+    type: Literal["delete_group"] = "delete_group"
+    group: Identifier
 
 
 class SegmentSealed(Model):
@@ -460,12 +507,31 @@ class ExpiredProducer(Model):
     last_update_ms: Milliseconds
 
 
+class ExpiredOffset(Model):
+    """A committed offset as it stood when it was found to be old."""
+
+    topic_id: Hex
+    partition: PartitionIndex
+    slot: Offset
+    """The slot that committed it."""
+
+
+class ExpiredGroup(Model):
+    """Offsets of a group that expire; without members and offsets left, the group is forgotten too."""
+
+    group: Identifier
+    generation: Annotated[int, Field(strict=True, ge=0)]
+    """As it stood when the offsets were found to be old."""
+    offsets: tuple[ExpiredOffset, ...] = ()
+
+
 class Expired(Model):
-    """Ids that nobody used for long are forgotten; an id that moved meanwhile refuses the entry."""
+    """What nobody used for long is forgotten; what moved meanwhile refuses the entry."""
 
     type: Literal["expire"] = "expire"
     transactional_ids: tuple[ExpiredTransactionalId, ...] = ()
     producers: tuple[ExpiredProducer, ...] = ()
+    groups: tuple[ExpiredGroup, ...] = ()
 
 
 Entry = Annotated[
@@ -480,6 +546,8 @@ Entry = Annotated[
     | TransactionEnded
     | OffsetsCommitted
     | GroupChanged
+    | GroupOffsetsDeleted
+    | GroupDeleted
     | SegmentSealed
     | SegmentsReplaced
     | LogCleaned

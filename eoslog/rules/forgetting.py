@@ -13,6 +13,7 @@ from eoslog.rules.entries import (
     HorizonMoved,
     LogStartMoved,
 )
+from eoslog.rules.group_forgetting import expire_offsets, plan_offset_expiry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.segment_start import move_segment_start
@@ -21,6 +22,8 @@ from eoslog.rules.state import Doomed, StoreState, TransactionState
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
 PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+NEVER = -1
 _EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
@@ -95,8 +98,12 @@ def plan_expiry(
     *,
     transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+    offsets_retention_ms: int = OFFSETS_RETENTION_MS,
 ) -> Expired | None:
-    """The ids that nobody used for long at ``now_ms`` of the store's clock; never one with an open transaction."""
+    """The ids and offsets that nobody used for long at ``now_ms`` of the store's clock.
+
+    Never an id with an open transaction. Offsets do not expire if ``offsets_retention_ms`` is ``NEVER``.
+    """
     transactional_ids = tuple(
         ExpiredTransactionalId(
             transactional_id=transaction.transactional_id,
@@ -111,16 +118,17 @@ def plan_expiry(
         for producer in state.producers.values()
         if producer.last_update_ms + producer_id_expiration_ms <= now_ms
     )
-    if not transactional_ids and not producers:
+    groups = () if offsets_retention_ms == NEVER else plan_offset_expiry(state, now_ms, offsets_retention_ms)
+    if not transactional_ids and not producers and not groups:
         return None
-    return Expired(transactional_ids=transactional_ids, producers=producers)
+    return Expired(transactional_ids=transactional_ids, producers=producers, groups=groups)
 
 
 def expire(draft: Draft, entry: Expired) -> None:
-    """Forget ids and what partitions know of their producers. Application tokens stay for ever.
+    """Forget ids, what partitions know of their producers, and offsets. Application tokens stay for ever.
 
     Raises:
-        InvalidEntry: one of the ids moved since the entry was planned.
+        InvalidEntry: an id or an offset moved since the entry was planned.
     """
     forgotten: set[int] = set()
     for expired in entry.transactional_ids:
@@ -145,3 +153,5 @@ def expire(draft: Draft, entry: Expired) -> None:
             for producer_id in forgotten:
                 partition.producers.pop(producer_id, None)
                 partition.start_producers.pop(producer_id, None)
+    for group in entry.groups:
+        expire_offsets(draft, group)

@@ -12,7 +12,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
-from eoslog.rules import checkpoint, groups, partitions, prepared, producer_ids, topics, transactions
+from eoslog.rules import (
+    checkpoint,
+    group_forgetting,
+    groups,
+    members,
+    partitions,
+    prepared,
+    producer_ids,
+    topics,
+    transactions,
+)
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
 from eoslog.rules.forgetting import expire, forget_doomed, move_horizon, move_log_start
@@ -46,7 +56,7 @@ def _create_store(draft: Draft, entry: StoreCreated) -> None:
 
 
 def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
-    groups.check_offsets(draft, entry.committed)
+    groups.check_plain_offsets(draft, entry.committed)
     groups.commit_offsets(draft, entry.committed)
 
 
@@ -61,7 +71,9 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "prepare": prepared.apply_prepare,
     "end": transactions.apply_end,
     "offsets": _commit_offsets,
-    "group": groups.change_group,
+    "group": members.change_group,
+    "delete_offsets": group_forgetting.delete_offsets,
+    "delete_group": group_forgetting.delete_group,
     "seal": partitions.seal,
     "replace": replace_segments,
     "clean": clean_log,

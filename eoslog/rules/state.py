@@ -256,14 +256,32 @@ class CommittedOffset(NamedTuple):
     metadata: str
     leader_epoch: int
     slot: int
+    commit_ms: int
+    """The log's time at that slot (ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer of a group."""
+
+    topics: tuple[str, ...]
+    """What it subscribes to."""
+    group_instance_id: str | None = None
+    """Of a static member (KIP-345)."""
+    assigned: tuple[PartitionId, ...] = ()
+    """What it reads, in order."""
+    revoking: tuple[PartitionId, ...] = ()
+    """What it is to give up. Nobody else reads it until it does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     generation: int
-    members: Mapping[str, tuple[str, ...]]
-    """Subscribed topics by member id."""
+    members: Mapping[str, Member]
+    """By member id."""
     offsets: Mapping[PartitionId, CommittedOffset]
+    empty_since_ms: int = NO_TIME
+    """The log's time when the last member left (ms); ``NO_TIME`` while there are members, or if there never were."""
 
 
 class TokenKey(NamedTuple):

@@ -14,8 +14,9 @@ from eoslog.rules.entries import (
     TopicDeleted,
     TopicSchema,
 )
+from eoslog.rules.groups import without_topic
 from eoslog.rules.names import check_topic_name
-from eoslog.rules.state import Doomed, Group, Partition, StoreState, Topic
+from eoslog.rules.state import Doomed, Partition, StoreState, Topic
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:
@@ -65,8 +66,7 @@ def change_config(draft: Draft, entry: TopicConfigChanged) -> None:
 
 
 def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
-    """Add empty partitions at the end. Groups that read the topic move on a generation, so that their members share
-    the partitions out anew.
+    """Add empty partitions at the end. The members of groups that read the topic share them out when they see them.
 
     Raises:
         UnknownTopicOrPartition
@@ -82,9 +82,6 @@ def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
     draft.topics[topic.topic_id] = grown
     for partition_id in grown.partition_ids()[topic.partitions :]:
         draft.partitions[partition_id] = Partition(partition_id, changed_slot=draft.slot)
-    for name, group in list(draft.groups.items()):
-        if any(entry.topic in topics for topics in group.members.values()):
-            draft.groups[name] = replace(group, generation=group.generation + 1)
 
 
 def check_cleanup_policy(topic: str, schema: TopicSchema, config: TopicConfig) -> None:
@@ -101,9 +98,9 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
     for partition_id in topic.partition_ids():
         del draft.partitions[partition_id]
     for name, group in list(draft.groups.items()):
-        offsets = {place: offset for place, offset in group.offsets.items() if place.topic_id != entry.topic_id}
-        if len(offsets) < len(group.offsets):
-            draft.groups[name] = Group(group.generation, group.members, offsets)
+        forgotten = without_topic(group, entry.topic_id)
+        if forgotten != group:
+            draft.groups[name] = forgotten
     draft.doomed = (*draft.doomed, Doomed(draft.slot, topic.prefix))
 
 

@@ -149,7 +149,7 @@ def test_no_command_but_that_which_creates_a_topic_makes_a_store(command: Comman
     wanted = [
         parameter
         for parameter in COMMANDS[path].params
-        if isinstance(parameter, click.Argument) and parameter.nargs == 1
+        if isinstance(parameter, click.Argument) and (parameter.nargs == 1 or parameter.required)
     ]
 
     result = command.run(*path, *("0" for _ in wanted))

@@ -163,6 +163,10 @@ def _client_life(store: Store, clock: _Clock) -> None:
                 for place, committed in consumer.committed(consumer.assignment()).items():
                     consumer.seek(place, committed.offset if committed else 0)
         consumer.commit()
+        with store.consumer("g", session_timeout_ms=6_000) as newcomer:
+            newcomer.subscribe("in")
+            newcomer.poll(0)
+            consumer.poll(0)
     left_open = store.producer("left open")
     left_open.init_transactions()
     left_open.begin_transaction()
@@ -179,6 +183,7 @@ CLIENT_POINTS = (
     "client.group.heartbeat_written",
     "client.group.members_changed",
     "client.group.left",
+    "client.group.given_up",
 )
 
 

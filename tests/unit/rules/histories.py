@@ -7,7 +7,7 @@ transaction's verdict decides its rows, and an open one holds the last stable of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from eoslog.rules.entries import (
     BatchAppended,
     CommitSummary,
     FileReference,
+    GroupMember,
     GroupOffsets,
     SegmentSealed,
     SegmentsReplaced,
@@ -39,10 +40,12 @@ from eoslog.rules.entries import (
     TopicDeleted,
     TopicSchema,
 )
+from eoslog.rules.groups import EMPTY_GROUP
 from eoslog.rules.machine import encode_entry, fold, new_draft
+from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import PartitionId
 from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.state import Batch, Partition, StoreState, Transaction, Verdict
+from eoslog.rules.state import Batch, Group, Partition, StoreState, Transaction, Verdict
 
 NOW_MS = 1_000_000
 TOPIC_ID = "a" * 32
@@ -209,6 +212,17 @@ class History:
         )
         return identity
 
+    def change_group(self, *joined: GroupMember, left: Iterable[str] = (), revoked: Iterable[str] = ()) -> Group:
+        """Members of the group ``g`` join, leave and give up; the group after it."""
+
+        def propose(draft: Draft) -> None:
+            entry = plan_group_change(draft, "g", joined=joined, left=left, revoked=revoked, time_ms=self.now_ms)
+            if entry is not None:
+                draft.append(entry)
+
+        self.append(propose)
+        return self.state.groups.get("g", EMPTY_GROUP)
+
     def abort_timed_out(self) -> list[str]:
         aborted: list[str] = self.append(lambda draft: abort_timed_out(draft, self.now_ms))
         return aborted
@@ -283,15 +297,29 @@ class History:
         return ProducerIdentity(self.transaction(transactional_id).producer_id, producer_epoch)
 
 
-def offsets_of(group: str, offset: int, generation: int = -1, member_id: str = "", topic_id: str = TOPIC_ID) -> Any:
+def offsets_of(
+    group: str,
+    offset: int,
+    generation: int = -1,
+    member_id: str = "",
+    topic_id: str = TOPIC_ID,
+    *,
+    partition: int = 0,
+    instance: str | None = None,
+) -> Any:
     return GroupOffsets.model_validate(
         {
             "group": group,
             "generation": generation,
             "member_id": member_id,
-            "offsets": [{"topic_id": topic_id, "partition": 0, "offset": offset}],
+            "group_instance_id": instance,
+            "offsets": [{"topic_id": topic_id, "partition": partition, "offset": offset}],
         }
     )
+
+
+def joining(member_id: str, *topics: str, instance: str | None = None) -> GroupMember:
+    return GroupMember(member_id=member_id, topics=topics or ("t",), group_instance_id=instance)
 
 
 @dataclass

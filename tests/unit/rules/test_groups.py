@@ -1,30 +1,27 @@
-"""Consumer groups: generations, committed offsets, and who reads what."""
+"""Offsets of consumer groups: who may commit them, and when they are forgotten."""
 
 from __future__ import annotations
 
-from eoslog.errors import IllegalGeneration, InvalidEntry, UnknownMember, UnknownTopicOrPartition
+import pytest
+
+from eoslog.errors import (
+    EosLogError,
+    FencedInstanceId,
+    IllegalGeneration,
+    UnknownMember,
+    UnknownTopicOrPartition,
+)
 from eoslog.rules.coordinator import end_request, end_transaction
-from eoslog.rules.entries import GroupChanged, GroupMember, OffsetsCommitted
-from eoslog.rules.groups import assignment, committed_offset
-from eoslog.rules.names import PartitionId, TopicPartition
-from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
+from eoslog.rules.entries import GroupOffsets, OffsetsCommitted
+from eoslog.rules.groups import committed_offset
+from eoslog.rules.names import PartitionId
+from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 PLACE = PartitionId(TOPIC_ID, 0)
 
 
-def change(history: History, generation: int, joined: tuple[str, ...] = (), left: tuple[str, ...] = ()) -> None:
-    entry = GroupChanged(
-        group="g",
-        generation=generation,
-        joined=tuple(GroupMember(member_id=name, topics=("t",)) for name in joined),
-        left=left,
-        time_ms=0,
-    )
-    history.append(lambda draft: draft.append(entry))
-
-
 def commit(history: History, offset: int, generation: int = -1, member_id: str = "") -> None:
-    entry = OffsetsCommitted(committed=offsets_of("g", offset, generation, member_id), time_ms=0)
+    entry = OffsetsCommitted(committed=offsets_of("g", offset, generation, member_id), time_ms=history.now_ms)
     history.append(lambda draft: draft.append(entry))
 
 
@@ -42,7 +39,7 @@ def test_offsets_of_a_transaction_count_from_the_slot_that_commits_it() -> None:
 
     found = committed_offset(history.state, "g", PLACE)
     assert found is not None
-    assert (found.offset, found.slot) == (42, history.slot)
+    assert (found.offset, found.slot, found.commit_ms) == (42, history.slot, NOW_MS)
 
 
 def test_the_later_slot_wins() -> None:
@@ -54,34 +51,86 @@ def test_the_later_slot_wins() -> None:
     assert position(history) == 7
 
 
+# Who may commit (KIP-447)
+
+
+def two_members() -> History:
+    """At generation 2; ``m1``, a static member, reads partition 0 and ``m2`` partition 1."""
+    history = History()
+    history.change_group(joining("m1", instance="i1"))
+    history.change_group(joining("m2"))
+    history.change_group(revoked=["m1"])
+    return history
+
+
+REFUSED: dict[str, tuple[GroupOffsets, type[EosLogError]]] = {
+    "a generation that is over": (offsets_of("g", 42, 1, "m1"), IllegalGeneration),
+    "a generation that is not yet": (offsets_of("g", 42, 3, "m1"), IllegalGeneration),
+    "a member id without a generation": (offsets_of("g", 42, -1, "m1"), IllegalGeneration),
+    "a generation without a member id": (offsets_of("g", 42, 2), UnknownMember),
+    "one that is no member": (offsets_of("g", 42, 2, "m3"), UnknownMember),
+    "another than holds the instance id": (offsets_of("g", 42, 2, "m2", instance="i1"), FencedInstanceId),
+    "one that is no member, under its instance id": (offsets_of("g", 42, 2, "m3", instance="i1"), FencedInstanceId),
+    "an instance id that nobody holds": (offsets_of("g", 42, 2, "m3", instance="i3"), UnknownMember),
+    "an instance id alone": (offsets_of("g", 42, instance="i1"), FencedInstanceId),
+    "a partition that is another member's": (offsets_of("g", 42, 2, "m2"), IllegalGeneration),
+}
+
+
+@pytest.mark.parametrize(("committed", "error"), REFUSED.values(), ids=REFUSED.keys())
+def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogError]) -> None:
+    history = two_members()
+    identity = history.init()
+    request = end_request("tx", identity, "commit", offsets=(committed,), time_ms=0)
+    plain = OffsetsCommitted(committed=committed, time_ms=0)
+
+    assert type(history.refused(lambda draft: end_transaction(draft, request))) is error
+    assert type(history.refused(lambda draft: draft.append(plain))) is error
+    assert position(history) is None
+
+
+@pytest.mark.parametrize("instance", [None, "i1"])
+def test_offsets_are_accepted_from_the_partitions_member_at_the_groups_generation(instance: str | None) -> None:
+    history = two_members()
+    committed = offsets_of("g", 42, 2, "m1", instance=instance)
+    history.commit(history.init(), offsets=(committed,))
+    plain = OffsetsCommitted(committed=committed, time_ms=0)
+    history.append(lambda draft: draft.append(plain))
+
+    assert position(history) == 42
+
+
+def test_offsets_of_a_partition_that_nobody_in_the_group_reads_are_any_members() -> None:
+    history = two_members()
+    history.append(lambda draft: draft.append(topic_created("u", OTHER_TOPIC_ID)))
+    history.commit(history.init(), offsets=(offsets_of("g", 42, 2, "m2", OTHER_TOPIC_ID),))
+
+    assert committed_offset(history.state, "g", PartitionId(OTHER_TOPIC_ID, 0)) is not None
+
+
 def test_the_generation_is_checked_at_the_slot_that_commits() -> None:
     history = History()
     identity = history.init()
-    change(history, 1, joined=("m1",))
+    history.change_group(joining("m1"))
     request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 1, "m1"),), time_ms=0)
-    change(history, 2, joined=("m2",))
+    history.change_group(joining("m2"))
 
     assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), IllegalGeneration)
-    assert position(history) is None
     current = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 2, "m1"),), time_ms=0)
     history.append(lambda draft: end_transaction(draft, current))
 
 
-def test_a_member_that_left_commits_nothing_even_at_the_current_generation() -> None:
+def test_a_transaction_without_a_member_commits_offsets_of_any_group_and_a_plain_commit_those_of_an_empty_one() -> None:
     history = History()
-    change(history, 1, joined=("m1", "m2"))
-    change(history, 2, left=("m1",))
-    entry = OffsetsCommitted(committed=offsets_of("g", 42, 2, "m1"), time_ms=0)
+    commit(history, 7)
+    history.change_group(joining("m1"))
+    history.commit(history.init(), offsets=(offsets_of("g", 9),))
+    plain = OffsetsCommitted(committed=offsets_of("g", 11), time_ms=0)
 
-    assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownMember)
-
-
-def test_offsets_from_outside_of_the_groups_protocol_are_accepted() -> None:
-    history = History()
-    change(history, 1, joined=("m1",))
-    commit(history, 9)
-
+    assert isinstance(history.refused(lambda draft: draft.append(plain)), UnknownMember)
     assert position(history) == 9
+    history.change_group(left=["m1"])
+    commit(history, 12)
 
 
 def test_offsets_of_a_topic_that_is_no_more_are_refused_and_those_stored_are_forgotten() -> None:
@@ -94,31 +143,3 @@ def test_offsets_of_a_topic_that_is_no_more_are_refused_and_those_stored_are_for
     assert committed_offset(history.state, "g", PartitionId(OTHER_TOPIC_ID, 0)) is None
     entry = OffsetsCommitted(committed=offsets_of("g", 9), time_ms=0)
     assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownTopicOrPartition)
-
-
-def test_of_two_changes_of_one_generation_the_second_is_refused() -> None:
-    history = History()
-    change(history, 1, joined=("m1",))
-    entry = GroupChanged(group="g", generation=1, joined=(GroupMember(member_id="m2", topics=()),), time_ms=0)
-
-    assert isinstance(history.refused(lambda draft: draft.append(entry)), IllegalGeneration)
-
-
-def test_a_generation_without_a_change_is_invalid() -> None:
-    history = History()
-    change(history, 1, joined=("m1",))
-    entry = GroupChanged(group="g", generation=2, joined=(GroupMember(member_id="m1", topics=("t",)),), time_ms=0)
-
-    assert isinstance(history.refused(lambda draft: draft.append(entry)), InvalidEntry)
-
-
-def test_partitions_are_dealt_out_among_the_members_that_subscribe() -> None:
-    history = History(partitions=3)
-    change(history, 1, joined=("m2", "m1"))
-
-    assert assignment(history.state, history.state.groups["g"]) == {
-        "m1": [TopicPartition("t", 0), TopicPartition("t", 2)],
-        "m2": [TopicPartition("t", 1)],
-    }
-    history.delete_topic()
-    assert assignment(history.state, history.state.groups["g"]) == {"m1": [], "m2": []}

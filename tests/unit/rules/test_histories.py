@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed
+from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
 from eoslog.rules import checkpoint
 from eoslog.rules.aborted import AbortedTransaction, collect_aborted
 from eoslog.rules.coordinator import abort_open_transaction, append_batch, end_request, end_transaction
 from eoslog.rules.entries import (
     BatchAppended,
-    GroupChanged,
-    GroupMember,
     HorizonMoved,
     LogStartMoved,
     OffsetsCommitted,
@@ -26,7 +24,7 @@ from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import Batch, Control, ProducerState, StoreState
-from tests.unit.rules.histories import TOPIC_ID, History, Model, offsets_of, topic_created, visible
+from tests.unit.rules.histories import TOPIC_ID, History, Model, joining, offsets_of, topic_created, visible
 
 PARTITIONS = 2
 
@@ -309,16 +307,12 @@ class Run:
         history, kind = self.history, self.data.draw(st.integers(0, 4))
         if kind == 0:
             entry = OffsetsCommitted(committed=offsets_of("g", self.counter), time_ms=0)
-            history.append(lambda draft: draft.append(entry))
+            if history.change_group().members:
+                assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownMember)
+            else:
+                history.append(lambda draft: draft.append(entry))
         elif kind == 1:
-            group = history.state.groups.get("g")
-            changed = GroupChanged(
-                group="g",
-                generation=(group.generation if group else 0) + 1,
-                joined=(GroupMember(member_id=f"m{self.counter}", topics=("t",)),),
-                time_ms=0,
-            )
-            history.append(lambda draft: draft.append(changed))
+            self.change_group()
         elif kind == 2 and history.now_ms > 2 and history.state.horizon_ms < history.now_ms - 1:
             horizon_ms = history.now_ms - 1
             history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=horizon_ms)))
@@ -334,6 +328,16 @@ class Run:
             history.append(lambda draft: draft.append(config))
             more = PartitionsCreated(topic=name, topic_id=topic_id, partitions=self.data.draw(st.integers(2, 3)))
             history.append(lambda draft: draft.append(more))
+
+    def change_group(self) -> None:
+        names = st.sampled_from(["m1", "m2", "m3"])
+        joined = self.data.draw(st.lists(names, max_size=2, unique=True))
+        instance = self.data.draw(st.sampled_from([None, "i"]))
+        self.history.change_group(
+            *(joining(name, instance=instance if name == "m1" else None) for name in joined),
+            left=self.data.draw(st.lists(names, max_size=2, unique=True)),
+            revoked=self.data.draw(st.lists(names, max_size=3, unique=True)),
+        )
 
     def check(self) -> None:
         assert self.history.follower == self.history.state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import (
-    IllegalGeneration,
     InvalidEntry,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -14,6 +13,7 @@ from eoslog.errors import (
     ProducerFenced,
     StagedFilesExpired,
     TransactionalIdNotFound,
+    UnknownMember,
     UnknownTopicOrPartition,
 )
 from eoslog.rules import checkpoint
@@ -29,8 +29,6 @@ from eoslog.rules.coordinator import (
 )
 from eoslog.rules.entries import (
     ApplicationToken,
-    GroupChanged,
-    GroupMember,
     HorizonMoved,
     OffsetsCommitted,
 )
@@ -46,7 +44,7 @@ from eoslog.rules.prepared import (
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.sequences import MAX_EPOCH, DuplicateBatch
 from eoslog.rules.state import NO_SLOT, Control, TransactionState
-from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
+from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 PLACE = PartitionId(TOPIC_ID, 0)
 
@@ -183,7 +181,7 @@ def test_all_that_can_refuse_a_commit_refuses_the_prepare() -> None:
         ({"batches": (history.staged(topic_id=OTHER_TOPIC_ID),), "upload_ms": uploaded + 1}, UnknownTopicOrPartition),
         ({"batches": (history.staged(partition=7),), "upload_ms": uploaded + 1}, UnknownTopicOrPartition),
         ({"offsets": (offsets_of("g", 1, topic_id=OTHER_TOPIC_ID),)}, UnknownTopicOrPartition),
-        ({"offsets": (offsets_of("g", 1, generation=3),)}, IllegalGeneration),
+        ({"offsets": (offsets_of("g", 1, generation=3, member_id="m"),)}, UnknownMember),
     ):
         assert isinstance(prepare_refused(history, identity, **options), error), options
 
@@ -240,11 +238,9 @@ def test_an_abort_leaves_the_eager_rows_aborted_and_nothing_of_what_was_staged()
 def test_the_commit_is_refused_neither_for_the_age_of_the_files_nor_for_the_generation() -> None:
     history = History()
     identity = history.init()
-    joined = GroupChanged(group="g", generation=1, joined=(GroupMember(member_id="m", topics=("t",)),), time_ms=0)
-    history.append(lambda draft: draft.append(joined))
+    history.change_group(joining("m"))
     history.prepare(identity, batches=(history.staged(),), offsets=(offsets_of("g", 9, 1, "m"),))
-    left = GroupChanged(group="g", generation=2, left=("m",), time_ms=0)
-    history.append(lambda draft: draft.append(left))
+    history.change_group(left=["m"])
     history.now_ms += 10**12
     history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=history.now_ms)))
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import IllegalGeneration, InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.entries import (
     DoomedDeleted,
-    GroupChanged,
-    GroupMember,
-    OffsetsCommitted,
     PartitionsCreated,
     TopicConfig,
     TopicConfigChanged,
@@ -18,7 +15,7 @@ from eoslog.rules.entries import (
 )
 from eoslog.rules.names import check_topic_name
 from eoslog.rules.topics import topic_named
-from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
+from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, joining, topic_created
 
 
 def test_a_topic_created_again_is_empty_and_refuses_what_was_meant_for_the_first() -> None:
@@ -128,18 +125,11 @@ def test_partitions_never_become_fewer(partitions: int) -> None:
     assert isinstance(history.refused(lambda draft: draft.append(partitions_entry(partitions))), InvalidTopic)
 
 
-def test_a_group_that_reads_a_topic_with_new_partitions_moves_on_a_generation_and_no_other_does() -> None:
+def test_new_partitions_are_shared_out_among_those_who_read_the_topic_and_hinder_none_of_them() -> None:
     history = History()
-    for group, topics in (("reads", ("t",)), ("reads-other", ("other",))):
-        joined = GroupChanged(group=group, generation=1, joined=(GroupMember(member_id="m", topics=topics),), time_ms=0)
-        history.append(lambda draft, e=joined: draft.append(e))
-    history.append(lambda draft: draft.append(OffsetsCommitted(committed=offsets_of("alone", 0), time_ms=0)))
+    history.change_group(joining("m1"))
     history.append(lambda draft: draft.append(partitions_entry(3)))
 
-    assert {name: group.generation for name, group in history.state.groups.items()} == {
-        "reads": 2,
-        "reads-other": 1,
-        "alone": 0,
-    }
-    late = OffsetsCommitted(committed=offsets_of("reads", 0, generation=1, member_id="m"), time_ms=0)
-    assert isinstance(history.refused(lambda draft: draft.append(late)), IllegalGeneration)
+    group = history.change_group()
+
+    assert (group.generation, len(group.members["m1"].assigned)) == (1, 3)

@@ -1,0 +1,123 @@
+"""``eoslog groups`` as a user of ``kafka-consumer-groups.sh`` expects it."""
+
+from __future__ import annotations
+
+import pytest
+
+import eoslog
+from eoslog.rules.names import TopicPartition
+from tests.unit.cli.command import Command
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def group(store: eoslog.Store) -> str:
+    """A group without members, at offset 2 of 3."""
+    with store.producer() as producer:
+        for value in (b"1", b"2", b"3"):
+            producer.send("t", value)
+    store.consumer("g").commit({T0: 2})
+    return "g"
+
+
+def test_groups_are_listed(command: Command, store: eoslog.Store, group: str) -> None:
+    assert command.json("groups", "list") == [{"group": "g", "state": "Empty"}]
+    assert command.json("groups", "list", "--state", "Stable") == []
+    assert "Reconciling" in command.run("groups", "list", "--state", "Dead").stderr
+
+
+def test_a_group_is_described_as_kafkas_tool_does(command: Command, store: eoslog.Store, group: str) -> None:
+    head, row = command.ok("groups", "describe", group).splitlines()
+
+    assert head.split() == [
+        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LAST-STABLE-OFFSET", "LOG-END-OFFSET", "LAG"),
+        "CONSUMER-ID",
+    ]
+    assert row.split() == ["g", "t", "0", "2", "3", "3", "1", "-"]
+    assert command.json("groups", "describe", group, "--state") == {
+        "group": "g",
+        "state": "Empty",
+        "generation": 0,
+        "members": 0,
+    }
+    assert command.json("groups", "describe", group, "--members") == []
+
+
+def test_members_are_described_with_what_they_read(command: Command, store: eoslog.Store) -> None:
+    with store.consumer("g", group_instance_id="i") as consumer:
+        consumer.subscribe("t")
+        consumer.poll(0)
+        member_id = consumer.group_metadata().member_id
+
+        assert command.json("groups", "describe", "g", "--members") == [
+            {
+                "group": "g",
+                "consumer_id": member_id,
+                "group_instance_id": "i",
+                "topics": ["t"],
+                "assignment": ["t-0"],
+                "revoking": [],
+            }
+        ]
+
+
+def test_a_reset_is_shown_and_done_only_with_execute(command: Command, store: eoslog.Store, group: str) -> None:
+    arguments = ("groups", "reset-offsets", group, "t:0", "--to-earliest")
+    change = {"group": "g", "topic": "t", "partition": 0, "current_offset": 2, "new_offset": 0}
+
+    assert command.json(*arguments) == [change]
+    assert "--execute" in command.run(*arguments).stderr
+    assert store.admin.list_consumer_group_offsets("g")[T0].offset == 2
+    assert command.json(*arguments, "--execute") == [change]
+    assert store.admin.list_consumer_group_offsets("g")[T0].offset == 0
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        (("--to-latest",), 3),
+        (("--to-offset", "1"), 1),
+        (("--shift-by", "-1"), 1),
+        (("--to-datetime", "2001-01-01T00:00:00+01:00"), 0),
+        (("--by-duration", "PT1H"), 0),
+        (("--to-current",), 2),
+    ],
+)
+def test_offsets_are_reset_in_each_of_kafkas_ways(
+    command: Command, store: eoslog.Store, group: str, way: tuple[str, ...], expected: int
+) -> None:
+    (change,) = command.json("groups", "reset-offsets", group, "--all-topics", *way, "--execute")
+
+    assert change["new_offset"] == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--to-earliest",),
+        ("t", "--all-topics", "--to-earliest"),
+        ("t:x", "--to-earliest"),
+        ("t", "--by-duration", "1 hour"),
+        ("t", "--to-datetime", "yesterday"),
+    ],
+)
+def test_a_reset_that_is_not_clear_is_wrong_usage(command: Command, store: eoslog.Store, arguments: list[str]) -> None:
+    assert command.run("groups", "reset-offsets", "g", *arguments).exit_code == 2
+
+
+def test_offsets_and_groups_are_deleted(command: Command, store: eoslog.Store, group: str) -> None:
+    assert command.json("groups", "delete-offsets", group, "t") == [{"topic": "t", "partition": 0}]
+    assert command.ok("groups", "delete-offsets", group, "t:0") == "consumer group g has no such offsets\n"
+    assert command.ok("groups", "delete", group) == "deleted consumer group g\n"
+
+    refused = command.run("groups", "delete", group)
+    assert (refused.exit_code, refused.stderr[:28]) == (1, "[EOSLOG_GROUP_ID_NOT_FOUND] ")
+
+
+def test_a_group_with_members_is_not_deleted(command: Command, store: eoslog.Store) -> None:
+    with store.consumer("g") as consumer:
+        consumer.subscribe("t")
+        consumer.poll(0)
+
+        assert "[EOSLOG_GROUP_NOT_EMPTY]" in command.run("groups", "delete", "g").stderr

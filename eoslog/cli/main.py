@@ -9,10 +9,11 @@ import click
 
 from eoslog.cli.console import console
 from eoslog.cli.context import global_options
+from eoslog.cli.coordinator import coordinator
 from eoslog.cli.dump_log import dump_log
 from eoslog.cli.groups import groups
 from eoslog.cli.offsets import offsets
-from eoslog.cli.store_commands import checkpoint, coordinator, describe, seal, vacuum
+from eoslog.cli.store_commands import checkpoint, describe, seal, vacuum
 from eoslog.cli.topics import topics
 from eoslog.cli.transactions import transactions
 from eoslog.errors import EosLogError

@@ -1,4 +1,4 @@
-"""Commands on the store as a whole: describe, vacuum, seal, checkpoint, and a coordinator's rounds."""
+"""Commands on the store as a whole: describe, vacuum, seal, checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.output import progress
-from eoslog.client.coordinator import Coordinator, CoordinatorReport
+from eoslog.client.coordinator import Coordinator
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.rules.state import StoreState
 from eoslog.segment import vacuum as vacuuming
@@ -127,54 +127,3 @@ def checkpoint(session: Session) -> None:
     with progress("writing the state down"):
         reference = store.log.checkpoint()
     session.print_facts({"Slot": reference.slot, "Path": reference.path, "Bytes": reference.length})
-
-
-@click.command()
-@click.option(
-    "--every", type=click.FloatRange(min=1), metavar="SECONDS", help="Go on with a round every so many seconds."
-)
-@click.option("--without-vacuum", is_flag=True, help="Do not list the store's files.")
-@global_options
-@pass_session
-def coordinator(session: Session, every: float | None, without_vacuum: bool) -> None:
-    """Do a coordinator's round: end timed-out transactions, evict silent consumers, expire ids and offsets, seal,
-    drop what topics no longer keep, vacuum.
-
-    Nothing depends on it: whoever writes and meets a transaction past its time-out ends it.
-
-    \b
-    Examples:
-      eoslog --store my-store coordinator
-      eoslog --store my-store coordinator --every 60 --without-vacuum
-    """
-    store, ages = session.store(), session.settings.vacuum
-    work = Coordinator(
-        store,
-        offsets_retention_ms=session.settings.groups.offsets_retention_ms,
-        staged_max_age_ms=ages.staged_max_age_ms,
-        reader_grace_ms=ages.reader_grace_ms,
-    )
-    while True:
-        with progress("a coordinator's round"):
-            report = work.run_once(with_vacuum=not without_vacuum)
-        session.print_facts(_facts(report))
-        if every is None:
-            return
-        store.environment.sleep_ms(every * 1000)
-
-
-def _facts(report: CoordinatorReport) -> dict[str, Any]:
-    return {
-        "AbortedTransactions": report.aborted_transactions,
-        "EvictedMembers": report.evicted_members,
-        "ExpiredTransactionalIds": report.expired_transactional_ids,
-        "ExpiredProducerIds": report.expired_producer_ids,
-        "ExpiredOffsets": [f"{group}: {count}" for group, count in report.expired_offsets.items()],
-        "SealedSegments": [f"{place.topic}-{place.partition}" for place in report.sealed_segments],
-        "DroppedRows": [
-            f"{each.topic}-{each.partition}: {each.start_offset} to {each.end_offset}" for each in report.dropped_rows
-        ],
-        "DeletedFiles": len(report.vacuum.paths) if report.vacuum is not None else 0,
-        "DeletedSlots": report.deleted_slots,
-        "DeletedCheckpointObjects": report.deleted_checkpoint_objects,
-    }

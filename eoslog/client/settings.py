@@ -18,7 +18,13 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from eoslog.errors import InvalidOption
 from eoslog.log.view import LogConfig
-from eoslog.rules.forgetting import NEVER, OFFSETS_RETENTION_MS, STAGED_MAX_AGE_MS
+from eoslog.rules.forgetting import (
+    NEVER,
+    OFFSETS_RETENTION_MS,
+    PRODUCER_ID_EXPIRATION_MS,
+    STAGED_MAX_AGE_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+)
 from eoslog.segment.vacuum import READER_GRACE_MS
 from eoslog.store.s3_options import S3Options
 
@@ -72,6 +78,24 @@ class GroupSettings(_Section):
     offsets_retention_ms: Annotated[int, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
 
 
+class CoordinatorSettings(_Section):
+    """How often a coordinator takes each of its steps, and when ids expire (ms). Kafka's names where it has one."""
+
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: _Positive = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: _Positive = 3_600_000
+    producer_id_expiration_check_interval_ms: _Positive = 600_000
+    group_session_check_interval_ms: _Positive = 60_000
+    offsets_retention_check_interval_ms: _Positive = 600_000
+    segment_check_interval_ms: _Positive = 60_000
+    log_retention_check_interval_ms: _Positive = 300_000
+    merge_interval_ms: _Positive = 60_000
+    checkpoint_check_interval_ms: _Positive = 60_000
+    vacuum_interval_ms: _Positive = 24 * 3_600_000
+    slot_deletion_interval_ms: _Positive = 3_600_000
+    transactional_id_expiration_ms: _Positive = TRANSACTIONAL_ID_EXPIRATION_MS
+    producer_id_expiration_ms: _Positive = PRODUCER_ID_EXPIRATION_MS
+
+
 class Settings(BaseSettings):
     """All settings. The environment (``EOSLOG_…``) outdoes the file."""
 
@@ -86,6 +110,7 @@ class Settings(BaseSettings):
     s3: S3Settings = S3Settings()
     vacuum: VacuumSettings = VacuumSettings()
     groups: GroupSettings = GroupSettings()
+    coordinator: CoordinatorSettings = CoordinatorSettings()
 
     @classmethod
     def settings_customise_sources(

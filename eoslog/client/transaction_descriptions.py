@@ -97,6 +97,7 @@ class HangingTransaction(NamedTuple):
 
 WITHIN_TIMEOUT = "within its own time-out"
 PAST_TIMEOUT = "past its time-out, and nobody has written or swept since"
+PREPARED = "prepared, and its verdict is not given"
 NO_TRANSACTIONAL_ID = "no transactional id has this producer id"
 NOT_ITS_PARTITION = "its transactional id has no open transaction here"
 
@@ -213,7 +214,7 @@ def hanging_transactions(
     Raises:
         UnknownTopicOrPartition: ``topic`` has no such partition.
     """
-    holders = {state.transactions[name].producer_id: state.transactions[name] for name in state.ongoing}
+    holders = {state.transactions[name].open_producer_id: state.transactions[name] for name in state.ongoing}
     found = [
         _hanging(state, place, producer_id, start_offset, holders.get(producer_id), now_ms)
         for place in _places(state, topic, partition)
@@ -231,7 +232,9 @@ def transaction_at(state: StoreState | Draft, topic_partition: TopicPartition, s
     _, partition = partition_named(state, topic_partition)
     for producer_id, first_offset in partition.open_transactions.items():
         if first_offset == start_offset:
-            return next((name for name in state.ongoing if state.transactions[name].producer_id == producer_id), None)
+            return next(
+                (name for name in state.ongoing if state.transactions[name].open_producer_id == producer_id), None
+            )
     return None
 
 
@@ -260,6 +263,8 @@ def _hanging(
         since_ms = holder.start_ms
         if place not in holder.partitions:
             reason = NOT_ITS_PARTITION
+        elif holder.prepared is not None:
+            reason = PREPARED
         else:
             reason = PAST_TIMEOUT if now_ms - since_ms > holder.timeout_ms else WITHIN_TIMEOUT
     return HangingTransaction(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint, read_root
 from eoslog.log.log import Log
-from eoslog.log.paths import CHECKPOINTS, SLOTS, slot_of
+from eoslog.log.paths import CHECKPOINTS, SLOTS, slot_group, slot_of
 from eoslog.log.record import CheckpointReference
 from eoslog.store.object_store import ObjectInfo
 
@@ -38,19 +38,24 @@ def delete_old_slots(log: Log[S]) -> int:
     named = _named(log)
     if named is None:
         return 0
+    floor = min(named.current.slot, named.previous.slot)
+    # The groups are numbered downwards: those of newer slots come before.
+    listed = sorted(
+        (slot, info)
+        for info in log.store.list(SLOTS, start_after=slot_group(floor).rstrip("/"))
+        if (slot := slot_of(info.path)) is not None and slot < floor
+    )
+    # Judged by the store's clock as of its last answer: never later than it is there.
+    newest_deletable_ms = log.store.clock.last_date_ms - log.config.grace_ms
+    paths = [info.path for _, info in _old_enough(listed, floor, newest_deletable_ms)]
+    if not paths:
+        return 0
     for reference in (named.current, named.previous):
         try:
             read_checkpoint(log.store, log.machine, reference)
         except CorruptRecord as error:
             _logger.warning("%s: no slot is deleted: %s", log.store.url, error)
             return 0
-    floor = min(named.current.slot, named.previous.slot)
-    listed = sorted(
-        (slot, info) for info in log.store.list(SLOTS) if (slot := slot_of(info.path)) is not None and slot < floor
-    )
-    # Judged by the store's clock as of its last answer: never later than it is there.
-    newest_deletable_ms = log.store.clock.last_date_ms - log.config.grace_ms
-    paths = [info.path for _, info in _old_enough(listed, floor, newest_deletable_ms)]
     for first in range(0, len(paths), _DELETED_AT_ONCE):
         log.store.delete(paths[first : first + _DELETED_AT_ONCE])
     return len(paths)
@@ -83,21 +88,23 @@ def delete_old_checkpoints(log: Log[S]) -> int:
     named = _named(log)
     if named is None:
         return 0
-    kept = {named.current.path, named.previous.path}
+    paths = {
+        info.path
+        for info in log.store.list(CHECKPOINTS)
+        if _can_no_longer_be_named(log, named.state, info.last_modified_ms)
+    } - {named.current.path, named.previous.path}
+    if not paths:
+        return 0
     for reference in (named.current, named.previous):
         try:
-            kept |= _parts(read_root(log.store, reference))
+            paths -= _parts(read_root(log.store, reference))
         except CorruptRecord as error:
             _logger.warning("%s: no checkpoint is deleted: %s", log.store.url, error)
             return 0
-    paths = [
-        info.path
-        for info in log.store.list(CHECKPOINTS)
-        if info.path not in kept and _can_no_longer_be_named(log, named.state, info.last_modified_ms)
-    ]
-    for first in range(0, len(paths), _DELETED_AT_ONCE):
-        log.store.delete_many(paths[first : first + _DELETED_AT_ONCE])
-    return len(paths)
+    ordered = sorted(paths)
+    for first in range(0, len(ordered), _DELETED_AT_ONCE):
+        log.store.delete_many(ordered[first : first + _DELETED_AT_ONCE])
+    return len(ordered)
 
 
 def _named(log: Log[S]) -> _Named | None:

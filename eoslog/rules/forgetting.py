@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import (
@@ -17,13 +20,14 @@ from eoslog.rules.group_forgetting import expire_offsets, plan_offset_expiry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.segment_start import move_segment_start
-from eoslog.rules.state import Doomed, StoreState, TransactionState
+from eoslog.rules.state import Doomed, IdempotentProducer, StoreState, Transaction, TransactionState
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
 PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 NEVER = -1
+_MOST_EXPIRED = 10_000
 _EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
@@ -102,7 +106,8 @@ def plan_expiry(
 ) -> Expired | None:
     """The ids and offsets that nobody used for long at ``now_ms`` of the store's clock.
 
-    Never an id with an open transaction. Offsets do not expire if ``offsets_retention_ms`` is ``NEVER``.
+    Never an id with an open transaction. What has ``NEVER`` for its time stays. An entry holds so many ids at most as
+    fit into a record; more may be left for the next.
     """
     transactional_ids = tuple(
         ExpiredTransactionalId(
@@ -110,18 +115,30 @@ def plan_expiry(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
         )
-        for transaction in state.transactions.values()
-        if transaction.state in _EXPIRABLE and transaction.last_update_ms + transactional_id_expiration_ms <= now_ms
+        for transaction in islice(_unused_transactions(state, now_ms, transactional_id_expiration_ms), _MOST_EXPIRED)
     )
     producers = tuple(
         ExpiredProducer(producer_id=producer.producer_id, last_update_ms=producer.last_update_ms)
-        for producer in state.producers.values()
-        if producer.last_update_ms + producer_id_expiration_ms <= now_ms
+        for producer in islice(_unused_producers(state, now_ms, producer_id_expiration_ms), _MOST_EXPIRED)
     )
     groups = () if offsets_retention_ms == NEVER else plan_offset_expiry(state, now_ms, offsets_retention_ms)
     if not transactional_ids and not producers and not groups:
         return None
     return Expired(transactional_ids=transactional_ids, producers=producers, groups=groups)
+
+
+def _unused_transactions(state: StoreState | Draft, now_ms: int, expiration_ms: int) -> Iterator[Transaction]:
+    if expiration_ms != NEVER:
+        for transaction in state.transactions.values():
+            if transaction.state in _EXPIRABLE and transaction.last_update_ms + expiration_ms <= now_ms:
+                yield transaction
+
+
+def _unused_producers(state: StoreState | Draft, now_ms: int, expiration_ms: int) -> Iterator[IdempotentProducer]:
+    if expiration_ms != NEVER:
+        for producer in state.producers.values():
+            if producer.last_update_ms + expiration_ms <= now_ms:
+                yield producer
 
 
 def expire(draft: Draft, entry: Expired) -> None:

@@ -17,9 +17,11 @@ from eoslog.client.transaction_descriptions import (
     NO_TRANSACTIONAL_ID,
     NOT_ITS_PARTITION,
     PAST_TIMEOUT,
+    PREPARED,
     WITHIN_TIMEOUT,
     hanging_transactions,
 )
+from eoslog.rules.entries import TransactionPrepared
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
 from tests.unit.client.world import World
@@ -275,6 +277,23 @@ def test_hanging_transactions_are_found_in_one_topic_or_partition(store: Store, 
         with pytest.raises(errors.UnknownTopicOrPartition):
             places(**chosen)
     assert {each.reason for each in store.admin.find_hanging_transactions()} == {PAST_TIMEOUT}
+
+
+def test_a_prepared_transaction_that_waits_for_its_verdict_is_found_and_says_so(store: Store, world: World) -> None:
+    producer = begun(store, "tx", 0, transaction_timeout_ms=900_000)
+    world.pass_time(60_000)
+
+    def prepared(state: StoreState, slot: int) -> list[tuple[str | None, int, str]]:
+        entry = TransactionPrepared(
+            transactional_id="tx", producer_id=producer.producer_id, producer_epoch=0, time_ms=world.time_ms
+        )
+        state = state.frozen_copy()
+        # Another holder has taken the id over, with another producer id.
+        state.transactions["tx"] = replace(state.transactions["tx"], prepared=entry, producer_id=77)
+        found = hanging_transactions(state, world.time_ms, 30_000)
+        return [(each.transactional_id, each.producer_id, each.reason) for each in found]
+
+    assert store.read(prepared) == [("tx", producer.producer_id, PREPARED)]
 
 
 def test_a_transaction_that_no_transactional_id_would_end_is_found_and_says_so(store: Store, world: World) -> None:

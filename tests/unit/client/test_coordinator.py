@@ -7,6 +7,7 @@ import pytest
 from eoslog import errors
 from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
+from eoslog.log.view import LogConfig
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
 from tests.unit.client.test_admin import begun
@@ -113,37 +114,60 @@ def test_large_segments_are_sealed_and_their_rows_stay(store: Store) -> None:
     assert store.scan("s").to_table()["value"].to_pylist() == [b"0", b"1", b"2"]
 
 
-def test_one_round_does_everything_and_a_second_one_nothing(store: Store, world: World) -> None:
-    store.admin.create_topic("s", config=TopicConfig(segment_batches=1))
-    begun(store, "idle", 0).commit_transaction()
-    with store.producer() as producer:
-        producer.send("s", b"1")
-        producer.flush()
-        producer.send("s", b"2")
-    orphan = f"t/{store.admin.describe_topic('t').topic_id}/0/{0:020d}/{'0' * 32}.parquet"
-    store.object_store.put(orphan, b"of a writer that died")
+def test_more_ids_than_an_entry_holds_expire_in_several(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eoslog.rules.forgetting._MOST_EXPIRED", 2)
+    names = [f"tx{number}" for number in range(5)]
+    for name in names:
+        store.producer(name).init_transactions()
     world.pass_time(8 * DAY_MS)
-    begun(store, "dead", 0, transaction_timeout_ms=1_000)
-    world.pass_time(2_000)
+
+    assert Coordinator(store).expire_transactional_ids() == names
+    assert store.admin.list_transactions() == []
+
+
+def test_ids_of_each_kind_expire_by_themselves(store: Store, world: World) -> None:
+    begun(store, "tx", 0).commit_transaction()
+    idempotent = store.producer()
+    idempotent.send("t", b"v")
+    idempotent.flush()
+    world.pass_time(8 * DAY_MS)
+
+    assert Coordinator(store).expire_producer_ids() == [idempotent.producer_id]
+    assert [each.transactional_id for each in store.admin.list_transactions()] == ["tx"]
+    assert Coordinator(store).expire_transactional_ids() == ["tx"]
+    assert Coordinator(store).expire_producer_ids() == []
+
+
+def test_small_files_are_merged_and_their_rows_stay(store: Store) -> None:
+    store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
+    with store.producer() as producer:
+        for number in range(8):
+            producer.send("s", b"%d" % number)
+            producer.flush()
+    coordinator = Coordinator(store)
+    coordinator.seal()
+
+    merged = coordinator.merge().merged
+
+    assert {each.topic for each in merged} == {"s"}
+    assert sum(each.files_after for each in merged) < 8
+    assert store.scan("s").to_table()["value"].to_pylist() == [b"%d" % number for number in range(8)]
+
+
+def test_a_checkpoint_that_was_due_and_never_written_is_written(store: Store, world: World) -> None:
+    """Whoever makes one due may die before it is written."""
+    writer = world.process(LogConfig(checkpoint_slots=1_000_000))
+    for number in range(70):
+        writer.producer(f"tx{number}").init_transactions()
     coordinator = Coordinator(world.process())
 
-    first, second = coordinator.run_once(), coordinator.run_once(with_vacuum=False)
+    written = coordinator.checkpoint()
 
-    assert first.aborted_transactions == ["dead"]
-    assert first.expired_transactional_ids == ["idle"]
-    assert len(first.expired_producer_ids) == 1
-    assert TopicPartition("s", 0) in first.sealed_segments
-    assert first.vacuum is not None
-    assert first.vacuum.paths == [orphan]
-    assert second == type(second)()
-    assert store.scan("s").to_table()["value"].to_pylist() == [b"1", b"2"]
-
-
-def test_a_round_in_a_store_at_rest_appends_nothing(store: Store) -> None:
-    slot = store.read(lambda state, slot: slot)
-    Coordinator(store).run_once(with_vacuum=False)
-
-    assert store.read(lambda state, slot: slot) == slot
+    assert written is not None
+    assert written.slot == store.read(lambda state, slot: slot) - 1
+    assert coordinator.checkpoint() is None
 
 
 def _kept(store: Store, topic: str) -> list[bytes]:
@@ -198,19 +222,20 @@ def test_retention_waits_for_open_transactions(store: Store, world: World) -> No
     assert [(each.partition, each.end_offset) for each in coordinator.apply_retention()] == [(0, 2)]
 
 
-def test_a_round_drops_what_topics_no_longer_keep_and_vacuum_its_files(store: Store, world: World) -> None:
+def test_what_topics_no_longer_keep_is_dropped_in_a_run_and_a_later_one_vacuums_its_files(
+    store: Store, world: World
+) -> None:
     store.admin.alter_topic("t", retention_ms=DAY_MS, segment_ms=1)
     with store.producer() as producer:
         producer.send("t", b"1", partition=0)
     world.pass_time(2 * DAY_MS)
     coordinator = Coordinator(world.process())
 
-    first = coordinator.run_once()
+    first = {report.step: report.did for report in coordinator.run_once()}
     world.pass_time(2 * DAY_MS)
-    second = coordinator.run_once()
+    second = {report.step: report.did for report in coordinator.run_once()}
 
-    assert first.sealed_segments == [TopicPartition("t", 0)]
-    assert [(each.topic, each.partition, each.end_offset) for each in first.dropped_rows] == [("t", 0, 1)]
-    assert second.vacuum is not None
-    assert len(second.vacuum.paths) == 3
-    assert second.dropped_rows == []
+    assert first["seal-segments"] == {"sealed_segments": ["t-0"]}
+    assert first["apply-retention"] == {"dropped_rows": ["t-0 0..0"]}
+    assert second["vacuum"]["deleted_files"] == 3
+    assert second["apply-retention"] == {}

@@ -376,7 +376,7 @@ def test_it_waits_for_its_own_time_out_and_not_that_of_a_transaction(
     producer = begun(store, staged=True, transaction_timeout_ms=1_000, prepared_timeout_ms=prepared_timeout_ms)
     prepared = producer.prepare_transaction()
     world.pass_time(9 * DAY_MS)
-    assert Coordinator(store).run_once().aborted_transactions == []
+    assert Coordinator(store).abort_timed_out_transactions() == []
 
     restarted(world).complete_transaction(prepared)
 
@@ -387,7 +387,7 @@ def test_past_its_time_out_it_is_aborted_and_its_commit_says_so(store: Store, wo
     producer = begun(store, prepared_timeout_ms=5_000)
     prepared = producer.prepare_transaction()
     world.pass_time(5_001)
-    assert Coordinator(world.process()).run_once().aborted_transactions == ["tx"]
+    assert Coordinator(world.process()).abort_timed_out_transactions() == ["tx"]
 
     with pytest.raises(errors.TransactionAborted, match="timed out"):
         producer.complete_transaction(prepared)

@@ -81,6 +81,10 @@ class FaultyStore(MemoryStore):
         """The next write below ``to`` is not answered; what follows is."""
         self._faulty, self._lands_first, self._one_answer = to, lands, True
 
+    def go_down(self) -> None:
+        """From here on nothing is answered, until ``heal``."""
+        self._down = True
+
     def deny(self, *prefixes: str) -> None:
         """Writes below these are refused."""
         self._denied = prefixes

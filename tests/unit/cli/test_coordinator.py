@@ -1,0 +1,162 @@
+"""``coordinator``: what the daemon prints, how it is told what to do, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eoslog
+from eoslog.client.coordinator_steps import STEPS
+from tests.unit.cli.command import Command
+
+ALL = [step.name for step in STEPS]
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def leave_open(store: eoslog.Store, transactional_id: str) -> None:
+    """A transaction that timed out."""
+    producer = store.producer(transactional_id, transaction_timeout_ms=1)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"open")
+    producer.flush()
+
+
+def state_of(command: Command, transactional_id: str) -> str:
+    return str(command.json("transactions", "describe", transactional_id)["transaction_state"])
+
+
+def test_one_run_takes_every_step_and_tells_of_each(command: Command, store: eoslog.Store) -> None:
+    leave_open(store, "late")
+    while state_of(command, "late") == "ONGOING":
+        told = lines(command.ok("coordinator", "--once", "--json"))
+
+    assert [each["step"] for each in told] == ALL
+    assert told[0]["aborted_transactions"] == ["late"]
+    assert all(each["error"] is None and each["time_ms"] > 0 and each["duration_ms"] >= 0 for each in told)
+    text = command.ok("coordinator", "--once").splitlines()
+    assert [line.split()[3] for line in text] == ALL
+
+
+def test_ages_and_expirations_are_those_of_the_settings(
+    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.producer("idle").init_transactions()
+    lost = Path(command.url, "t", "lost.parquet")
+    lost.parent.mkdir()
+    lost.write_bytes(b"unreferenced")
+    command.ok("coordinator", "--once")
+    assert lost.exists()
+
+    monkeypatch.setenv("EOSLOG_VACUUM__STAGED_MAX_AGE_MS", "1")
+    monkeypatch.setenv("EOSLOG_COORDINATOR__TRANSACTIONAL_ID_EXPIRATION_MS", "1")
+    while lost.exists():
+        command.ok("coordinator", "--once")
+
+    assert command.json("transactions", "list") == []
+
+
+def test_only_the_wanted_steps_are_taken(command: Command, store: eoslog.Store) -> None:
+    def taken(*options: str) -> list[str]:
+        return [each["step"] for each in lines(command.ok("coordinator", "--once", "--json", *options))]
+
+    assert taken("--step", "vacuum", "--step", "seal-segments") == ["seal-segments", "vacuum"]
+    assert taken("--without", "vacuum") == [name for name in ALL if name != "vacuum"]
+
+
+def test_a_run_in_which_a_step_fails_ends_with_an_error_after_all_the_others(
+    command: Command, store: eoslog.Store
+) -> None:
+    with store.producer() as producer:
+        producer.send("t", b"1")
+    command.ok("topics", "create", "s", "--segment-batches", "1")
+    command.ok("console", "produce", "s", text="a\n")
+    command.ok("coordinator", "--once")
+    (index,) = Path(command.url, "s").rglob("*.index.parquet")
+    index.write_bytes(b"damaged")
+
+    as_json = command.run("coordinator", "--once", "--json")
+    as_text = command.run("coordinator", "--once")
+
+    assert (as_json.exit_code, as_text.exit_code) == (1, 1)
+    told = lines(as_json.stdout)
+    assert [each["step"] for each in told] == ALL
+    assert [each["step"] for each in told if each["error"]] == ["vacuum"]
+    assert "step: vacuum" in as_text.stderr
+    assert "[EOSLOG_CORRUPT_RECORD]" in as_text.stderr
+    assert len(as_text.stdout.splitlines()) == len(ALL) - 1
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGINT])
+def test_the_daemon_tells_what_it_did_and_ends_when_it_is_told_to(
+    command: Command, store: eoslog.Store, ended_by: signal.Signals
+) -> None:
+    process = command.start("coordinator", "--interval", "abort-timed-out-transactions=0.05", "--json")
+    assert process.stdout is not None
+    leave_open(store, "late")
+
+    told = json.loads(next(line for line in process.stdout if b"aborted" in line))
+    process.send_signal(ended_by)
+    _, errors = process.communicate(timeout=60)
+
+    assert (told["step"], told["aborted_transactions"]) == ("abort-timed-out-transactions", ["late"])
+    assert state_of(command, "late") == "COMPLETE_ABORT"
+    assert (errors, process.returncode) == (b"", 0 if ended_by is signal.SIGTERM else 130)
+
+
+def test_a_daemon_tells_of_steps_that_found_nothing_to_do_only_if_it_is_asked_to(
+    command: Command, store: eoslog.Store
+) -> None:
+    often = [f"--interval={name}=0.02" for name in ("abort-timed-out-transactions", "seal-segments")]
+    quiet, verbose = (command.start("coordinator", "--json", *often, *more) for more in ((), ("--verbose",)))
+    try:
+        assert quiet.stdout is not None
+        assert verbose.stdout is not None
+        idle = [json.loads(verbose.stdout.readline())["step"] for _ in range(30)]
+        told = []
+        for name in ("first", "second"):
+            verbose.kill()
+            verbose.wait()
+            leave_open(store, name)
+            told.append(json.loads(quiet.stdout.readline())["aborted_transactions"])
+    finally:
+        for process in (quiet, verbose):
+            process.kill()
+            process.communicate()
+
+    assert set(idle[: len(ALL)]) == set(ALL)
+    assert told == [["first"], ["second"]]
+
+
+def test_a_place_that_is_no_store_ends_the_daemon(command: Command) -> None:
+    result = command.run("coordinator")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("[EOSLOG_NOT_A_STORE] ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--step sweep", "'sweep' is not one of 'abort-timed-out-transactions'"),
+        ("--interval vacuum", "is not STEP=SECONDS"),
+        ("--interval vacuum=soon", "is not STEP=SECONDS"),
+        ("--interval sweep=5", "'sweep' is not one of"),
+        ("--interval vacuum=0", "an interval is 0.001"),
+        ("--interval vacuum=nan", "an interval is 0.001"),
+        ("--once --interval vacuum=5", "leave --interval out"),
+        ("--step vacuum --without vacuum", "no step is left to take"),
+    ],
+)
+def test_wrong_usage_is_explained(command: Command, store: eoslog.Store, arguments: str, message: str) -> None:
+    result = command.run("coordinator", *arguments.split())
+
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())

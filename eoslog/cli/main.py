@@ -13,7 +13,7 @@ from eoslog.cli.coordinator import coordinator
 from eoslog.cli.dump_log import dump_log
 from eoslog.cli.groups import groups
 from eoslog.cli.offsets import offsets
-from eoslog.cli.store_commands import checkpoint, describe, seal, vacuum
+from eoslog.cli.store_commands import checkpoint, describe, rebuild_indexes, seal, vacuum
 from eoslog.cli.topics import topics
 from eoslog.cli.transactions import transactions
 from eoslog.errors import EosLogError
@@ -75,6 +75,7 @@ for _command in (
     dump_log,
     vacuum,
     seal,
+    rebuild_indexes,
     checkpoint,
     coordinator,
 ):

@@ -112,6 +112,31 @@ def seal(session: Session) -> None:
     session.print_rows(("Topic", "Partition"), sealed, empty="no segment is large or old enough")
 
 
+@click.command("rebuild-indexes")
+@click.argument("topic")
+@click.option("--dry-run", is_flag=True, help="Say which files are missing or damaged, and put nothing back.")
+@global_options
+@pass_session
+def rebuild_indexes(session: Session, topic: str, dry_run: bool) -> None:
+    """Put back the .txnindex and .snapshot files of TOPIC that are missing or damaged, as they were.
+
+    Only other tools read them. An .index.parquet cannot be put back: nothing else holds what it holds.
+
+    \b
+    Examples:
+      eoslog --store my-store rebuild-indexes payments --dry-run
+      eoslog --store my-store rebuild-indexes payments
+    """
+    admin = session.store().admin
+    with progress("looking at every index file of the topic"):
+        found = admin.rebuild_indexes(topic, dry_run=dry_run)
+    session.print_rows(
+        ("Partition", "BaseOffset", "Kind", "Problem", "Restored", "Path"),
+        [(each.partition, each.base_offset, each.kind, each.problem, each.restored, each.path) for each in found],
+        empty="no file is missing or damaged",
+    )
+
+
 @click.command()
 @global_options
 @pass_session

@@ -40,6 +40,7 @@ from eoslog.rules.partitions import partition_of
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
+from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
 from eoslog.segment.schema_json import check_storable, encode_schema, normalise_schema
 
 if TYPE_CHECKING:
@@ -166,6 +167,21 @@ class Admin(GroupAdministration):
         """
         wanted = dict(offsets)
         return self._store.append(lambda draft: delete_records(draft, wanted))
+
+    def rebuild_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
+        """Put back ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments that are missing or damaged.
+
+        Returns:
+            What was found missing or damaged; with ``dry_run`` nothing is put back.
+
+        Raises:
+            UnknownTopicOrPartition
+            CorruptRecord: an ``.index.parquet`` is missing or damaged, and nothing can take its place. A dry run lists
+                it instead.
+        """
+        store = self._store
+        store.describe()
+        return rebuild_derived_files(store.log, store.object_store, store.environment, topic, dry_run=dry_run)
 
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""

@@ -292,6 +292,26 @@ def test_a_checkpoint_is_written_at_the_tail(command: Command, store: eoslog.Sto
     assert command.json("describe")["checkpoint_slot"] == tail
 
 
+def test_index_files_that_are_gone_are_listed_and_put_back(command: Command, store: eoslog.Store) -> None:
+    store.admin.alter_topic("t", segment_batches=1)
+    command.ok("console", "produce", "t", text="a\n")
+    command.ok("seal")
+    assert command.ok("rebuild-indexes", "t") == "no file is missing or damaged\n"
+    (snapshot,) = Path(command.url).rglob("*.snapshot")
+    body = snapshot.read_bytes()
+    snapshot.unlink()
+
+    (listed,) = command.json("rebuild-indexes", "t", "--dry-run")
+    assert (listed["kind"], listed["problem"], listed["restored"], snapshot.exists()) == (
+        "snapshot",
+        "missing",
+        False,
+        False,
+    )
+    assert command.json("rebuild-indexes", "t")[0]["restored"] is True
+    assert snapshot.read_bytes() == body
+
+
 def test_segments_that_are_large_enough_are_sealed(command: Command) -> None:
     command.ok("topics", "create", "t", "--segment-batches", "1")
     command.ok("console", "produce", "t", text="a\n")

@@ -11,9 +11,10 @@ from eoslog.client.store import Store
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.log.deletion import delete_old_slots
 from eoslog.rules.coordinator import abort_timed_out, end_request
-from eoslog.rules.entries import Entry, GroupChanged, GroupMember, HorizonMoved
+from eoslog.rules.entries import Entry, HorizonMoved
 from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
 from eoslog.rules.machine import encode_entry, new_draft
+from eoslog.rules.members import plan_group_change
 from eoslog.rules.state import StoreState, TransactionState
 from eoslog.rules.transactions import plan_end
 from eoslog.segment.sealing import seal_segments
@@ -22,7 +23,7 @@ from tests.conformance.partitions import partition_of, read, topic_of_small_segm
 from tests.conformance.rules import is_inert, reloaded
 from tests.conformance.sleepers import asleep_at
 from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.rules.histories import History, joining
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -120,12 +121,10 @@ def test_a_late_seal_changes_nothing_after_the_segment_was_sealed(history: Histo
 
 @pytest.mark.scenario(33)
 def test_a_late_eviction_changes_nothing_after_the_group_moved_on(history: History) -> None:
-    def changed(generation: int, **fields: object) -> GroupChanged:
-        return GroupChanged.model_validate({"group": "g", "generation": generation, "time_ms": history.now_ms} | fields)
-
-    history.append(lambda draft: draft.append(changed(1, joined=(GroupMember(member_id="m", topics=("t",)),))))
-    late = changed(2, left=("m",))
-    history.append(lambda draft: draft.append(changed(2, joined=(GroupMember(member_id="n", topics=("t",)),))))
+    history.change_group(joining("m"))
+    late = plan_group_change(history.state, "g", left=["m"], time_ms=history.now_ms)
+    assert late is not None
+    history.change_group(joining("n"))
 
     assert is_inert_in(history.state, history, late)
     assert history.state.groups["g"].members.keys() == {"m", "n"}

@@ -13,10 +13,10 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test conformance lint format schemas lock clean
+.PHONY: help setup demo bench test kafka-tools conformance lint format schemas lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Install the locked dependencies and the project into .venv
 
@@ -48,6 +48,11 @@ test: setup ## Run the tests: first those without Spark, then those with it
 
 conformance: setup ## Write docs/conformance.md from the tests that answer Kafka's
 	$(BIN)/python -m tests.conformance.page
+
+kafka-tools: setup ## Have Kafka's own dump tool read index files (fetches Kafka; needs Java and Maven)
+	mvn --quiet --batch-mode --file tests/kafka_tools/pom.xml dependency:copy-dependencies \
+		-DoutputDirectory=$(CURDIR)/.cache/kafka
+	$(BIN)/python -m pytest tests/kafka_tools
 
 lint: setup ## Check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .

@@ -46,6 +46,10 @@ class StoreUnavailable(RetriableError):
     """The object store did not answer, or with an error that says nothing about the outcome."""
 
 
+class UnstableOffsetCommit(RetriableError):
+    """A prepared transaction may still set the group's offset of the partition; where to read on is not known yet."""
+
+
 class RequestTimedOut(RetriableError):
     """The call's time was up; only the same call may be made again."""
 

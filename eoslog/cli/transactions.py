@@ -66,8 +66,11 @@ def list_transactions(
         known = ", ".join(state.name for state in TransactionState)
         click.secho(f"no transaction state is named {name!r}; the states are: {known}", fg="yellow", err=True)
     session.print_rows(
-        ("TransactionalId", "Coordinator", "ProducerId", "TransactionState"),
-        [(each.transactional_id, _COORDINATOR, each.producer_id, each.transaction_state) for each in listed],
+        ("TransactionalId", "Coordinator", "ProducerId", "TransactionState", "PreparedTransaction"),
+        [
+            (each.transactional_id, _COORDINATOR, each.producer_id, each.transaction_state, each.prepared_transaction)
+            for each in listed
+        ],
         empty="no transactional ids",
     )
 
@@ -97,6 +100,9 @@ def describe(session: Session, transactional_id: str) -> None:
             "TopicPartitions": [f"{place.topic}-{place.partition}" for place in found.topic_partitions],
             "Kind": found.kind,
             "LastUpdateTimeMs": found.last_update_ms,
+            "PreparedTransaction": found.prepared_transaction,
+            "PreparedTimeMs": found.prepared_time_ms,
+            "PreparedTimeoutMs": found.prepared_timeout_ms,
         }
     )
 
@@ -224,4 +230,26 @@ def abort(
     session.print_result(
         f"aborted the transaction of {transactional_id}" if aborted else f"nothing was open under {transactional_id}",
         {"transactional_id": transactional_id, "aborted": aborted},
+    )
+
+
+@transactions.command("force-terminate")
+@click.argument("transactional_id", metavar="ID")
+@global_options
+@pass_session
+def force_terminate(session: Session, transactional_id: str) -> None:
+    """Abort what is open under the transactional id ID even if it is prepared, and fence its producer.
+
+    Whoever prepared it may have decided to commit, and another system may hold its half already: look there first.
+
+    \b
+    Example:
+      eoslog --store my-store transactions force-terminate payments-to-bank
+    """
+    terminated = session.store().admin.force_terminate_transaction(transactional_id)
+    session.print_result(
+        f"terminated the transaction of {transactional_id}"
+        if terminated
+        else f"nothing was open under {transactional_id}",
+        {"transactional_id": transactional_id, "terminated": terminated},
     )

@@ -24,7 +24,7 @@ from eoslog.client.transaction_descriptions import (
     transaction_filter,
 )
 from eoslog.errors import InvalidRequest, InvalidTopic
-from eoslog.rules.coordinator import abort_open_transaction
+from eoslog.rules.coordinator import abort_open_transaction, force_terminate
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import (
     PartitionsCreated,
@@ -268,11 +268,26 @@ class Admin(GroupAdministration):
 
         Raises:
             TransactionalIdNotFound
+            InvalidTxnState: it is prepared; see ``force_terminate_transaction``.
         """
         now_ms = self._store.now_ms()
         return self._store.append(
             lambda draft: abort_open_transaction(draft, transactional_id, reason="admin", time_ms=now_ms)
         )
+
+    def force_terminate_transaction(self, transactional_id: str) -> bool:
+        """Abort what is open under a transactional id even if it is prepared, and fence its producer (KIP-939).
+
+        Whoever prepared it may have decided to commit, in another system too: there the decision stands.
+
+        Returns:
+            False if nothing is open; then nobody is fenced.
+
+        Raises:
+            TransactionalIdNotFound
+        """
+        now_ms = self._store.now_ms()
+        return self._store.append(lambda draft: force_terminate(draft, transactional_id, time_ms=now_ms))
 
     def abort_transaction_at(self, topic: str, partition: int, start_offset: int) -> str:
         """Abort the transaction whose first row in a partition has this offset, and fence its producer.
@@ -285,6 +300,7 @@ class Admin(GroupAdministration):
         Raises:
             UnknownTopicOrPartition
             InvalidRequest: no open transaction begins there.
+            InvalidTxnState: it is prepared; see ``force_terminate_transaction``.
         """
         now_ms = self._store.now_ms()
 

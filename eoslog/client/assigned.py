@@ -12,6 +12,7 @@ from eoslog.errors import EosLogError, NoOffsetForPartition, OffsetOutOfRange, U
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.prepared import pending_partitions
 from eoslog.rules.state import Partition, StoreState, Topic
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class AssignedPartitions:
         self._resets: dict[TopicPartition, str] = {}
         self._turn = 0
         self.held_back = False
-        """Whether an open transaction hid rows of a partition from the last plan."""
+        """Whether an open transaction hid rows of a partition from the last plan, or where to read on."""
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._fetches)
@@ -110,6 +111,8 @@ class AssignedPartitions:
     def resolve(self) -> dict[TopicPartition, Partition]:
         """The partitions as the newest known state has them; from here on each has a position.
 
+        Unless it is to begin at an offset of the group that a prepared transaction may still set: it waits for that.
+
         Raises:
             UnknownTopicOrPartition: a topic was deleted.
             NoOffsetForPartition
@@ -118,12 +121,16 @@ class AssignedPartitions:
         def look(state: StoreState, slot: int) -> dict[TopicPartition, Partition]:
             found = {place: _partition(state, place, fetch) for place, fetch in self._fetches.items()}
             for place, fetch in self._fetches.items():
-                if fetch.position is None:
+                if fetch.position is None and not self._is_pending(state, place, fetch):
                     fetch.move(self._initial_position(state, place, found[place]))
                     self._resets.pop(place, None)
             return found
 
         return self._store.read(look, refresh=False)
+
+    def _is_pending(self, state: StoreState, place: TopicPartition, fetch: PartitionFetch) -> bool:
+        asks_group = self._group_id is not None and place not in self._resets
+        return asks_group and bool(pending_partitions(state, self._group_id or "", [fetch.partition_id]))
 
     def _initial_position(self, state: StoreState, place: TopicPartition, partition: Partition) -> int:
         policy = self._resets.get(place)
@@ -153,7 +160,8 @@ class AssignedPartitions:
             fetch = self._fetches[place]
             if fetch.paused:
                 continue
-            self.held_back |= partition.last_stable_offset < partition.high_watermark
+            hidden = visible_end(partition, self._isolation) < partition.high_watermark
+            self.held_back |= hidden or fetch.position is None
             try:
                 fetch.plan(partition, self._isolation)
             except OffsetOutOfRange as error:

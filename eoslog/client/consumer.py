@@ -25,6 +25,7 @@ from eoslog.errors import (
     InvalidRequest,
     RetriableError,
     StoreAccessDenied,
+    UnstableOffsetCommit,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.names import TopicPartition, check_id
@@ -271,7 +272,7 @@ class Consumer:
 
     def _end_what_holds_back(self) -> bool:
         """End the transactions past their time-out that hide rows from this consumer. True if one was ended."""
-        if not self._assigned.held_back or not self._may_write or self._isolation is not IsolationLevel.READ_COMMITTED:
+        if not self._assigned.held_back or not self._may_write:
             return False
         try:
             return bool(end_timed_out(self._store))
@@ -287,12 +288,17 @@ class Consumer:
         Raises:
             IllegalState: the partition is not assigned.
             NoOffsetForPartition
+            UnstableOffsetCommit: a prepared transaction may still set it; ``poll`` gives nothing of the partition until
+                that has ended.
         """
         fetch = self._fetch(partition, "position()")
         if fetch.position is None:
             self._store.read(lambda state, slot: None)
             self._assigned.resolve()
-        assert fetch.position is not None
+        if fetch.position is None:
+            raise UnstableOffsetCommit(
+                f"a prepared transaction may still set the group's offset of {partition[0]}-{partition[1]}"
+            )
         return fetch.position
 
     def seek(self, partition: TopicPartition, offset: int) -> None:

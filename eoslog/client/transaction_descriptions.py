@@ -11,7 +11,8 @@ from eoslog.client.topics import partition_named
 from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId, TopicPartition, check_id
-from eoslog.rules.producer_ids import task_producer_id, task_transactional_id
+from eoslog.rules.prepared import prepared_state
+from eoslog.rules.producer_ids import prepared_identity, task_producer_id, task_transactional_id
 from eoslog.rules.state import Partition, StoreState, Transaction, TransactionState
 
 COORDINATOR_EPOCH = 0
@@ -24,6 +25,8 @@ class TransactionListing(NamedTuple):
     transactional_id: str
     producer_id: int
     transaction_state: str
+    prepared_transaction: str | None = None
+    """The name of the transaction if it is prepared, ``producer_id:epoch``."""
 
 
 class TransactionListings(list[TransactionListing]):
@@ -63,6 +66,12 @@ class TransactionDescription(NamedTuple):
     kind: str
     """``producer``, ``job``, or ``task`` of a job."""
     last_update_ms: int
+    prepared_transaction: str | None = None
+    """The name of the transaction if it is prepared, ``producer_id:epoch``. Its holder's epoch may be higher."""
+    prepared_time_ms: int = -1
+    """When it was prepared; -1 if it is not."""
+    prepared_timeout_ms: int = -1
+    """How long it may stay prepared; -1 for ever, or if it is not prepared."""
 
 
 class ProducerDescription(NamedTuple):
@@ -139,7 +148,7 @@ def transaction_filter(
 def list_transactions(state: StoreState, wanted: TransactionFilter, now_ms: int) -> TransactionListings:
     """The transactional ids that pass the filter, those of jobs' tasks among them."""
     found = (
-        TransactionListing(each.transactional_id, each.producer_id, each.state.name)
+        TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each))
         for transaction in state.transactions.values()
         for each in _with_tasks(transaction)
         if _passes(each, wanted, now_ms)
@@ -163,6 +172,9 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
     check_id("transactional id", transactional_id)
     found = _find(state, transactional_id)
     start_ms = found.start_ms if found.state is TransactionState.ONGOING else -1
+    prepared = found.prepared
+    staged = {PartitionId(batch.topic_id, batch.partition) for batch in prepared.batches} if prepared else set()
+    timeout_ms = prepared.timeout_ms if prepared else None
     return TransactionDescription(
         found.transactional_id,
         found.producer_id,
@@ -174,13 +186,21 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
         tuple(
             sorted(
                 TopicPartition(state.topics[place.topic_id].topic, place.partition)
-                for place in found.partitions
+                for place in found.partitions | staged
                 if place.topic_id in state.topics
             )
         ),
         found.kind,
         found.last_update_ms,
+        _prepared_state(found),
+        prepared.time_ms if prepared else -1,
+        -1 if timeout_ms is None else timeout_ms,
     )
+
+
+def _prepared_state(transaction: Transaction) -> str | None:
+    identity = prepared_identity(transaction)
+    return None if identity is None else prepared_state(identity)
 
 
 def describe_producers(state: StoreState, topic_partition: TopicPartition) -> list[ProducerDescription]:

@@ -131,6 +131,7 @@ def test_tables_have_the_columns_of_kafka_s_tools(
         "Coordinator",
         "ProducerId",
         "TransactionState",
+        "PreparedTransaction",
     ]
     assert columns_of(command.ok("transactions", "describe-producers", "t", "0")) == [
         "ProducerId",
@@ -153,6 +154,9 @@ def test_tables_have_the_columns_of_kafka_s_tools(
         "TopicPartitions",
         "Kind",
         "LastUpdateTimeMs",
+        "PreparedTransaction",
+        "PreparedTimeMs",
+        "PreparedTimeoutMs",
     ]
 
 
@@ -169,6 +173,7 @@ def test_transactions_are_listed_by_state_and_producer_id(
             "coordinator": -1,
             "producer_id": int(producer_id),
             "transaction_state": "ONGOING",
+            "prepared_transaction": None,
         }
     ]
     assert command.json("transactions", "list", "--state", "Empty", "--state", "CompleteCommit") == []
@@ -248,6 +253,24 @@ def test_an_open_transaction_is_described_found_hanging_and_aborted(
     assert command.ok("transactions", "abort", "etl-1") == "nothing was open under etl-1\n"
     with pytest.raises(eoslog.EosLogError):
         open_transaction.commit_transaction()
+
+
+def test_a_prepared_transaction_is_shown_and_terminated_by_force_only(
+    command: Command, open_transaction: eoslog.Producer
+) -> None:
+    prepared = open_transaction.prepare_transaction()
+
+    (listed,) = command.json("transactions", "list")
+    described = command.json("transactions", "describe", "etl-1")
+    refused = command.run("transactions", "abort", "etl-1")
+
+    assert listed["prepared_transaction"] == described["prepared_transaction"] == prepared
+    assert described["prepared_timeout_ms"] == 7 * 24 * 3600 * 1000
+    assert refused.exit_code == 1
+    assert "eoslog transactions force-terminate" in refused.stderr
+    terminate = ("transactions", "force-terminate", "etl-1")
+    assert command.json(*terminate) == {"transactional_id": "etl-1", "terminated": True}
+    assert command.ok(*terminate) == "nothing was open under etl-1\n"
 
 
 def test_offsets_show_what_open_transactions_hold_back(

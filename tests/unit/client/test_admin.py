@@ -116,10 +116,10 @@ def test_transactions_are_listed_with_their_states(store: Store) -> None:
         "fresh": "EMPTY",
     }
     for name in ("Ongoing", "ONGOING"):
-        assert store.admin.list_transactions(states=[name]) == [("ongoing", ongoing.producer_id, "ONGOING")]
+        assert store.admin.list_transactions(states=[name]) == [("ongoing", ongoing.producer_id, "ONGOING", None)]
     assert [each.transactional_id for each in store.admin.list_transactions(states=["CompleteAbort"])] == ["aborted"]
     assert store.admin.list_transactions(producer_ids=[ongoing.producer_id]) == [
-        ("ongoing", ongoing.producer_id, "ONGOING")
+        ("ongoing", ongoing.producer_id, "ONGOING", None)
     ]
 
 
@@ -185,6 +185,9 @@ def test_a_transaction_is_described_with_its_age_and_partitions(store: Store, wo
         (TopicPartition("t", 0), TopicPartition("t", 1)),
         "producer",
         started_ms,
+        None,
+        -1,
+        -1,
     )
     producer.commit_transaction()
     described = store.admin.describe_transaction("tx")
@@ -227,6 +230,52 @@ def test_an_administrator_aborts_what_begins_at_an_offset_of_a_partition(store: 
     assert store.admin.offsets("t")[1].last_stable_offset == 2
     with pytest.raises(errors.UnknownTopicOrPartition):
         store.admin.abort_transaction_at("t", 2, 0)
+
+
+@pytest.mark.parametrize("timeout_ms", [5_000, None])
+def test_a_prepared_transaction_is_listed_and_described_as_such(
+    store: Store, world: World, timeout_ms: int | None
+) -> None:
+    producer = begun(store, "tx", 0, prepared_timeout_ms=timeout_ms)
+    prepared = producer.prepare_transaction()
+    prepared_ms = world.time_ms
+    world.pass_time(10)
+    holder = world.process().producer("tx")
+    holder.init_transactions(keep_prepared=True)
+
+    (listed,) = store.admin.list_transactions()
+    described = store.admin.describe_transaction("tx")
+
+    assert (listed.transaction_state, listed.prepared_transaction) == ("ONGOING", prepared)
+    assert (described.transaction_state, described.prepared_transaction) == ("ONGOING", prepared)
+    assert (described.prepared_time_ms, described.prepared_timeout_ms) == (prepared_ms, timeout_ms or -1)
+    assert described.producer_epoch == holder.producer_epoch
+    holder.complete_transaction(prepared)
+    assert store.admin.describe_transaction("tx")[-3:] == (None, -1, -1)
+
+
+def test_a_staged_transaction_that_is_prepared_is_described_with_the_partitions_of_its_files(store: Store) -> None:
+    begun(store, "tx", 1, staged=True).prepare_transaction()
+
+    assert store.admin.describe_transaction("tx").topic_partitions == (TopicPartition("t", 1),)
+
+
+def test_a_prepared_transaction_is_ended_by_force_alone_and_its_producer_fenced(store: Store) -> None:
+    producer = begun(store, "tx", 0)
+    prepared = producer.prepare_transaction()
+    with pytest.raises(errors.InvalidTxnState, match="force_terminate_transaction"):
+        store.admin.abort_transaction("tx")
+    with pytest.raises(errors.InvalidTxnState, match="force_terminate_transaction"):
+        store.admin.abort_transaction_at("t", 0, 0)
+
+    assert store.admin.force_terminate_transaction("tx") is True
+    assert store.admin.force_terminate_transaction("tx") is False
+
+    assert store.admin.offsets("t")[0].last_stable_offset == 2
+    with pytest.raises(errors.ProducerFenced):
+        producer.complete_transaction(prepared)
+    with pytest.raises(errors.TransactionalIdNotFound, match="nobody"):
+        store.admin.force_terminate_transaction("nobody")
 
 
 def test_producers_of_a_partition_are_described(store: Store) -> None:

@@ -18,6 +18,7 @@ RETRIABLE = (
     errors.StoreUnavailable,
     errors.RequestTimedOut,
     errors.CommitStateUnknown,
+    errors.UnstableOffsetCommit,
 )
 ENDS_THE_PRODUCER = (
     errors.ProducerFenced,

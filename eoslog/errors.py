@@ -178,6 +178,10 @@ class InvalidRegularExpression(FatalError):
     """A pattern is not a regular expression; the message has it."""
 
 
+class InvalidRecord(FatalError):
+    """A row that its topic does not take: one without a key, where only the newest row of each key is kept."""
+
+
 class SchemaMismatch(FatalError):
     """The data's columns or types are not those of the topic."""
 

@@ -40,7 +40,10 @@ from eoslog.rules.partitions import partition_of
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
+from eoslog.segment.compaction import CompactionReport, compact
+from eoslog.segment.merging import MergeReport, merge_files
 from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
+from eoslog.segment.rewriting import TARGET_FILE_BYTES
 from eoslog.segment.schema_json import check_storable, encode_schema, normalise_schema
 
 if TYPE_CHECKING:
@@ -182,6 +185,38 @@ class Admin(GroupAdministration):
         store = self._store
         store.describe()
         return rebuild_derived_files(store.log, store.object_store, store.environment, topic, dry_run=dry_run)
+
+    def merge_files(self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES) -> MergeReport:
+        """Merge the small data files of sealed segments into large ones; no reader is shown anything else than before.
+
+        Args:
+            topic: all if None.
+            target_file_bytes: how large the files may become (bytes). Those half as large are left alone.
+
+        Raises:
+            UnknownTopicOrPartition
+        """
+        store = self._store
+        store.describe()
+        return merge_files(
+            store.log, store.object_store, store.environment, topic=topic, target_file_bytes=target_file_bytes
+        )
+
+    def compact(self, topic: str | None = None) -> CompactionReport:
+        """Keep only the newest row of each key in what is sealed of a topic whose ``cleanup_policy`` is ``compact``.
+
+        Args:
+            topic: compacted now, whether that is due or not; if None, whatever is due.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidTopic: the topic is not compacted.
+        """
+        store = self._store
+        if topic is not None and not self.describe_topic(topic).config.is_compacted:
+            raise InvalidTopic(f"topic {topic} is not compacted: set its cleanup_policy to compact")
+        store.describe()
+        return compact(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
 
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.client.topics import check_partition
-from eoslog.errors import InvalidRequest, SchemaMismatch
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch
 from eoslog.rules.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.rules.state import Topic
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
@@ -29,12 +29,15 @@ def record_row(
 
     Raises:
         SchemaMismatch: the topic has columns of its own, or an argument has the wrong type.
+        InvalidRecord: the topic is compacted, and there is no key.
     """
     if topic.topic_schema.kind != "records":
         raise SchemaMismatch(f"topic {topic.topic} has columns of its own: write it with send_table()")
     for name, part in (("key", key), ("value", value)):
         if part is not None and not isinstance(part, (bytes, bytearray, memoryview)):
             raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
+    if key is None and topic.config.is_compacted:
+        raise _without_key(topic)
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 2**53:
         raise SchemaMismatch(
             f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {timestamp_ms!r}"
@@ -92,6 +95,7 @@ def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, 
     Raises:
         SchemaMismatch: columns or types are not the topic's.
         UnknownTopicOrPartition: a row asks for a partition that the topic has not.
+        InvalidRecord: the topic is compacted, and a row has no key.
     """
     records = topic.topic_schema.kind == "records"
     explicit_name = "partition" if records else "_partition"
@@ -100,6 +104,8 @@ def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, 
         table = table.drop_columns([explicit_name])
     rows = conform(table, stored_schema(topic))
     key_columns = ["key"] if records else list(topic.topic_schema.key)
+    if topic.config.is_compacted and _lack_key(rows, key_columns):
+        raise _without_key(topic)
     if key_columns and topic.partitions > 1:
         places = partitions_for_key_columns([rows[name] for name in key_columns], topic.partitions).copy()
         places[places < 0] = sticky
@@ -108,6 +114,19 @@ def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, 
     if explicit is not None:
         places = _with_explicit(topic, places, explicit)
     yield from split_by_partition(rows, places, topic.partitions)
+
+
+def _lack_key(rows: pa.Table, key_columns: Sequence[str]) -> bool:
+    lacking = np.ones(rows.num_rows, np.bool_)
+    for name in key_columns:
+        lacking &= rows[name].is_null().to_numpy()
+    return bool(lacking.any())
+
+
+def _without_key(topic: Topic) -> InvalidRecord:
+    return InvalidRecord(
+        f"topic {topic.topic} is compacted: it keeps the newest row of each key, and takes no row without one"
+    )
 
 
 def _with_explicit(topic: Topic, places: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:

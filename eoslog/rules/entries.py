@@ -102,6 +102,13 @@ class TopicConfig(Model):
         """Whether only the newest row of each key is kept."""
         return self.cleanup_policy != "delete"
 
+    @property
+    def longest_segment_ms(self) -> int:
+        """How old an active segment may become (ms): what waits for compaction must be sealed in time."""
+        if self.is_compacted and self.max_compaction_lag_ms >= 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
 
 class TopicCreated(Model):
     """A topic was made."""

@@ -87,6 +87,24 @@ def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> np
     return np.concatenate(found) if found else np.empty(0, np.int32)
 
 
+def key_bytes(columns: Sequence[Column]) -> list[bytes | None]:
+    """The key of each row as bytes, and None where all its parts are null.
+
+    Args:
+        columns: the key columns of the same rows, in the topic's own types.
+
+    Raises:
+        UnsupportedSchema: if a column of this type cannot be part of a key.
+    """
+    found: list[bytes | None] = []
+    for parts in _aligned_chunks(columns):
+        serialized = [_serialize(part) for part in parts]
+        keys = serialized[0] if len(parts) == 1 else _join(parts, serialized)
+        missing = np.logical_and.reduce([np.asarray(part.is_null()) for part in parts])
+        found += [None if null else key for key, null in zip(keys.to_pylist(), missing.tolist(), strict=True)]
+    return found
+
+
 def check_key_type(name: str, data_type: pa.DataType) -> None:
     """Refuse a column that cannot be a key.
 

@@ -227,7 +227,7 @@ def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int 
         size += batch.file.length if batch.file is not None else 0
         if size >= config.segment_bytes or count >= config.segment_batches:
             return batch.end_offset
-    if decided and decided[0].end_time_ms + config.segment_ms < now_ms:
+    if decided and decided[0].end_time_ms + config.longest_segment_ms < now_ms:
         return decided[-1].end_offset
     return None
 

@@ -24,6 +24,13 @@ POINTS = (
     "log.checkpoint.parts_written",
     "log.checkpoint.root_written",
     "segment.seal.files_written",
+    "segment.merge.files_written",
+    "segment.merge.index_written",
+    "segment.merge.replaced",
+    "segment.compact.files_written",
+    "segment.compact.index_written",
+    "segment.compact.replaced",
+    "segment.compact.cleaned",
     "segment.vacuum.horizon_moved",
     "segment.vacuum.files_deleted",
     "client.producer.files_uploaded",
@@ -75,19 +82,22 @@ def _life(store: Store, clock: _Clock, committed: list[bytes]) -> None:
     """Everything that a process does; ``committed`` is what it was told to be committed."""
     store.ensure_created()
     if "t" not in store.admin.list_topics():
-        store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+        store.admin.create_topic("t", config=TopicConfig(segment_batches=4, cleanup_policy="compact"))
     producer = store.producer("etl")
     producer.init_transactions()
     for _ in range(4):
         value = b"%d" % len(committed)
         for verdict in ("abort", "commit"):
             producer.begin_transaction()
-            producer.send("t", value)
+            key = b"%d" % clock()
+            producer.send("t", value, key=key)
             producer.flush()
-            producer.send("t", value + b"'")
+            producer.send("t", value + b"'", key=key + b"'")
             getattr(producer, f"{verdict}_transaction")()
         committed.append(value)
     seal_segments(store.log, store.object_store, store.environment)
+    store.admin.merge_files()
+    store.admin.compact("t")
     store.log.checkpoint()
     clock.now_ms += 8 * DAY_MS
     vacuum(store.log, store.object_store)

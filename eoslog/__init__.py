@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from eoslog.client.consumer_records import RecordTransaction as RecordTransaction
     from eoslog.client.coordinator import Coordinator as Coordinator
     from eoslog.client.group import GroupMetadata as GroupMetadata
+    from eoslog.client.last_committed import LastCommitted as LastCommitted
     from eoslog.client.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
     from eoslog.client.offset_resets import OffsetReset as OffsetReset
     from eoslog.client.positions import (
@@ -42,6 +43,7 @@ _PUBLIC = {
     "Coordinator": "eoslog.client.coordinator",
     "GroupMetadata": "eoslog.client.group",
     "IsolationLevel": "eoslog.read.isolation",
+    "LastCommitted": "eoslog.client.last_committed",
     "OffsetAndMetadata": "eoslog.client.positions",
     "OffsetAndTimestamp": "eoslog.client.offset_lookup",
     "OffsetReset": "eoslog.client.offset_resets",

@@ -107,6 +107,38 @@ def describe(session: Session, transactional_id: str) -> None:
     )
 
 
+@transactions.command("last-committed")
+@click.argument("transactional_id", metavar="ID")
+@global_options
+@pass_session
+def last_committed(session: Session, transactional_id: str) -> None:
+    """Show what the transactional id ID committed last, and the versions of its applications.
+
+    \b
+    Example:
+      eoslog --store my-store transactions last-committed etl-1
+    """
+    found = session.store().admin.last_committed(transactional_id)
+    session.print_facts(
+        {
+            "TransactionalId": found.transactional_id,
+            "Slot": found.slot,
+            "CommitTimeMs": found.timestamp,
+            "ProducerId": found.producer_id,
+            "ProducerEpoch": found.producer_epoch,
+            "ApplicationId": found.application_id,
+            "Version": found.version,
+            "Rows": [f"{topic}: {rows}" for topic, rows in found.rows.items()],
+            "Offsets": [
+                f"{group}: {place.topic}-{place.partition}: {position.offset}"
+                for group, offsets in found.offsets.items()
+                for place, position in offsets.items()
+            ],
+            "Versions": [f"{each.application_id} {each.sink}: {each.version}" for each in found.versions],
+        }
+    )
+
+
 @transactions.command("describe-producers")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eoslog.client.group_administration import GroupAdministration
+from eoslog.client.last_committed import LastCommitted, last_committed
 from eoslog.client.positions import PartitionOffsets
 from eoslog.client.records_deletion import delete_records
 from eoslog.client.topic_config import changed_config
@@ -289,6 +290,14 @@ class Admin(GroupAdministration):
         return self._store.read(
             lambda state, slot: describe_transaction(state, transactional_id, self._store.now_ms()),
         )
+
+    def last_committed(self, transactional_id: str) -> LastCommitted:
+        """What a transactional id committed last: slot, group offsets, rows, and the versions of its applications.
+
+        Raises:
+            TransactionalIdNotFound: the id is unknown, and no version was ever committed under it.
+        """
+        return self._store.read(lambda state, slot: last_committed(state, transactional_id))
 
     def describe_producers(self, topic: str, partition: int) -> list[ProducerDescription]:
         """The producers that a partition knows.

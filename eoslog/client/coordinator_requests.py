@@ -9,6 +9,7 @@ from eoslog.client.group import merged_offsets
 from eoslog.errors import InvalidTxnState, TransactionAborted
 from eoslog.rules.coordinator import (
     abort_timed_out,
+    commit_once,
     end_request,
     end_transaction,
     initialise,
@@ -16,7 +17,7 @@ from eoslog.rules.coordinator import (
     prepare_transaction,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupOffsets, StagedBatch
+from eoslog.rules.entries import ApplicationToken, GroupOffsets, StagedBatch
 from eoslog.rules.prepared import check_prepared_timeout
 from eoslog.rules.producer_ids import ProducerIdentity, check_timeout, prepared_identity, why_aborted
 
@@ -122,8 +123,18 @@ class CoordinatorRequests:
 
         self.prepared = self._append(propose)
 
-    def end(self, verdict: str, staged: Sequence[StagedBatch] = (), upload_ms: int | None = None) -> None:
-        """End the transaction. A commit takes these staged batches and the offsets that were added."""
+    def end(
+        self,
+        verdict: str,
+        staged: Sequence[StagedBatch] = (),
+        upload_ms: int | None = None,
+        token: ApplicationToken | None = None,
+    ) -> bool:
+        """End the transaction. A commit takes these staged batches and the offsets that were added.
+
+        Returns:
+            False if the work of ``token`` was committed before: then the transaction was aborted.
+        """
         assert self.identity is not None
         assert self._transactional_id is not None
         request = end_request(
@@ -133,22 +144,24 @@ class CoordinatorRequests:
             batches=staged,
             upload_ms=upload_ms if staged else None,
             offsets=tuple(self._offsets.values()) if verdict == "commit" else (),
+            token=token,
             time_ms=self._store.now_ms(),
         )
         # From here on it may land at any time, until the next slot is taken.
         self._may_be_known = True
 
-        def propose(draft: Draft) -> ProducerIdentity:
+        def propose(draft: Draft) -> tuple[ProducerIdentity, bool]:
             try:
-                identity = end_transaction(draft, request)
+                ended = commit_once(draft, request) if token is not None else (end_transaction(draft, request), True)
             except InvalidTxnState as refused:
                 self._check_not_aborted(draft, request.transactional_id, refused)
                 raise
             abort_timed_out(draft, request.time_ms)
-            return identity
+            return ended
 
-        self.identity = self._append(propose)
+        self.identity, done = self._append(propose)
         self.prepared = None
+        return done
 
     def _check_not_aborted(self, draft: Draft, transactional_id: str, refused: InvalidTxnState) -> None:
         """Raises: TransactionAborted: the coordinator refuses the commit, and an abort leads on (KIP-588)."""

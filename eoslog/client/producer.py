@@ -37,6 +37,7 @@ from eoslog.errors import (
     UnknownProducerId,
 )
 from eoslog.rules.draft import Draft
+from eoslog.rules.entries import ApplicationToken
 from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.rules.state import Topic
@@ -92,6 +93,7 @@ class Producer:
         """Drop everything that belongs to one transaction. A topic may be another by the next."""
         self._topics: dict[str, Topic] = {}
         self._has_appended = False
+        self._committing: tuple[ApplicationToken | None] | None = None
         self._requests.forget()
         self._accumulator.discard()
         self._in_flight.reset()
@@ -389,10 +391,21 @@ class Producer:
             else:
                 self.abort_transaction()
 
-    def commit_transaction(self) -> None:
+    def commit_transaction(self, *, application_id: str | None = None, version: int | None = None) -> bool:
         """Flush, then end the transaction with everything it holds, in one step. A prepared one is ended as it is.
 
+        Args:
+            application_id, version: the application's own name of this work, committed with it. Versions of an
+                application rise; one at or below the largest committed one is a replay: then the transaction is
+                aborted, and nothing of it is committed again, group offsets neither. The application is the
+                transactional id unless it is named. ``admin.last_committed`` reads them back.
+
+        Returns:
+            True if this transaction is committed; False if its version was committed before.
+
         Raises:
+            InvalidRequest: an application without a version, or a version that is not a whole number from 0 on.
+            IllegalState: a version for a prepared transaction, or another one than the call that is repeated had.
             RequestTimedOut: ``max_block_ms`` is over and the outcome may be unknown; call it again, and nothing else.
             AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
@@ -400,13 +413,36 @@ class Producer:
         with self._call("commit_transaction()"):
             self._need_transactional("commit_transaction()")
             self._lifecycle.check_not_abortable()
+            token = self._token(application_id, version)
             self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
+            self._committing = (token,)
             self.flush()
             staged = [file.staged() for file in self._accumulator.files]
-            if self._has_appended or staged or self._requests.has_offsets or self._requests.prepared is not None:
-                self._guarded(lambda: self._requests.end("commit", staged, self._accumulator.upload_ms))
+            holds = self._has_appended or staged or self._requests.has_offsets or token is not None
+            committed = True
+            if holds or self._requests.prepared is not None:
+                upload_ms = self._accumulator.upload_ms
+                committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, token))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
+            return committed
+
+    def _token(self, application_id: str | None, version: int | None) -> ApplicationToken | None:
+        """What the application calls the work that is to be committed."""
+        if version is None and application_id is not None:
+            raise InvalidRequest(f"application {application_id!r} is given without a version of its work")
+        if version is not None and (type(version) is not int or not 0 <= version < 2**63):
+            raise InvalidRequest(f"version {version!r} is not a whole number from 0 on")
+        token = None
+        if version is not None:
+            named = (self.transactional_id or "") if application_id is None else application_id
+            check_id("application id", named)
+            token = ApplicationToken(application_id=named, sink="*", version=version)
+        if token is not None and self._requests.prepared is not None:
+            raise IllegalState("a prepared transaction is committed as it is; it takes no version")
+        if self._committing not in (None, (token,)):
+            raise IllegalState("the commit that is repeated had another application id or version; give the same")
+        return token
 
     def abort_transaction(self) -> None:
         """End the transaction so that none of its rows shows under read_committed.

@@ -23,6 +23,7 @@ from eoslog.rules.state import (
     Doomed,
     Group,
     IdempotentProducer,
+    LastCommit,
     Member,
     Partition,
     ProducerState,
@@ -151,6 +152,7 @@ _TRANSACTIONS = _schema(
         ("task_count", _I32),
         ("prepared", _STR),
         ("prepared_slot", _I64),
+        ("last_commit", _STR),
     ]
 )
 _TOKENS = _schema([("transactional_id", _STR), ("application_id", _STR), ("sink", _STR), ("version", _I64)])
@@ -303,6 +305,7 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
         "partitions": [place._asdict() for place in sorted(transaction.partitions)],
         "fenced_owners": list(transaction.fenced_owners),
         "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
+        "last_commit": None if transaction.last_commit is None else transaction.last_commit.model_dump_json(),
     }
 
 
@@ -312,6 +315,8 @@ def _transaction(row: dict[str, Any]) -> Transaction:
     row["fenced_owners"] = tuple(row["fenced_owners"])
     if row.get("prepared") is not None:
         row["prepared"] = TransactionPrepared.model_validate_json(row["prepared"])
+    if row.get("last_commit") is not None:
+        row["last_commit"] = LastCommit.model_validate_json(row["last_commit"])
     return Transaction(**row)
 
 

@@ -15,6 +15,7 @@ from eoslog.errors import (
     InvalidTxnState,
     ProducerFenced,
     RecordFull,
+    Replayed,
     TransactionalIdNotFound,
 )
 from eoslog.rules.draft import Draft
@@ -150,6 +151,31 @@ def end_transaction(draft: Draft, wanted: TransactionEnded) -> ProducerIdentity:
         return repeated.identity
     draft.append(entry)
     return ProducerIdentity(entry.next_producer_id, entry.next_producer_epoch)
+
+
+def commit_once(draft: Draft, wanted: TransactionEnded) -> tuple[ProducerIdentity, bool]:
+    """Commit a transaction unless the work of its application token was committed before: then abort it.
+
+    Returns:
+        The producer's next identity, and whether this transaction is the one that committed. A repeated call is
+        answered as the first one was.
+    """
+    try:
+        return end_transaction(draft, wanted), True
+    except Replayed:
+        pass
+    except InvalidTxnState:
+        # Perhaps the abort of a replay, done before.
+        with suppress(Replayed):
+            check_token(draft, wanted)
+            raise
+    transaction = draft.transactions[wanted.transactional_id]
+    identity = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
+    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if identity == current and transaction.state is not TransactionState.ONGOING:
+        return identity, False
+    abort = end_request(wanted.transactional_id, identity, "abort", owner=wanted.owner, time_ms=wanted.time_ms)
+    return end_transaction(draft, abort), False
 
 
 def end_request(

@@ -168,13 +168,18 @@ def place_marker(
     timestamp: int,
     *,
     eager: bool,
-) -> None:
-    """End a producer's transaction here: settle its rows, place the control row, move its epoch on."""
+) -> int:
+    """End a producer's transaction here: settle its rows, place the control row, move its epoch on.
+
+    Returns:
+        How many eager rows were settled.
+    """
     marker_offset = partition.next_offset
+    settled = 0
     first_offset = partition.open_transactions.pop(producer_id, None)
     if first_offset is not None:
         verdict = Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED
-        _settle(partition, producer_id, first_offset, verdict, moment)
+        settled = _settle(partition, producer_id, first_offset, verdict, moment)
         if verdict is Verdict.ABORTED:
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
             partition.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
@@ -204,14 +209,18 @@ def place_marker(
         )
     )
     partition.next_offset += 1
+    return settled
 
 
-def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Moment) -> None:
+def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Moment) -> int:
+    settled = 0
     start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)
     for index in range(start, len(partition.active)):
         batch = partition.active[index]
         if batch.producer_id == producer_id and batch.verdict is Verdict.OPEN:
             partition.active[index] = batch._replace(verdict=verdict, end_slot=moment.slot, end_time_ms=moment.time_ms)
+            settled += batch.record_count
+    return settled
 
 
 def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int | None:

@@ -169,6 +169,7 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
         owner=entry.owner,
         fenced_owners=_fenced_owners(before, entry.owner),
         task_count=before.task_count if before else 0,
+        last_commit=before.last_commit if before else None,
     )
     if before is not None and _keeps(before, entry):
         fresh = replace(

@@ -8,7 +8,15 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema, TransactionPrepared
+from eoslog.rules.entries import (
+    ApplicationToken,
+    FileReference,
+    GroupOffsets,
+    Model,
+    TopicConfig,
+    TopicSchema,
+    TransactionPrepared,
+)
 from eoslog.rules.names import PartitionId
 
 NO_OFFSET = -1
@@ -209,6 +217,27 @@ class Topic:
         return f"{self.topic}/{self.topic_id}/"
 
 
+class TopicRows(Model):
+    """How many rows a transaction wrote into a topic."""
+
+    topic_id: str
+    rows: int
+
+
+class LastCommit(Model):
+    """What the last commit of a transactional id held, for those who go on from there."""
+
+    slot: int
+    time_ms: int
+    """The log's time at the slot."""
+    producer_id: int
+    producer_epoch: int
+    """With the producer id it names the transaction."""
+    token: ApplicationToken | None = None
+    offsets: tuple[GroupOffsets, ...] = ()
+    rows: tuple[TopicRows, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What is known of a transactional id (Kafka's ``TransactionMetadata``)."""
@@ -236,6 +265,8 @@ class Transaction:
     prepared: TransactionPrepared | None = None
     """What was prepared (KIP-939): then the open transaction takes no more, and its own time-out counts."""
     prepared_slot: int = NO_SLOT
+    last_commit: LastCommit | None = None
+    """It outlives later inits and aborts; with the id it expires."""
 
     @property
     def open_producer_id(self) -> int:

@@ -6,7 +6,8 @@ passes through PREPARE_* and reaches COMPLETE_* within its slot, so there is not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from eoslog.errors import (
@@ -54,7 +55,9 @@ from eoslog.rules.state import (
     NO_SLOT,
     Control,
     IdempotentProducer,
+    LastCommit,
     TokenKey,
+    TopicRows,
     Transaction,
     TransactionState,
 )
@@ -278,7 +281,9 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         raise InvalidEntry(f"the end of {entry.transactional_id!r} at slot {draft.slot} claims what it does not get")
     transaction = draft.transactions[entry.transactional_id]
     rows = open_identity(transaction)
+    counts: Counter[str] = Counter()
     for batch in entry.batches:
+        counts[batch.topic_id] += batch.record_count
         producer_id, transactional_id = rows.producer_id, entry.transactional_id
         if batch.task is not None:
             producer_id = task_producer_id(entry.producer_id, batch.task)
@@ -294,7 +299,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
     commits = entry.verdict == "commit"
     for marker in entry.markers:
         place = PartitionId(marker.topic_id, marker.partition)
-        place_marker(
+        counts[place.topic_id] += place_marker(
             draft.edit_partition(place),
             Control.COMMIT if commits else Control.ABORT,
             entry.transactional_id,
@@ -309,10 +314,27 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
     if entry.token is not None:
         key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
         draft.tokens[key] = entry.token.version
-    draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry)
+    ended = _ended(draft, transaction, entry)
+    if commits:
+        ended = replace(ended, last_commit=_last_commit(draft, entry, rows, counts))
+    draft.transactions[entry.transactional_id] = ended
     draft.ongoing.pop(entry.transactional_id, None)
     if entry.next_producer_id == draft.slot << TASKS_BITS:
         draft.id_given_out = True
+
+
+def _last_commit(
+    draft: Draft, entry: TransactionEnded, identity: ProducerIdentity, rows: Mapping[str, int]
+) -> LastCommit:
+    return LastCommit(
+        slot=draft.slot,
+        time_ms=draft.time_ms,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        token=entry.token,
+        offsets=entry.offsets,
+        rows=tuple(TopicRows(topic_id=topic_id, rows=count) for topic_id, count in sorted(rows.items())),
+    )
 
 
 def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> Transaction:

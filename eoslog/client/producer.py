@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +19,7 @@ from eoslog.client.awaited_offsets import AppendedRows
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, group_offsets
 from eoslog.client.in_flight import InFlightBatches
+from eoslog.client.metrics import CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.record_accumulator import RecordAccumulator
@@ -82,6 +83,7 @@ class Producer:
             prepared_timeout_ms=prepared_timeout_ms,
         )
         self._lock = threading.RLock()
+        self._call_times = CallTimes(store.environment, within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._lifecycle = ProducerLifecycle()
         self._is_to_be_closed = False
@@ -108,7 +110,8 @@ class Producer:
         try:
             self._close_if_asked()
             waited_ms = self._store.environment.monotonic_ms() - began_ms
-            with self._limits.call(name, max(0, self._limits.max_block_ms - waited_ms)):
+            measured = nullcontext() if self._limits.in_call else self._call_times.measured(name)
+            with measured, self._limits.call(name, max(0, self._limits.max_block_ms - waited_ms)):
                 yield
         finally:
             self._close_if_asked()
@@ -166,6 +169,10 @@ class Producer:
 
     def _append(self, propose: Callable[[Draft], T]) -> T:
         return self._store.append(propose, timeout_ms=self._limits.remaining_for_delivery_ms())
+
+    def metrics(self) -> dict[str, int]:
+        """How long this producer's calls took in all (ns), by Kafka's names, as ``txn-commit-time-ns-total``."""
+        return self._call_times.totals()
 
     def begin_transaction(self) -> None:
         """Begin a transaction. Nothing is written before its first flush.

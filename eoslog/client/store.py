@@ -16,6 +16,7 @@ from eoslog.client.description import (
     decode_description,
     read_description,
 )
+from eoslog.client.metrics import CallTimes, StoreMetrics, store_metrics
 from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
@@ -83,6 +84,8 @@ class Store:
         self.log: Log[StoreState] = Log(object_store, StoreMachine(), environment, log_config)
         self.log.before_checkpoint = lambda: seal_segments(self.log, object_store, environment)
         self.indexes = SegmentIndexes(object_store)
+        self.call_times = CallTimes(environment)
+        """How long the calls of this store's producers took, all together."""
         self._description: StoreDescription | None = None
 
     def __repr__(self) -> str:
@@ -97,6 +100,21 @@ class Store:
     def requests(self) -> Counter[str]:
         """Requests sent to the object store so far, by kind: PUT, GET, LIST, DELETE."""
         return self.object_store.requests
+
+    def metrics(self) -> StoreMetrics:
+        """Numbers to watch, as of now: what open transactions hold back, and what this process does. One small read."""
+
+        def look(state: StoreState, slot: int) -> StoreMetrics:
+            return store_metrics(
+                state,
+                slot,
+                self.now_ms(),
+                slots_since_checkpoint=self.log.view.slots_since_checkpoint(),
+                requests=self.requests,
+                call_times_ns=self.call_times.totals(),
+            )
+
+        return self.read(look)
 
     @property
     def admin(self) -> Admin:

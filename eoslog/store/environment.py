@@ -19,6 +19,10 @@ class Environment:
         """Elapsed milliseconds since an arbitrary start. It measures patience, never the time of day."""
         return time.monotonic_ns() // 1_000_000
 
+    def monotonic_ns(self) -> int:
+        """As ``monotonic_ms``, in nanoseconds: it measures how long something took, and decides nothing."""
+        return time.monotonic_ns()
+
     def sleep_ms(self, duration_ms: float) -> None:
         time.sleep(duration_ms / 1000)
 

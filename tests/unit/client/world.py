@@ -51,6 +51,9 @@ class ManualEnvironment(Environment):
     def monotonic_ms(self) -> int:
         return self._world.time_ms
 
+    def monotonic_ns(self) -> int:
+        return self._world.time_ms * 1_000_000
+
     def sleep_ms(self, duration_ms: float) -> None:
         self._world.slept_ms += duration_ms
         self._world.pass_time(max(1, duration_ms))

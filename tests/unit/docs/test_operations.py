@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 from eoslog.client.coordinator_steps import STEPS
+from eoslog.client.metrics import StoreMetrics
 from eoslog.client.settings import CoordinatorSettings
 from tests.pages import REPOSITORY
 
@@ -26,3 +28,9 @@ def test_the_steps_their_settings_and_intervals_are_those_of_the_code() -> None:
 
     defaults = CoordinatorSettings()
     assert told == [(step.name, step.setting, getattr(defaults, step.setting)) for step in STEPS]
+
+
+def test_the_metrics_are_those_of_the_code() -> None:
+    told = [name for row in rows("Metric") for name in re.findall(r"`(\w+)`", row[0])]
+
+    assert sorted(told) == sorted(field.name for field in fields(StoreMetrics) if field.name != "slot")

@@ -15,17 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from eoslog.client.awaited_offsets import AppendedRows
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, group_offsets
-from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.metrics import CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
-from eoslog.client.record_accumulator import RecordAccumulator
-from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
+from eoslog.client.sender import Sender
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
-from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
@@ -33,9 +29,7 @@ from eoslog.errors import (
     InvalidRequest,
     RequestTimedOut,
     RetriableError,
-    SchemaMismatch,
     TransactionAborted,
-    UnknownProducerId,
 )
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ApplicationToken
@@ -74,7 +68,6 @@ class Producer:
             raise InvalidRequest("a staged producer needs a transactional id")
         self._store = store
         self.transactional_id = transactional_id
-        self._staged = staged
         self._requests = CoordinatorRequests(
             store,
             self._append,
@@ -87,18 +80,21 @@ class Producer:
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._lifecycle = ProducerLifecycle()
         self._is_to_be_closed = False
-        self._accumulator = RecordAccumulator(store, buffer_bytes or DEFAULT_BUFFER_BYTES)
-        self._in_flight = InFlightBatches(transactional_id)
+        self._sender = Sender(
+            store,
+            self._append,
+            self._requests,
+            transactional_id,
+            staged=staged,
+            buffer_bytes=buffer_bytes or DEFAULT_BUFFER_BYTES,
+        )
         self._forget()
 
     def _forget(self) -> None:
-        """Drop everything that belongs to one transaction. A topic may be another by the next."""
-        self._topics: dict[str, Topic] = {}
-        self._has_appended = False
+        """Drop everything that belongs to one transaction."""
         self._committing: tuple[ApplicationToken | None] | None = None
         self._requests.forget()
-        self._accumulator.discard()
-        self._in_flight.reset()
+        self._sender.forget()
         self._limits.end_delivery()
 
     @contextmanager
@@ -210,12 +206,7 @@ class Producer:
         """
         with self._call("send()"):
             target = self._admit(topic, "send()")
-            row = record_row(target, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
-            if partition is None:
-                place = partition_of_key(target, key, self._accumulator.sticky_partition(target))
-            else:
-                place = check_partition(target, partition)
-            return self._accumulator.add_record(target, place, row)
+            return self._sender.add_record(target, value, key, partition, headers, timestamp)
 
     def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> None:
         """Hand over rows as Arrow; see ``deal_out`` for the columns.
@@ -225,43 +216,22 @@ class Producer:
         """
         with self._call("send_table()"):
             target = self._admit(topic, "send_table()")
-            if isinstance(table, pa.RecordBatch):
-                table = pa.Table.from_batches([table])
-            if not isinstance(table, pa.Table):
-                raise SchemaMismatch(
-                    f"topic {topic}: send_table() takes a pyarrow.Table or RecordBatch, not {type(table).__name__}; "
-                    "see pyarrow.Table.from_pylist, from_pydict and from_pandas"
-                )
-            table = with_timestamps(target, table, self._store.now_ms())
-            tables = list(deal_out(target, table, self._accumulator.sticky_partition(target)))
-            self._guarded(lambda: self._accumulator.add_tables(target, tables))
+            tables = self._sender.deal_out(target, table)
+            self._guarded(lambda: self._sender.add_tables(target, tables))
 
     def _admit(self, topic: str, call: str) -> Topic:
         """Whether more may be handed over, room for it, and the topic that it goes to."""
         self._check_sendable(call)
-        self._make_room()
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = self._limits.repeat(lambda: find_topic(self._store, topic))
-        return found
-
-    def _make_room(self) -> None:
-        """Write what fills the buffer, before more is taken in: so a call that fails has taken in nothing."""
-        self._guarded(self._accumulator.encode_many)
-        if not self._accumulator.is_full:
-            return
-        if self._staged:
-            self._guarded(self._accumulator.upload_for_room, delivers=True)
-            self._limits.end_delivery()
-        else:
-            self.flush()
+        if self._sender.needs_room:
+            # Before more is taken in: so a call that fails has taken in nothing.
+            self._deliver(self._sender.make_room)
+        return self._limits.repeat(lambda: self._sender.topic(topic))
 
     def flush(self) -> None:
         """Write everything handed over. Eager rows get their offsets now; staged ones are uploaded.
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
-            IllegalState: the producer is closed.
             DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up. In a transaction it must be
                 aborted; without one the producer goes on with what it is handed next.
             IllegalState: the producer is closed.
@@ -274,54 +244,7 @@ class Producer:
             elif self._lifecycle.has_failed:
                 # Told by the commit, as every error of a transaction is.
                 return
-            if self._requests.identity is None and self.transactional_id is None and self._accumulator.has_rows:
-                self._guarded(self._requests.initialise)
-            self._settle_in_flight()
-            self._guarded(self._accumulator.upload, delivers=True)
-            if self._staged:
-                self._accumulator.awaited.deliver()
-            elif self._accumulator.files:
-                self._send_files()
-                self._settle_in_flight()
-            self._limits.end_delivery()
-
-    def _send_files(self) -> None:
-        accumulator, identity = self._accumulator, self._requests.identity
-        assert identity is not None
-        assert accumulator.upload_ms is not None
-        now_ms = self._store.now_ms()
-        self._in_flight.send(
-            accumulator.take_files(),
-            accumulator.awaited.take_all(),
-            identity,
-            upload_ms=accumulator.upload_ms,
-            time_ms=now_ms,
-        )
-
-    def _settle_in_flight(self) -> None:
-        """Append the batches in flight, for the first time or again."""
-        if not self._in_flight:
-            return
-        appended = self._guarded(self._append_in_flight, delivers=True)
-        self._limits.end_delivery()
-        self._in_flight.acknowledge(appended)
-        self._has_appended = True
-        if self.transactional_id is None:
-            self._topics.clear()
-
-    def _append_in_flight(self) -> list[AppendedRows]:
-        may_have_landed = self._in_flight.was_sent
-        self._in_flight.was_sent = True
-        try:
-            return self._append(self._in_flight.propose)
-        except UnknownProducerId:
-            if self.transactional_id is not None or may_have_landed:
-                raise
-            # Unused for a day, it was forgotten, and none of these batches is in the log.
-            self._guarded(self._requests.initialise)
-            assert self._requests.identity is not None
-            self._in_flight.send_as(self._requests.identity)
-            return self._append(self._in_flight.propose)
+            self._deliver(self._sender.flush)
 
     def send_offsets_to_transaction(
         self,
@@ -369,8 +292,8 @@ class Producer:
             self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.PREPARING, "prepare_transaction()")
             self.flush()
-            staged = [file.staged() for file in self._accumulator.files]
-            self._guarded(lambda: self._requests.prepare(staged, self._accumulator.upload_ms))
+            staged = self._sender.staged_batches()
+            self._guarded(lambda: self._requests.prepare(staged, self._sender.upload_ms))
             self._store.environment.reached("client.producer.prepared")
             self._forget()
             self._lifecycle.arrive(ProducerPhase.PREPARED)
@@ -424,11 +347,11 @@ class Producer:
             self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
             self._committing = (token,)
             self.flush()
-            staged = [file.staged() for file in self._accumulator.files]
-            holds = self._has_appended or staged or self._requests.has_offsets or token is not None
+            staged = self._sender.staged_batches()
+            holds = self._sender.has_appended or staged or self._requests.has_offsets or token is not None
             committed = True
             if holds or self._requests.prepared is not None:
-                upload_ms = self._accumulator.upload_ms
+                upload_ms = self._sender.upload_ms
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, token))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
@@ -462,8 +385,8 @@ class Producer:
             self._need_transactional("abort_transaction()")
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
             self._limits.end_delivery()
-            self._fail_awaited(TransactionAborted("the transaction was aborted before this record was written"))
-            if self._has_appended or self._in_flight or self._requests.may_be_known:
+            self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
+            if self._sender.may_have_appended or self._requests.may_be_known:
                 self._guarded(lambda: self._requests.end("abort"))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
@@ -505,11 +428,11 @@ class Producer:
                 given_up = DeliveryTimedOut(
                     f"the producer was closed before its rows were acknowledged; some may have been written: {error}"
                 )
-                self._fail_awaited(given_up)
+                self._sender.fail(given_up)
                 raise given_up from error
 
     def _shut(self) -> None:
-        self._fail_awaited(TransactionAborted("the producer was closed before this record was acknowledged"))
+        self._sender.fail(TransactionAborted("the producer was closed before this record was acknowledged"))
         self._forget()
         self._lifecycle.arrive(ProducerPhase.CLOSED)
 
@@ -532,30 +455,23 @@ class Producer:
         self._lifecycle.check_not_abortable()
         self._lifecycle.check_in_transaction(call)
 
-    def _guarded(self, step: Callable[[], T], *, delivers: bool = False) -> T:
+    def _deliver(self, step: Callable[[], None]) -> None:
+        """Take a step that rows wait for."""
+        self._limits.begin_delivery()
+        self._guarded(step)
+        self._limits.end_delivery()
+
+    def _guarded(self, step: Callable[[], T]) -> T:
         """Take a step, repeatedly if need be. What that does not overcome is remembered, and told to those who wait."""
         try:
-            return self._limits.deliver(step) if delivers else self._limits.repeat(step)
+            return self._limits.repeat(step)
         except RetriableError:
             raise
         except EosLogError as error:
-            self._fail_awaited(error)
+            self._sender.fail(error)
             if self.transactional_id is None and isinstance(error, DeliveryTimedOut):
-                self._begin_anew()
+                self._sender.give_up()
+                self._limits.end_delivery()
             else:
                 self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)
             raise
-
-    def _begin_anew(self) -> None:
-        """Give up what is not acknowledged, without a transaction. It may have landed, or land yet, so its sequences
-        cannot be used again: another producer id is asked for."""
-        if self._in_flight:
-            self._requests.identity = None
-            self._in_flight.reset()
-        self._accumulator.discard()
-        self._topics.clear()
-        self._limits.end_delivery()
-
-    def _fail_awaited(self, error: EosLogError) -> None:
-        self._accumulator.awaited.fail(error)
-        self._in_flight.fail(error)

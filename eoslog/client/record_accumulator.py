@@ -63,6 +63,11 @@ class RecordAccumulator:
         """Whether more is collected than ``buffer_bytes``."""
         return self._record_bytes + self._writer.buffered_bytes > self._limit
 
+    @property
+    def has_many_records(self) -> bool:
+        """Whether a partition has so many records that they are better encoded."""
+        return self._most_records >= _MOST_RECORDS_NOT_ENCODED
+
     def sticky_partition(self, topic: Topic) -> int:
         """Where rows without a key go until the next upload."""
         return self._sticky % topic.partitions
@@ -93,7 +98,7 @@ class RecordAccumulator:
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.
         """
-        if self._most_records >= _MOST_RECORDS_NOT_ENCODED:
+        if self.has_many_records:
             self._encode()
 
     def upload_for_room(self) -> None:

@@ -73,6 +73,7 @@ class TimeLimits:
         """Take a step that may be repeated, once at least, until it succeeds or the call's time is up.
 
         Raises:
+            DeliveryTimedOut: rows have waited for too long, over this call and those before it.
             CommitStateUnknown: the time is up, and an append of the step may have landed or land later.
             RequestTimedOut: the time is up, and the step was not done.
             Whatever else ``step`` raises.
@@ -92,15 +93,10 @@ class TimeLimits:
             self._environment.sleep_ms(min(backoff_ms * (1 + self._environment.jitter()) / 2, self.remaining_ms()))
             attempt += 1
 
-    def deliver(self, step: Callable[[], T]) -> T:
-        """``repeat`` a step that rows wait for, until ``end_delivery`` says that they do no longer.
-
-        Raises:
-            DeliveryTimedOut: they have waited for too long, over this call and those before it.
-        """
+    def begin_delivery(self) -> None:
+        """From now on rows wait to be acknowledged, unless they do so from an earlier call on."""
         if self._delivery_began_ms is None:
             self._delivery_began_ms = self._environment.monotonic_ms()
-        return self.repeat(step)
 
     def end_delivery(self) -> None:
         """The rows were acknowledged, or given up."""

@@ -223,14 +223,12 @@ def test_clients_that_die_at_any_of_their_steps_leave_nothing_half_done(point: s
     assert deaths > 0
 
 
-def test_every_crash_point_is_in_the_contributors_list_and_a_test_names_it() -> None:
+def test_a_test_names_every_crash_point() -> None:
     root = Path(__file__).resolve().parents[3]
     sources = [path.read_text(encoding="utf-8") for path in root.glob("eoslog/**/*.py")]
     points = {point for text in sources for point in re.findall(r'reached\("([\w.]+)"\)', text)}
 
-    listed = set(re.findall(r"^\| `([\w.]+)` \|", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE))
     tests = "".join(path.read_text(encoding="utf-8") for path in root.glob("tests/**/*.py"))
 
     assert len(points) > 10
-    assert points - listed == set()
     assert {point for point in points if f'"{point}"' not in tests} == set()

@@ -193,6 +193,18 @@ def test_rows_that_were_deleted_unread_end_the_stream_unless_it_may_lose_them(st
     assert rows(reader(store, failOnDataLoss="false"), start, end) == [3]
 
 
+def test_a_stream_below_the_log_start_is_told_the_first_offset_there_is(store: eoslog.Store) -> None:
+    produce(store, 1, 2, 3)
+    stream = reader(store)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    store.admin.delete_records({eoslog.TopicPartition("in", 0): 2})
+
+    with pytest.raises(OffsetOutOfRange, match="partition in-0 begins at offset 2: 2 offsets from 0 on were deleted"):
+        rows(reader(store), start, end)
+    assert rows(reader(store, failOnDataLoss="false"), start, end) == [3]
+
+
 def test_a_topic_that_joins_is_read_from_its_beginning(store: eoslog.Store) -> None:
     produce(store, 1)
     alone = reader(store)

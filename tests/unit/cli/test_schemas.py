@@ -42,7 +42,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("records", b"value")
-        producer.commit_transaction()
+        producer.send_offsets_to_transaction({eoslog.TopicPartition("records", 0): 1}, "group")
+        producer.complete_transaction(producer.prepare_transaction())
     with store.consumer(group_id="group") as consumer:
         consumer.subscribe("records")
         consumer.poll(timeout=0)
@@ -72,7 +73,19 @@ def test_every_slot_record_agrees_with_its_schema(root: Path) -> None:
         slot_record.validate(record)
 
     types = {entry["type"] for record in records for entry in record["entries"]}
-    assert types >= {"store", "topic", "init", "batch", "end", "offsets", "group", "seal", "checkpoint", "delete_topic"}
+    assert types >= {
+        "store",
+        "topic",
+        "init",
+        "batch",
+        "prepare",
+        "end",
+        "offsets",
+        "group",
+        "seal",
+        "checkpoint",
+        "delete_topic",
+    }
 
 
 def test_the_checkpoint_and_the_description_agree_with_their_schemas(root: Path) -> None:

@@ -358,6 +358,8 @@ def test_it_is_completed_under_another_producer_id_when_the_epochs_are_used_up(s
 
     assert producer.producer_id != first.producer_id
     assert producer.prepared_transaction == prepared
+    (hanging,) = store.admin.find_hanging_transactions(max_transaction_timeout_ms=-1)
+    assert (hanging.transactional_id, hanging.producer_id) == ("tx", first.producer_id)
     producer.complete_transaction(prepared)
     producer.begin_transaction()
     producer.send("t", b"w", partition=0)

@@ -31,7 +31,8 @@ from eoslog.rules.forgetting import (
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
-from eoslog.segment.merging import MergeReport, merge_files
+from eoslog.segment.compaction import CompactedPartition
+from eoslog.segment.merging import MergedSegments
 from eoslog.segment.retention import DroppedRows, apply_retention
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
@@ -246,11 +247,13 @@ class Coordinator:
             refresh=False,
         )
 
-    def merge(self) -> MergeReport:
+    def merge(self) -> list[MergedSegments]:
         """Merge small data files and small segments. No row, offset or verdict changes."""
-        store = self._store
-        store.describe()
-        return merge_files(store.log, store.object_store, store.environment)
+        return self._store.admin.merge_files().merged
+
+    def compact(self) -> list[CompactedPartition]:
+        """Compact the topics whose ``cleanup_policy`` says so, where that is due."""
+        return self._store.admin.compact().partitions
 
     def checkpoint(self) -> CheckpointReference | None:
         """Write the state down if that is due and whoever made it due has not done it. None if it was not due."""

@@ -54,12 +54,21 @@ def _vacuumed(coordinator: Coordinator) -> Mapping[str, Any]:
 
 
 def _merged(coordinator: Coordinator) -> Mapping[str, Any]:
-    merged = coordinator.merge().merged
+    merged = coordinator.merge()
     return {
         "merged_segments": [f"{each.topic}-{each.partition}" for each in merged],
         "merged_files": sum(each.files_before for each in merged),
         "written_files": sum(each.files_after for each in merged),
         "written_bytes": sum(each.bytes_written for each in merged),
+    }
+
+
+def _compacted(coordinator: Coordinator) -> Mapping[str, Any]:
+    compacted = coordinator.compact()
+    return {
+        "compacted_partitions": [f"{each.topic}-{each.partition} up to {each.cleaned_offset}" for each in compacted],
+        "removed_rows": sum(each.rows_removed for each in compacted),
+        "freed_bytes": sum(each.bytes_before - each.bytes_after for each in compacted),
     }
 
 
@@ -114,6 +123,7 @@ STEPS = (
         lambda coordinator: {"sealed_segments": [f"{topic}-{number}" for topic, number in coordinator.seal()]},
     ),
     Step("apply-retention", "log_retention_check_interval_ms", _retained),
+    Step("compact-topics", "log_cleaner_backoff_ms", _compacted),
     Step("merge-files", "merge_interval_ms", _merged),
     Step("write-checkpoint", "checkpoint_check_interval_ms", _checkpoint_written),
     Step("vacuum", "vacuum_interval_ms", _vacuumed),

@@ -88,6 +88,7 @@ class CoordinatorSettings(_Section):
     offsets_retention_check_interval_ms: _Positive = 600_000
     segment_check_interval_ms: _Positive = 60_000
     log_retention_check_interval_ms: _Positive = 300_000
+    log_cleaner_backoff_ms: _Positive = 15_000
     merge_interval_ms: _Positive = 60_000
     checkpoint_check_interval_ms: _Positive = 60_000
     vacuum_interval_ms: _Positive = 24 * 3_600_000

@@ -149,11 +149,27 @@ def test_small_files_are_merged_and_their_rows_stay(store: Store) -> None:
     coordinator = Coordinator(store)
     coordinator.seal()
 
-    merged = coordinator.merge().merged
+    merged = coordinator.merge()
 
     assert {each.topic for each in merged} == {"s"}
     assert sum(each.files_after for each in merged) < 8
     assert store.scan("s").to_table()["value"].to_pylist() == [b"%d" % number for number in range(8)]
+
+
+def test_compacted_topics_keep_the_newest_row_of_each_key(store: Store) -> None:
+    store.admin.create_topic("s", config=TopicConfig(segment_batches=2, cleanup_policy="compact"))
+    with store.producer() as producer:
+        for number in range(9):
+            producer.send("s", b"%d" % number, key=b"k%d" % (number % 2))
+            producer.flush()
+    coordinator = Coordinator(store)
+    coordinator.seal()
+
+    compacted = coordinator.compact()
+
+    assert [(each.topic, each.partition, each.rows_removed) for each in compacted] == [("s", 0, 6)]
+    assert store.scan("s").to_table()["value"].to_pylist() == [b"6", b"7", b"8"]
+    assert coordinator.compact() == []
 
 
 def test_a_checkpoint_that_was_due_and_never_written_is_written(store: Store, world: World) -> None:

@@ -6,6 +6,7 @@ and validates again. A put that was not answered is repeated, the same bytes to 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,6 +44,7 @@ from eoslog.store.object_store import ObjectNotFound, ObjectStore
 
 S = TypeVar("S")
 T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 _MOST_PROPOSALS_A_RECORD = 64
 _CHECKPOINT_ATTEMPTS = 3
 _LONGEST_RACE = 5
@@ -346,7 +348,10 @@ class Log(Generic[S]):
         return (self.view.is_open and not self.view.is_stale()) or self._claims.continues(self.view, slot, token)
 
     def _make_smaller_and_checkpoint(self) -> None:
-        self.before_checkpoint()
+        try:
+            self.before_checkpoint()
+        except EosLogError as error:
+            _logger.warning("%s: the state is checkpointed as large as it is: %s", self.store.url, error)
         self.checkpoint()
 
     def checkpoint(self) -> CheckpointReference:

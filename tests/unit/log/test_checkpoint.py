@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.errors import InvalidEntry, UnsupportedFormat
+from eoslog.errors import CorruptRecord, InvalidEntry, UnsupportedFormat
 from eoslog.log import checkpointing
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
 from eoslog.log.log import Log
@@ -224,6 +224,19 @@ def test_a_checkpoint_that_fails_does_not_fail_the_append_that_made_it_due() -> 
         log.append(add(f"n{number}"))
 
     assert len(names(world.process())) == 13
+
+
+def test_a_state_that_cannot_be_made_smaller_is_checkpointed_as_it_is() -> None:
+    log = World().created(checkpoint_slots=4)
+
+    def fail() -> None:
+        raise CorruptRecord("an index file is damaged")
+
+    log.before_checkpoint = fail
+    for number in range(8):
+        log.append(add(f"x{number}"))
+
+    assert log.view.checkpoint is not None
 
 
 def test_an_append_succeeds_though_no_thread_can_be_started_for_its_checkpoint() -> None:

@@ -54,6 +54,7 @@ def test_markers_are_indexed_in_their_order_whatever_began_first(history: Histor
 
     index = history.partition().aborted
     assert [(txn.first_offset, txn.last_offset) for txn in index] == [(1, 2), (0, 3)]
+    assert [txn.last_stable_offset for txn in index] == [0, 4]
     encode_transaction_index(index)
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eoslog
 from eoslog.client.coordinator import Coordinator
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
-from eoslog.errors import ApplicationRecoverableError, EosLogError, IllegalState, InvalidTxnState
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from eoslog.errors import AbortableError, ApplicationRecoverableError, IllegalState, InvalidTxnState
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.state import StoreState, TransactionState
-from tests.conformance.sleepers import asleep_at
+from tests.conformance.sleepers import Died, asleep_at, awake, dies_at
 from tests.unit.client.world import World
 from tests.unit.rules.histories import History
 
@@ -29,7 +30,7 @@ AT_REST = {
     TransactionState.COMPLETE_COMMIT,
     TransactionState.COMPLETE_ABORT,
 }
-FENCED = (ApplicationRecoverableError, InvalidTxnState, IllegalState)
+FENCED = (AbortableError, ApplicationRecoverableError, InvalidTxnState, IllegalState)
 """What a process is told that is too late, or that calls out of order after it was."""
 
 
@@ -51,83 +52,139 @@ def check_legal(state: StoreState) -> None:
     }
 
 
+class Outcome:
+    """What callers were told of the rows that they wrote, each to both partitions."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count()
+        self.committed: set[bytes] = set()
+        self.unknown: set[bytes] = set()
+        """Of ends in which their process died."""
+
+
 class Process:
     """A process with a producer for each id, that tries what it is told to."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, outcome: Outcome) -> None:
         self.store = world.process()
+        self.outcome = outcome
         self.producers: dict[str, Producer] = {}
+        self.written: dict[str, set[bytes]] = {name: set() for name in IDS}
 
     def do(self, step: str, transactional_id: str) -> None:
-        with suppress(*FENCED):
+        """Raises: Died"""
+        try:
             if step == "sweep":
                 Coordinator(self.store).abort_timed_out_transactions()
             elif step == "expire":
                 Coordinator(self.store, transactional_id_expiration_ms=50_000).expire()
             elif step == "checkpoint":
                 self.store.read(lambda state, slot: None)
-                with suppress(EosLogError):
-                    self.store.log.checkpoint()
+                self.store.log.checkpoint()
             elif step == "init":
-                self.producers[transactional_id] = producer = self.store.producer(transactional_id)
-                producer.init_transactions()
-            elif transactional_id in self.producers:
-                getattr(self, f"_{step}")(self.producers[transactional_id])
+                self._init(transactional_id)
+            else:
+                producer = self.producers.get(transactional_id) or self._init(transactional_id)
+                getattr(self, f"_{step}")(transactional_id, producer)
+        except FENCED:
+            self.producers.pop(transactional_id, None)
 
-    def _add(self, producer: Producer) -> None:
+    def _init(self, name: str) -> Producer:
+        self.written[name] = set()
+        producer = self.store.producer(name)
+        producer.init_transactions()
+        self.producers[name] = producer
+        return producer
+
+    def _add(self, name: str, producer: Producer) -> None:
         with suppress(IllegalState):
             producer.begin_transaction()
-        producer.send("t", b"v")
+            self.written[name] = set()
+        value = b"%d" % next(self.outcome.numbers)
+        for partition in (0, 1):
+            producer.send("t", value, partition=partition)
+        self.written[name].add(value)
         producer.flush()
 
-    def _commit(self, producer: Producer) -> None:
-        producer.commit_transaction()
+    def _commit(self, name: str, producer: Producer) -> None:
+        if not self.written[name]:
+            self._add(name, producer)
+        try:
+            producer.commit_transaction()
+        except Died:
+            self.outcome.unknown |= self.written[name]
+            raise
+        self.outcome.committed |= self.written[name]
+        self.written[name] = set()
 
-    def _abort(self, producer: Producer) -> None:
+    def _abort(self, name: str, producer: Producer) -> None:
+        if not self.written[name]:
+            self._add(name, producer)
         producer.abort_transaction()
+        self.written[name] = set()
 
 
 STEPS = st.tuples(
-    st.integers(0, 2),
-    st.sampled_from(["init", "init", "add", "add", "add", "commit", "abort", "sweep", "expire", "checkpoint"]),
+    st.integers(0, 1),
+    st.sampled_from(["add", "commit", "add", "commit", "add", "abort", "init", "sweep", "expire", "checkpoint"]),
     st.sampled_from(IDS),
 )
+DEATHS = st.sampled_from(["log.slot.before_put", "log.slot.claimed", "client.producer.files_uploaded"])
 
 
 @pytest.mark.scenario(117)
-@given(steps=st.lists(st.tuples(STEPS, st.none() | STEPS, st.integers(0, 40_000)), max_size=25))
+@settings(max_examples=60)
+@given(
+    steps=st.lists(
+        st.tuples(STEPS, st.none() | DEATHS | STEPS, st.integers(1, 3), st.integers(0, 40_000)), min_size=6, max_size=20
+    )
+)
 def test_every_interleaving_of_steps_ends_in_a_legal_state(
-    steps: list[tuple[tuple[int, str, str], tuple[int, str, str] | None, int]],
+    steps: list[tuple[tuple[int, str, str], str | tuple[int, str, str] | None, int, int]],
 ) -> None:
-    """The second step of each pair happens while the first is on its way to the store."""
-    world = World()
-    world.process().admin.create_topic("t")
-    processes = [Process(world) for _ in range(3)]
-    for (at, step, transactional_id), between, duration_ms in steps:
+    """The second step of a pair happens while the first is on its way to the store, or there its process dies."""
+    world, outcome = World(), Outcome()
+    world.process().admin.create_topic("t", partitions=2)
+    processes = [Process(world, outcome) for _ in range(2)]
+    for (at, step, transactional_id), between, nth, duration_ms in steps:
         world.pass_time(duration_ms)
-        if between is not None and between[0] != at:
-            other_at, other_step, other_id = between
+        if isinstance(between, str):
+            dies_at(processes[at].store, between, nth)
+        elif between is not None and between[0] != at:
+            other_at, *other = between
             asleep_at(
                 processes[at].store,
                 "log.slot.before_put",
-                lambda do=processes[other_at].do, step=other_step, name=other_id: do(step, name),
+                lambda do=processes[other_at].do, other=other: do(*other),
+                nth,
             )
-        processes[at].do(step, transactional_id)
+        try:
+            processes[at].do(step, transactional_id)
+            awake(processes[at].store)
+        except Died:
+            processes[at] = Process(world, outcome)
         check_legal(world.process().read(lambda state, slot: state))
 
-    cold = world.process()
-    state = cold.read(lambda state, slot: state)
-    for process in processes:
-        assert process.store.read(lambda state, slot: state) == state
-    current = {name: (known.producer_id, known.producer_epoch) for name, known in state.transactions.items()}
+    state = world.process().read(lambda state, slot: state)
     for name in IDS:
-        holders = [
-            process
-            for process in processes
-            if name in process.producers
-            and (process.producers[name].producer_id, process.producers[name].producer_epoch) == current.get(name)
+        current = state.transactions.get(name)
+        identities = [
+            ProducerIdentity(each.producers[name].producer_id, each.producers[name].producer_epoch)
+            for each in processes
+            if name in each.producers
         ]
-        assert len(holders) <= 1
+        assert current is None or identities.count(ProducerIdentity(current.producer_id, current.producer_epoch)) <= 1
+    world.pass_time(61_000)
+    survivor = world.process()
+    Coordinator(survivor).abort_timed_out_transactions()
+    rows = [
+        survivor.scan("t", columns=["value"], partitions=[partition]).to_table()["value"].to_pylist()
+        for partition in (0, 1)
+    ]
+    assert all(each.last_stable_offset == each.high_watermark for each in survivor.admin.offsets("t"))
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == len(set(rows[0]))
+    assert outcome.committed <= set(rows[0]) <= outcome.committed | outcome.unknown
 
 
 @pytest.mark.scenario(117)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.client.store import Store
-from eoslog.errors import CommitStateUnknown, CorruptRecord, OffsetOutOfRange, StoreAccessDenied
+from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidEntry, OffsetOutOfRange, StoreAccessDenied
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import LogStartMoved
@@ -339,3 +339,19 @@ def test_the_last_stable_offset_never_moves_back(history: History) -> None:
 def test_an_empty_state_has_no_unstable_offset() -> None:
     assert StoreState().partitions == {}
     assert History().partition().last_stable_offset == 0
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_nothing_at_or_above_the_last_stable_offset_is_sealed(store: Store, history: History) -> None:
+    identity = history.init()
+    history.send(identity, 0, 2)
+    identity = history.commit(identity)
+    history.send(identity)
+    assert isinstance(history.refused(lambda draft: draft.append(history.seal_entry(4))), InvalidEntry)
+    history.seal(3)
+
+    topic_of_small_segments(store, "s")
+    write(store, "s", "commit", "open")
+    write(store, "s", "commit", "commit", transactional_id="other")
+    seal_segments(store.log, store.object_store, store.environment)
+    assert [segment.end_offset for segment in partition_of(store, "s").sealed] == [2]

@@ -142,6 +142,24 @@ def test_a_process_opens_the_log_to_the_same_state_though_checkpoints_are_damage
     assert read(cold, "t") == read(store, "t")
 
 
+@pytest.mark.scenario(34, 63)
+@pytest.mark.parametrize("damage", [b"", b"torn", None], ids=["empty", "torn", "missing"])
+def test_a_damaged_snapshot_is_passed_over_for_the_one_before(small: Store, damage: bytes | None) -> None:
+    producer = write(small, "s", "commit", "abort")
+    seal(small)
+    last = partition_of(small, "s").sealed[-1].snapshot.path
+    small.object_store.delete([last])
+    if damage is not None:
+        small.object_store.put(last, damage)
+
+    write(small, "s", "commit", transactional_id="other")
+    seal(small)
+
+    segment = partition_of(small, "s").sealed[-1]
+    assert [(entry.producer_id, entry.epoch) for entry in snapshot(small, segment)] == [(producer.producer_id, 2)]
+    assert read(small, "s") == [(0, b"0"), (4, b"0")]
+
+
 @pytest.mark.scenario(36, 59)
 def test_stray_snapshots_are_removed_and_those_of_live_segments_kept(small: Store, world: World) -> None:
     write(small, "s", "commit", "commit")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, group_offsets
-from eoslog.client.metrics import CallTimes
+from eoslog.client.metrics import CALL_TIMES, CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.sender import Sender
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from eoslog.client.store import Store
 
 T = TypeVar("T")
+_NOT_MEASURED = nullcontext()
 
 
 class Producer:
@@ -101,16 +102,21 @@ class Producer:
     def _call(self, name: str) -> Iterator[None]:
         """Hold the producer for a call, of ``max_block_ms`` at most."""
         began_ms = self._store.environment.monotonic_ms()
-        if not self._lock.acquire(timeout=self._limits.max_block_ms / 1000):
+        limits = self._limits
+        if not self._lock.acquire(timeout=limits.max_block_ms / 1000):
             raise RequestTimedOut(f"{name}: another call of this producer took all the time; repeat this one")
+        is_outermost = not limits.in_call
         try:
-            self._close_if_asked()
-            waited_ms = self._store.environment.monotonic_ms() - began_ms
-            measured = nullcontext() if self._limits.in_call else self._call_times.measured(name)
-            with measured, self._limits.call(name, max(0, self._limits.max_block_ms - waited_ms)):
+            if is_outermost:
+                self._close_if_asked()
+                limits.begin_call(name, limits.max_block_ms, began_ms)
+            # Sends are many, and not measured.
+            with self._call_times.measured(name) if is_outermost and name in CALL_TIMES else _NOT_MEASURED:
                 yield
         finally:
-            self._close_if_asked()
+            if is_outermost:
+                limits.end_call()
+                self._close_if_asked()
             self._lock.release()
 
     def __enter__(self) -> Producer:
@@ -437,8 +443,8 @@ class Producer:
         self._lifecycle.arrive(ProducerPhase.CLOSED)
 
     def _close_if_asked(self) -> None:
-        """Do what a ``close`` of another thread had no time to wait for, once no call is under way."""
-        if self._is_to_be_closed and not self._limits.in_call:
+        """Do what a ``close`` of another thread had no time to wait for, while no call is under way."""
+        if self._is_to_be_closed:
             self._shut()
 
     def _need_transactional(self, call: str) -> None:

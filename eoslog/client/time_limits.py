@@ -40,12 +40,19 @@ class TimeLimits:
         if self._call_ends_ms is not None:
             yield
             return
-        self._call, self._call_timeout_ms = name, timeout_ms
-        self._call_ends_ms = self._environment.monotonic_ms() + timeout_ms
+        self.begin_call(name, timeout_ms, self._environment.monotonic_ms())
         try:
             yield
         finally:
-            self._call_ends_ms = None
+            self.end_call()
+
+    def begin_call(self, name: str, timeout_ms: int, began_ms: int) -> None:
+        """A call of the user's began at ``began_ms`` (elapsed time)."""
+        self._call, self._call_timeout_ms = name, timeout_ms
+        self._call_ends_ms = began_ms + timeout_ms
+
+    def end_call(self) -> None:
+        self._call_ends_ms = None
 
     @property
     def in_call(self) -> bool:

@@ -255,7 +255,7 @@ def test_a_snapshot_of_a_slot_shows_what_had_ended_by_then(store: Store) -> None
 
     assert shown == [[], [b"1"], [b"1", b"2"], [b"1", b"2", b"3"]]
     with pytest.raises(errors.InvalidOption):
-        store.scan("t", slot=slots[0])
+        store.scan("t", isolation_level="read_committed", slot=slots[0])
 
 
 def test_a_snapshot_of_a_slot_that_is_not_there_is_refused(store: Store) -> None:

@@ -361,3 +361,56 @@ def test_a_transaction_consistent_stream_waits_for_what_an_open_transaction_hide
 def test_a_transaction_consistent_end_is_for_read_committed(store: eoslog.Store) -> None:
     with pytest.raises(InvalidOption, match="'transactionConsistent' is for isolation level 'read_committed'"):
         reader(store, transactionConsistent="true", isolationLevel="snapshot").initialOffset()
+
+
+KEYED = pa.schema([pa.field("key", pa.int64()), pa.field("n", pa.int64())])
+
+
+def compacted(store: eoslog.Store) -> None:
+    """Eight batches of two rows and a control row; of key 0 only the newest row is left, at offset 21."""
+    config = eoslog.TopicConfig(cleanup_policy="compact", segment_batches=4)
+    store.admin.create_topic("keyed", schema=KEYED, key="key", config=config)
+    producer = store.producer("keyed")
+    producer.init_transactions()
+    for number in range(8):
+        producer.begin_transaction()
+        producer.send_table("keyed", pa.table({"key": [0, 1 + number % 2], "n": [number, 10 + number]}, KEYED))
+        producer.commit_transaction()
+    store.log.before_checkpoint()
+    store.admin.merge_files("keyed")
+    store.admin.compact("keyed")
+
+
+def test_a_limited_stream_counts_offsets_also_where_compaction_left_gaps(
+    time: ManualEnvironment, store: eoslog.Store
+) -> None:
+    compacted(store)
+    stream = reader(store, subscribe="keyed", maxOffsetsPerTrigger=5)
+    position = stream.initialOffset()
+    found, ends = [], []
+    for _ in range(10):
+        end = stream.latestOffset(position, ReadMaxRows(5))
+        found.append(rows(stream, position, end))
+        ends.append(end["topics"]["keyed"]["0"])
+        position = end
+
+    assert ends[:5] == [5, 10, 15, 20, 24]
+    assert found[:5] == [[], [], [], [16], [7, 17]]
+    assert ends[-1] == 24
+
+
+def test_a_batch_fetches_a_file_that_many_batches_share_in_one_task_and_once(store: eoslog.Store) -> None:
+    store.admin.create_topic("small", schema=NUMBERS, config=eoslog.TopicConfig(segment_batches=40))
+    for number in range(20):
+        produce(store, number, topic="small")
+    store.log.before_checkpoint()
+    store.admin.merge_files("small")
+    batch = EosLogReader(Options.of({"path": store.url, "topic": "small"}), SCHEMA)
+    (part,) = batch.partitions()
+    store_of_tasks = stores.object_store(Options.of({"path": store.url, "topic": "small"}).location)
+    before = store_of_tasks.requests["GET"]
+
+    read = [row["n"] for each in batch.read(part) for row in each.to_pylist()]
+
+    assert read == list(range(20))
+    assert store_of_tasks.requests["GET"] - before == 1

@@ -141,5 +141,5 @@ class CompactedLog:
         """Offsets of the rows and control rows that are left, in their order."""
         return sorted([row.offset for row in self.rows()] + self.markers())
 
-    def keys(self, isolation: str = "read_committed") -> list[int]:
+    def record_keys(self, isolation: str = "read_committed") -> list[int]:
         return [int(row.key or b"-1") for row in self.rows(isolation)]

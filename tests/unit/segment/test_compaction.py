@@ -7,10 +7,8 @@ import pytest
 
 from eoslog import InvalidTopic, OffsetOutOfRange, Store, TopicConfig, TopicPartition
 from eoslog.errors import InvalidRecord
-from eoslog.rules.coordinator import append_batch
-from eoslog.rules.entries import BatchAppended, FileReference, LogStartMoved
+from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.names import PartitionId
-from eoslog.rules.sequences import DuplicateBatch
 from eoslog.segment.merging import merge_files
 from eoslog.segment.vacuum import vacuum
 from eoslog.store.environment import Environment
@@ -50,72 +48,6 @@ def test_the_newest_committed_row_of_each_key_is_left_with_its_offset(segment_ba
     assert log.partition().cleaned_offset == end
 
 
-def test_aborted_rows_go_and_committed_transactions_are_decided_by_their_own_rows() -> None:
-    """Kafka's testBasicTransactionAwareCleaning."""
-    log = CompactedLog()
-    log.send("p1", 1, 2, begin=True)
-    log.send("p2", 2, 3, begin=True)
-    log.send("p1", 3, 4)
-    log.end("p1", commit=False)
-    log.end("p2", commit=True)
-    log.write("p1", 2)
-    before = log.aborted()
-
-    log.seal()
-    indexed = log.aborted()
-    log.compact()
-
-    assert log.keys() == [3, 2]
-    assert log.offsets() == [3, 6, 7, 8, 9]
-    assert before == []
-    assert log.aborted() == indexed
-    assert len(indexed) == 1
-
-
-def test_transactions_that_span_segments_are_cleaned_as_one() -> None:
-    """Kafka's testCleanWithTransactionsSpanningSegments."""
-    log = CompactedLog(segment_batches=4)
-    log.send("p1", 1, begin=True)
-    log.send("p2", 2, begin=True)
-    log.send("p3", 3, begin=True)
-    log.send("p1", 4)
-    log.send("p2", 5)
-    log.send("p3", 6)
-    log.end("p1", commit=False)
-    log.end("p2", commit=True)
-    log.end("p3", commit=False)
-    log.write("p2", 7, 8)
-    log.write("p2", 9)
-    log.seal()
-    log.send("p1", 2, begin=True)
-
-    log.compact()
-
-    assert log.keys() == [2, 5, 7, 8, 9]
-    assert log.keys("read_uncommitted") == [2, 5, 7, 8, 9, 2]
-
-
-def test_an_abort_marker_outlives_its_rows_by_the_delete_retention() -> None:
-    """Kafka's testAbortMarkerRemoval: it goes two passes after the rows, when its delete horizon has passed."""
-    log = CompactedLog()
-    log.send("p1", 1, begin=True)
-    log.send("p2", 2, 3, begin=True)
-    log.end("p1", commit=False)
-    log.end("p2", commit=True)
-    log.write("p1", 4)
-
-    log.compact()
-    assert 3 in log.markers()
-    log.compact()
-    assert 3 in log.markers()
-    assert [batch.delete_horizon_ms > 0 for batch in log.batches() if batch.base_offset == 3] == [True]
-    log.clock.now_ms += DAY_MS
-    log.compact()
-
-    assert 3 not in log.markers()
-    assert log.keys() == [2, 3, 4]
-
-
 def test_a_delete_horizon_is_set_in_one_pass_and_kept_to_in_a_later_one() -> None:
     log = CompactedLog()
     log.write("p1", 1, commit=False)
@@ -130,33 +62,6 @@ def test_a_delete_horizon_is_set_in_one_pass_and_kept_to_in_a_later_one() -> Non
     log.clock.now_ms += DAY_MS // 2 + 60_000
     log.compact()
     assert log.markers() == [3]
-
-
-def test_index_entries_of_aborted_transactions_go_when_no_batch_of_theirs_is_left() -> None:
-    """Kafka's testMultiPassSegmentCleaningWithAbortedTransactions."""
-    log = CompactedLog(segment_batches=3)
-    log.write("p1", 1)
-    log.send("p1", 2, begin=True)
-    log.send("p2", 3, begin=True)
-    log.end("p1", commit=False)
-    log.write("p1", 1)
-    log.end("p2", commit=False)
-    log.write("p1", 5)
-    log.write("p2", 5)
-    log.seal()
-    entries = log.aborted()
-    assert [(entry.first_offset, entry.last_offset) for entry in entries] == [(2, 4), (3, 7)]
-
-    log.compact()
-    assert log.aborted() == entries
-
-    log.compact()
-    assert log.aborted() == []
-    assert {4, 7} <= set(log.markers())
-
-    log.clock.now_ms += DAY_MS
-    log.compact()
-    assert {4, 7}.isdisjoint(log.markers())
 
 
 def test_the_last_batch_of_a_producer_stays_without_rows_and_holds_its_sequence() -> None:
@@ -183,89 +88,6 @@ def test_an_empty_batch_goes_when_its_producer_has_written_another_or_is_forgott
     log.compact()
 
     assert [batch.base_offset for batch in log.batches()] == [1, 2]
-
-
-def test_an_empty_batch_pins_the_marker_of_its_transaction() -> None:
-    """Kafka's testCommitMarkerRetentionWithEmptyBatch, of a transaction that is not its producer's last here."""
-    log = CompactedLog()
-    log.write("p1", 1)
-    log.write("p2", 1)
-
-    for _ in range(3):
-        log.compact()
-        log.clock.now_ms += DAY_MS
-
-    # A transactional producer's last entry is its marker, whose epoch is the one that counts from then on.
-    p1, p2 = [batch for batch in log.batches() if batch.control is not None]
-    assert (p1.base_offset, p1.record_count) == (1, 0)
-    assert (p2.base_offset, p2.record_count) == (3, 1)
-
-
-def test_a_user_key_with_the_bytes_of_a_marker_s_key_is_a_key_like_any_other() -> None:
-    """Kafka's testCleaningWithKeysConflictingWithTxnMarkerKeys."""
-    log = CompactedLog()
-    marker_keys = [b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"]
-    for _ in range(2):
-        producer = log.producer("p1")
-        producer.begin_transaction()
-        for key in marker_keys:
-            producer.send("t", b"value", key=key)
-        producer.commit_transaction()
-
-    log.compact()
-
-    assert [row.key for row in log.rows()] == marker_keys
-    assert log.markers() == [2, 5]
-
-
-@pytest.mark.parametrize("max_lag_ms", [-1, 0])
-def test_nothing_at_or_above_the_first_open_transaction_is_cleaned(max_lag_ms: int) -> None:
-    """Kafka's testUndecidedTransactionalDataNotCleanable."""
-    log = CompactedLog(max_compaction_lag_ms=max_lag_ms)
-    log.send("plain", 1)
-    log.send("p1", 2, begin=True)
-    log.send("plain", 1)
-    log.send("plain", 1)
-    log.clock.now_ms += 30 * DAY_MS
-
-    log.compact(force=False)
-
-    assert log.keys("read_uncommitted") == [1, 2, 1, 1]
-    assert log.partition().cleaned_offset == 1
-
-
-def test_a_batch_whose_rows_are_compacted_away_is_still_recognised() -> None:
-    """Kafka's testDuplicateCheckAfterCleaning."""
-    log = CompactedLog()
-    for _ in range(3):
-        log.send("plain", 1, 2)
-    (state,) = log.partition().producers.values()
-    topic_id = log.store.admin.describe_topic("t").topic_id
-    sent = [
-        BatchAppended(
-            topic_id=topic_id,
-            partition=0,
-            base_offset=0,
-            record_count=2,
-            file=batch.file or FileReference(path="none", length=0, crc32c=0),
-            upload_ms=log.clock.now_ms,
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            min_timestamp=1,
-            max_timestamp=1,
-            time_ms=log.clock.now_ms,
-        )
-        for batch in log.partition().active
-    ]
-    log.compact()
-    assert [row.offset for row in log.rows()] == [4, 5]
-
-    for number, batch in enumerate(sent):
-        with pytest.raises(DuplicateBatch, match=f"at offset {2 * number}"):
-            log.store.append(lambda draft, batch=batch: append_batch(draft, batch))  # type: ignore[misc]
-
-    assert list(log.partition().producers.values()) == [state]
 
 
 def test_compaction_moves_neither_the_last_stable_offset_nor_the_ends_of_the_log() -> None:
@@ -368,7 +190,7 @@ def test_a_pass_is_due_when_rows_wait_for_longer_than_the_largest_lag() -> None:
     log.clock.now_ms += 3_600_001
 
     assert log.compact(force=False).partitions
-    assert log.keys() == [1]
+    assert log.record_keys() == [1]
 
 
 def test_the_active_segment_of_a_compacted_topic_is_sealed_within_the_largest_lag() -> None:
@@ -414,7 +236,7 @@ def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
     log.send("plain", 1, 1)
 
     assert log.compact().partitions == []
-    assert log.keys() == [1, 1]
+    assert log.record_keys() == [1, 1]
     with pytest.raises(InvalidTopic, match="set its cleanup_policy to compact"):
         log.store.admin.compact("t")
 
@@ -577,7 +399,6 @@ def test_the_snapshot_file_stays_and_every_producer_s_last_sequence_can_still_be
 
 
 def test_a_consumer_steps_over_gaps_and_empty_batches() -> None:
-    """Kafka's testReadCommittedAbortMarkerWithNoData and testUpdatePositionOnEmptyBatch."""
     log = CompactedLog()
     log.send("plain-1", 1, 2, 3)
     log.write("p1", 4, 5, commit=False)

@@ -6,7 +6,8 @@ import pytest
 
 from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord
-from eoslog.rules.entries import LogStartMoved
+from eoslog.rules.entries import TopicConfig
+from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import SealedSegment
 from eoslog.segment.producer_snapshot import (
     ProducerSnapshotEntry,
@@ -15,7 +16,7 @@ from eoslog.segment.producer_snapshot import (
 )
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
-from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
+from tests.conformance.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write
 from tests.unit.client.world import World
 
 DAY_MS = 24 * 3600 * 1000
@@ -33,14 +34,6 @@ def snapshot(store: Store, segment: SealedSegment) -> list[ProducerSnapshotEntry
 def snapshots_of(store: Store, topic: str) -> set[str]:
     """All snapshot files that lie in a topic's directory."""
     return {info.path for info in store.object_store.list(f"{topic}/") if info.path.endswith(".snapshot")}
-
-
-def move_log_start(store: Store, topic: str, offset: int) -> None:
-    partition = partition_of(store, topic)
-    entry = LogStartMoved(
-        topic_id=partition.id.topic_id, partition=partition.id.partition, offset=offset, reason="delete_records"
-    )
-    store.append(lambda draft: draft.append(entry))
 
 
 @pytest.fixture
@@ -96,7 +89,7 @@ def test_snapshots_below_the_log_start_are_deleted_and_the_others_kept(small: St
     seal(small)
     *_, last = partition_of(small, "s").sealed
 
-    move_log_start(small, "s", last.base_offset)
+    small.admin.delete_records({TopicPartition("s", 0): last.base_offset})
     world.pass_time(30 * DAY_MS)
     vacuum(small.log, small.object_store)
 
@@ -175,6 +168,87 @@ def test_stray_snapshots_are_removed_and_those_of_live_segments_kept(small: Stor
     assert vacuum(small.log, small.object_store).paths == sorted(strays)
 
     assert snapshots_of(small, "s") == live
+
+
+@pytest.mark.scenario(36, 59)
+def test_after_segments_are_merged_one_snapshot_is_left_for_each_that_lives(small: Store, world: World) -> None:
+    write(small, "s", "commit", "abort", "commit")
+    seal(small)
+    assert len(snapshots_of(small, "s")) == 3
+
+    small.admin.merge_files("s")
+    world.pass_time(30 * DAY_MS)
+    vacuum(small.log, small.object_store)
+
+    live = partition_of(small, "s").sealed
+    assert snapshots_of(small, "s") == {segment.snapshot.path for segment in live}
+    assert len(live) == 1
+    assert read(small, "s") == [(0, b"0"), (4, b"2")]
+
+
+@pytest.mark.scenario(34, 45, 63)
+@pytest.mark.parametrize("damage", [b"torn", None])
+def test_index_files_are_rebuilt_as_they_were(small: Store, damage: bytes | None) -> None:
+    write(small, "s", "commit", "abort", "open")
+    write(small, "s", "abort", transactional_id="other")
+    seal(small)
+    derived = {
+        file.path: small.object_store.get(file.path).body
+        for segment in partition_of(small, "s").sealed
+        for file in (segment.txnindex, segment.snapshot)
+        if file is not None
+    }
+    assert len(derived) == 3
+    for path in derived:
+        small.object_store.delete([path])
+        if damage is not None:
+            small.object_store.put(path, damage)
+
+    small.admin.rebuild_indexes("s")
+
+    assert {path: small.object_store.get(path).body for path in derived} == derived
+
+
+@pytest.mark.scenario(58)
+def test_a_compacted_log_keeps_the_last_sequence_of_a_producer_whose_rows_are_gone(store: Store, world: World) -> None:
+    store.admin.create_topic("c", config=TopicConfig(segment_batches=SEGMENT_BATCHES, cleanup_policy="compact"))
+    overwritten, last = store.producer(), store.producer()
+    for producer, count in ((overwritten, 2), (last, 4)):
+        for number in range(count):
+            producer.send("c", b"%d" % number, key=b"k")
+            producer.flush()
+    seal(store)
+    store.admin.compact("c")
+    assert read(store, "c") == [(5, b"3")]
+
+    cold = world.process()
+
+    assert {each.producer_id: each.last_sequence for each in cold.admin.describe_producers("c", 0)} == {
+        overwritten.producer_id: 1,
+        last.producer_id: 3,
+    }
+    overwritten.send("c", b"next", key=b"k")
+    overwritten.flush()
+    assert cold.admin.describe_producers("c", 0)[0].last_sequence == 2
+
+
+@pytest.mark.scenario(58)
+def test_a_snapshot_is_rebuilt_from_a_compacted_log_as_it_was(store: Store) -> None:
+    store.admin.create_topic("c", config=TopicConfig(segment_batches=SEGMENT_BATCHES, cleanup_policy="compact"))
+    for producer in (store.producer(), store.producer()):
+        for number in range(2):
+            producer.send("c", b"%d" % number, key=b"k")
+            producer.flush()
+    seal(store)
+    store.admin.compact("c")
+    *_, segment = partition_of(store, "c").sealed
+    assert [entry.last_sequence for entry in snapshot(store, segment)] == [1]
+    before = store.object_store.get(segment.snapshot.path).body
+    store.object_store.delete([segment.snapshot.path])
+
+    store.admin.rebuild_indexes("c")
+
+    assert store.object_store.get(segment.snapshot.path).body == before
 
 
 EIGHT_FIELDS = [

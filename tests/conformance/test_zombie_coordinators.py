@@ -97,12 +97,18 @@ def test_a_late_abort_by_time_out_loses_to_the_commit(history: History) -> None:
 
 
 @pytest.mark.scenario(33)
-def test_a_late_expiry_changes_nothing_after_the_id_was_used(history: History) -> None:
+@pytest.mark.parametrize("use", ["init", "send", "abort"])
+def test_a_late_expiry_changes_nothing_after_the_id_was_used(history: History, use: str) -> None:
     identity = history.init()
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
     late = plan_expiry(history.state, history.now_ms)
     assert late is not None
-    history.send(identity)
+    if use == "init":
+        history.init()
+    elif use == "send":
+        history.send(identity)
+    else:
+        history.abort(identity)
 
     assert is_inert_in(history.state, history, late)
 

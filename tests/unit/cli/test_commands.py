@@ -365,40 +365,6 @@ def test_vacuum_deletes_what_its_settings_no_longer_spare(
     assert command.ok("console", "consume", "t", "--from-beginning", "--timeout", "0") == "kept\n"
 
 
-def test_a_coordinator_s_round_aborts_what_timed_out_and_deletes_by_the_settings(
-    command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EOSLOG_VACUUM__STAGED_MAX_AGE_MS", "1")
-    producer = store.producer("late", transaction_timeout_ms=1)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"open")
-    producer.flush()
-    lost = Path(command.url, "t", "lost.parquet")
-    lost.write_bytes(b"unreferenced")
-
-    assert command.json("coordinator", "--without-vacuum")["deleted_files"] == 0
-    while lost.exists():
-        round_ = command.json("coordinator")
-
-    assert round_["deleted_files"] == 1
-    assert command.json("transactions", "describe", "late")["transaction_state"] == "COMPLETE_ABORT"
-
-
-def test_a_coordinator_goes_on_until_it_is_stopped(command: Command, store: eoslog.Store) -> None:
-    process = command.start("coordinator", "--every", "1", "--json")
-    assert process.stdout is not None
-    rounds = 0
-    for line in process.stdout:
-        rounds += line == b"}\n"
-        if rounds == 2:
-            break
-    process.send_signal(2)
-    _, errors = process.communicate(timeout=60)
-
-    assert (errors, process.returncode) == (b"", 130)
-
-
 def test_what_an_id_committed_last_is_shown(command: Command, store: eoslog.Store) -> None:
     with store.producer("loader") as producer:
         producer.init_transactions()

@@ -138,7 +138,7 @@ class History:
                 assert log.partition().producers == before
                 if log.partition().sealed:
                     model.compact(log.partition().cleaned_offset, now_ms)
-            case ("wait",):
+            case ("wait",) if not model.open:  # else it would be aborted for its age
                 log.clock.now_ms += HOURS_10_MS
             case ("delete", float(fraction)):
                 offset = model.start + int(fraction * (model.last_stable_offset - model.start))

@@ -97,6 +97,11 @@ class TopicConfig(Model):
     max_compaction_lag_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
     """Compaction is due when sealed rows that were never compacted were decided longer ago; -1 for never."""
 
+    @field_validator("cleanup_policy", mode="before")
+    @classmethod
+    def _in_one_order(cls, policy: object) -> object:
+        return "compact,delete" if policy == "delete,compact" else policy
+
     @property
     def is_compacted(self) -> bool:
         """Whether only the newest row of each key is kept."""

@@ -218,3 +218,13 @@ def test_a_topic_of_columns_without_a_key_cannot_be_altered_to_be_compacted(hist
     error = refused(history, TopicConfigChanged(topic="keyless", topic_id=OTHER_TOPIC_ID, config=compacted))
 
     assert isinstance(error, InvalidTopic)
+
+
+def test_both_cleanup_policies_may_be_named_in_either_order() -> None:
+    assert TopicConfig.model_validate({"cleanup_policy": "delete,compact"}).cleanup_policy == "compact,delete"
+
+
+def test_what_waits_for_compaction_is_sealed_in_time_for_it() -> None:
+    assert TopicConfig(cleanup_policy="compact", max_compaction_lag_ms=5, segment_ms=9).longest_segment_ms == 5
+    assert TopicConfig(cleanup_policy="compact", max_compaction_lag_ms=-1, segment_ms=9).longest_segment_ms == 9
+    assert TopicConfig(cleanup_policy="delete", max_compaction_lag_ms=5, segment_ms=9).longest_segment_ms == 9

@@ -1,0 +1,135 @@
+"""Defects that were found in Kafka's transactions in the field, by their numbers there, and what happens here."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.errors import ProducerFenced, TransactionAborted
+from eoslog.rules.names import TopicPartition
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from eoslog.rules.state import TransactionState
+from tests.conformance.partitions import read, write
+from tests.conformance.rules import end_refused
+from tests.unit.client.world import World
+from tests.unit.rules.histories import History
+
+pytestmark = pytest.mark.further("Transaction coordinator")
+
+
+@pytest.mark.parametrize("late", ["commit", "abort"])
+@pytest.mark.parametrize("first", ["commit", "abort"])
+def test_a_delayed_end_does_not_hit_a_later_transaction(history: History, first: str, late: str) -> None:
+    """KAFKA-17754, found by Jepsen: aborted reads, lost and torn writes."""
+    identity = history.init()
+    history.send(identity)
+    following = history.end(identity, first)
+    history.send(following)
+
+    assert end_refused(history, identity, late) is ProducerFenced
+
+    assert history.transaction().state is TransactionState.ONGOING
+    history.commit(following)
+
+
+def test_the_next_transaction_begins_at_once_when_the_one_before_has_ended(store: Store) -> None:
+    """KAFKA-18575, KAFKA-18654: a race with markers under way, then a back-off to avoid it."""
+    producer = write(store, "t", "commit")
+    before = store.requests["PUT"]
+
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+
+    assert store.requests["PUT"] - before == 3
+    assert read(store, "t") == [(0, b"0"), (2, b"next")]
+
+
+def test_a_commit_of_offsets_alone_succeeds_and_one_of_nothing_too(store: Store) -> None:
+    """KAFKA-18401."""
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.commit_transaction()
+    assert store.admin.describe_transaction("tx").transaction_state == "EMPTY"
+
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({TopicPartition("t", 0): 0}, "g")
+    producer.commit_transaction()
+
+    assert store.admin.describe_transaction("tx").transaction_state == "COMPLETE_COMMIT"
+
+
+@pytest.mark.parametrize("first", ["commit", "abort"])
+def test_an_abort_of_nothing_right_after_an_end_does_not_fence_its_own_producer(history: History, first: str) -> None:
+    """KAFKA-18464."""
+    identity = history.init()
+    history.send(identity)
+    identity = history.abort(history.end(identity, first))
+
+    history.send(identity)
+    history.commit(identity)
+
+    assert history.transaction().state is TransactionState.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_an_end_that_exhausts_the_epoch_answers_the_new_identity_which_goes_on(history: History, verdict: str) -> None:
+    """KAFKA-18660."""
+    history.init()
+    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(exhausted)
+
+    after = history.end(exhausted, verdict)
+
+    assert after.producer_epoch == 0
+    history.send(after)
+    history.commit(after)
+
+
+def test_an_init_during_a_transaction_of_the_last_epochs_neither_overflows_nor_fails(history: History) -> None:
+    """KAFKA-19367."""
+    history.init()
+    for producer_epoch in (LAST_USABLE_EPOCH - 2, LAST_USABLE_EPOCH - 1, LAST_USABLE_EPOCH):
+        history.send(history.at_epoch(producer_epoch))
+
+        after = history.init()
+
+        assert 0 <= after.producer_epoch <= LAST_USABLE_EPOCH
+        history.send(after)
+        history.commit(after)
+
+
+def test_a_late_abort_of_what_timed_out_at_the_exhausted_epoch_is_answered_and_its_producer_goes_on(
+    history: History,
+) -> None:
+    """KAFKA-20090: the transaction stayed ONGOING for ever."""
+    history.init()
+    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(exhausted)
+    history.now_ms += 60_001
+    history.abort_timed_out()
+
+    after = history.abort(exhausted)
+
+    assert after == (history.transaction().producer_id, 0)
+    assert history.partition().last_stable_offset == history.partition().high_watermark
+    history.send(after)
+    history.commit(after)
+
+
+def test_a_commit_that_a_time_out_came_before_costs_only_its_transaction(store: Store, world: World) -> None:
+    """KAFKA-20785: INVALID_TXN_STATE, which its client takes for fatal."""
+    producer = write(store, "t", "open", transaction_timeout_ms=1_000)
+    world.pass_time(2_000)
+    Coordinator(world.process()).abort_timed_out_transactions()
+    with pytest.raises(TransactionAborted):
+        producer.commit_transaction()
+
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("t", b"again", partition=0)
+    producer.commit_transaction()
+
+    assert read(store, "t") == [(2, b"again")]

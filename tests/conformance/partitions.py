@@ -1,4 +1,4 @@
-"""Partitions for the scenarios: topics with small segments, transactions of one row, and a look at their state."""
+"""What the scenarios are played with: topics with small segments, transactions of one row, and a look at both."""
 
 from __future__ import annotations
 
@@ -42,3 +42,11 @@ def read(store: Store, topic: str, isolation_level: str = "read_committed") -> l
     """The offsets and values that a reader is shown in partition 0."""
     scan = store.scan(topic, isolation_level=isolation_level, columns=["offset", "value"], partitions=[0])
     return [(row["offset"], row["value"]) for row in scan.to_table().to_pylist()]
+
+
+def state_of(store: Store, transactional_id: str = "tx") -> str:
+    return store.admin.describe_transaction(transactional_id).transaction_state
+
+
+def epoch_of(store: Store, transactional_id: str = "tx") -> int:
+    return store.admin.describe_transaction(transactional_id).producer_epoch

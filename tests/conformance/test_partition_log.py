@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eoslog.client.store import Store
-from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidEntry, OffsetOutOfRange, StoreAccessDenied
+from eoslog.errors import CommitStateUnknown, InvalidEntry, OffsetOutOfRange, StoreAccessDenied
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import LogStartMoved
-from eoslog.rules.machine import encode_entry, fold
-from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.machine import encode_entry
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments
 from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
-from tests.conformance.rules import is_inert, reloaded, replayed
+from tests.conformance.rules import is_inert, reloaded
 from tests.unit.client.world import World
 from tests.unit.rules.histories import TOPIC_ID, History
 
@@ -242,71 +239,6 @@ def test_producer_state_outlives_the_rows_that_made_it(history: History) -> None
         history.append(lambda draft: append_batch(draft, repeat))
     assert duplicate.value.base_offset == 0
     assert history.send(identity, 3, transactional_id=None) == 3
-
-
-@pytest.mark.scenario(64)
-def test_a_log_that_holds_what_no_correct_writer_appends_is_read_and_not_continued(store: Store, world: World) -> None:
-    """Kafka loads a marker of an older coordinator; here the record is inert for all readers, and stops the writers."""
-    write(store, "t", "commit")
-    before = store.read(lambda state, slot: (state.frozen_copy(), slot))
-    bad = {"type": "horizon", "horizon_ms": -1}
-    writer = world.process()
-    writer.read(lambda state, slot: None)
-    _append_unchecked(writer, bad)
-
-    cold = world.process()
-
-    assert cold.read(lambda state, slot: state) == before[0]
-    assert read(cold, "t") == [(0, b"0")]
-    with pytest.raises(CorruptRecord):
-        write(cold, "t", "commit", transactional_id="other")
-
-
-def _append_unchecked(store: Store, entry: dict[str, object]) -> None:
-    from eoslog.log.paths import slot_path
-    from eoslog.log.record import SlotRecord, encode_line
-
-    view = store.log.view
-    record = SlotRecord(slot=view.slot + 1, token="f" * 32, prev=view.token, entries=(entry,))
-    store.object_store.put_if_absent(slot_path(view.slot + 1), encode_line(record))
-
-
-@pytest.mark.scenario(45)
-@given(data=st.data())
-def test_a_follower_a_replay_and_a_reload_have_the_same_index_of_aborted_transactions(data: st.DataObject) -> None:
-    history = History()
-    identities: dict[str, ProducerIdentity] = {name: history.init(name) for name in ("a", "b", "c")}
-    sequences = dict.fromkeys(identities, 0)
-    for _ in range(data.draw(st.integers(1, 25))):
-        name = data.draw(st.sampled_from(sorted(identities)))
-        step = data.draw(st.sampled_from(["send", "commit", "abort", "seal"]))
-        open_now = history.transaction(name).partitions
-        if step == "send":
-            history.send(identities[name], sequences[name], transactional_id=name)
-            sequences[name] += 1
-        elif step == "seal" and history.partition().active:
-            end = history.partition().active[0].end_offset
-            if end <= history.partition().last_stable_offset:
-                history.seal(end)
-        elif step in ("commit", "abort") and open_now:
-            identities[name] = history.end(identities[name], step, name)
-            sequences[name] = 0
-
-    state = history.state
-    for other in (history.follower, replayed(history), reloaded(history)):
-        assert other == state
-
-
-@pytest.mark.scenario(45)
-def test_a_slot_that_is_folded_twice_is_refused_the_second_time(history: History) -> None:
-    identity = history.init()
-    history.send(identity)
-    history.abort(identity)
-
-    again = replayed(history)
-
-    assert fold(again, history.slot, history.records[-1]) is not None
-    assert again == history.state
 
 
 @pytest.mark.further("Partition log and last stable offset")

@@ -6,7 +6,7 @@ import pytest
 
 from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
-from eoslog.errors import InvalidRequest, NotAStore, TransactionalIdNotFound
+from eoslog.errors import EosLogError, InvalidRequest, NotAStore, TransactionalIdNotFound
 from eoslog.rules.names import TopicPartition
 from tests.conformance.partitions import write
 from tests.unit.client.world import World
@@ -64,3 +64,34 @@ def test_an_expired_id_is_not_found(store: Store, world: World) -> None:
 def test_where_there_is_no_log_nothing_is_described(world: World) -> None:
     with pytest.raises(NotAStore):
         world.process().admin.describe_transaction("tx")
+
+
+@pytest.mark.scenario(93)
+def test_transactions_are_listed_by_state_producer_duration_and_pattern(store: Store, world: World) -> None:
+    ids = {}
+    for number in range(4):
+        name = f"{'special' if number % 2 else 'plain'}-{number}"
+        end = "commit" if number == 3 else "open"
+        ids[name] = write(world.process(), "t", end, transactional_id=name).producer_id
+        world.pass_time(1_000)
+    admin = store.admin
+
+    def listed(**filters: object) -> list[str]:
+        return [each.transactional_id for each in admin.list_transactions(**filters)]  # type: ignore[arg-type]
+
+    assert listed() == ["plain-0", "special-1", "plain-2", "special-3"]
+    assert listed(states=["Ongoing"]) == ["plain-0", "special-1", "plain-2"]
+    assert listed(states=["CompleteCommit"]) == ["special-3"]
+    assert listed(states=["Dead"]) == []
+    assert admin.list_transactions(states=["Ongoing", "Unknown"]).unknown_states == ("Unknown",)
+    assert listed(producer_ids=[ids["special-1"], 42]) == ["special-1"]
+    assert [listed(running_longer_than_ms=each) for each in (0, 2_000, 3_000, 4_000)] == [
+        ["plain-0", "special-1", "plain-2"],
+        ["plain-0", "special-1"],
+        ["plain-0"],
+        [],
+    ]
+    assert listed(transactional_id_pattern="special-.*") == ["special-1", "special-3"]
+    assert listed(transactional_id_pattern="pecial-.*") == []
+    with pytest.raises(EosLogError, match="INVALID_REGULAR_EXPRESSION"):
+        listed(transactional_id_pattern="(ab(cd")

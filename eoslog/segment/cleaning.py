@@ -200,7 +200,7 @@ class Cleaner:
             )
             if rows.timestamps is not None and count < batch.record_count:
                 times = rows.timestamps[here][retained]
-                left = left._replace(min_timestamp=int(times.min()), max_timestamp=int(times.max()))
+                left = left._replace(min_timestamp=max(-1, int(times.min())), max_timestamp=max(-1, int(times.max())))
             if left.delete_horizon_ms == NO_TIME and (rows.tombstones[here] & retained).any():
                 left = left._replace(delete_horizon_ms=self._now_ms + self._topic.config.delete_retention_ms)
             found.append(left)

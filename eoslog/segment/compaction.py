@@ -7,7 +7,7 @@ in one entry. Wherever it stops, what is done is right, and the next pass begins
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
@@ -20,7 +20,7 @@ from eoslog.segment.offset_map import OFFSET_MAP_BYTES, build_offset_map
 from eoslog.segment.replacing import (
     SegmentRun,
     append_unless_lost,
-    is_gone,
+    is_there,
     places_to_look_at,
     read_batches,
     write_replacement,
@@ -74,8 +74,10 @@ def compact(
 
     Raises:
         UnknownTopicOrPartition
+        CorruptRecord: a file is missing or damaged. All other partitions were compacted before this is told.
     """
     report = CompactionReport()
+    damage: CorruptRecord | None = None
     for place in log.read(lambda state, slot: places_to_look_at(state, topic)):
         found = log.read(lambda state, slot, place=place: _look(state, place), refresh=False)  # type: ignore[misc]
         if found is None:
@@ -85,7 +87,12 @@ def compact(
             if force or pass_.is_due():
                 pass_.run(report)
         except CorruptRecord as error:
-            report.lost_races += is_gone(log, pass_.everything, error)
+            if is_there(log, pass_.still_expected):
+                damage = error
+            else:
+                report.lost_races += 1
+    if damage is not None:
+        raise damage
     return report
 
 
@@ -115,7 +122,8 @@ class _Pass:
         self._offset_map_bytes = offset_map_bytes
         self._target_file_bytes = target_file_bytes
         self._now_ms = store.clock.now_ms()
-        self.everything = SegmentRun(topic, partition.id.partition, partition.sealed)
+        self.still_expected = SegmentRun(topic, partition.id.partition, partition.sealed)
+        """The segments that only somebody else can have replaced or dropped."""
 
     def is_due(self) -> bool:
         """Whether enough was never compacted, or something for too long (``LogCleanerManager``)."""
@@ -219,5 +227,7 @@ class _Pass:
         self._environment.reached("segment.compact.index_written")
         if not append_unless_lost(self._log, entry):
             return None, None
+        others = tuple(each for each in self.still_expected.segments if each is not segment)
+        self.still_expected = replace(self.still_expected, segments=others)
         self._environment.reached("segment.compact.replaced")
         return cleaned.rows_removed, entry.bytes

@@ -19,7 +19,7 @@ from eoslog.rules.state import Batch, Partition, SealedSegment, StoreState, Topi
 from eoslog.segment.replacing import (
     SegmentRun,
     append_unless_lost,
-    is_gone,
+    is_there,
     places_to_look_at,
     read_aborted,
     read_batches,
@@ -73,14 +73,21 @@ def merge_files(
 
     Raises:
         UnknownTopicOrPartition
+        CorruptRecord: a file is missing or damaged. All others were merged before this is told.
     """
     report = MergeReport()
+    damage: CorruptRecord | None = None
     for place in log.read(lambda state, slot: places_to_look_at(state, topic)):
         for run in log.read(lambda state, slot, place=place: _runs(state, place, target_file_bytes), refresh=False):  # type: ignore[misc]
             try:
                 _merge(log, store, environment, run, target_file_bytes, report)
             except CorruptRecord as error:
-                report.lost_races += is_gone(log, run, error)
+                if is_there(log, run):
+                    damage = error
+                else:
+                    report.lost_races += 1
+    if damage is not None:
+        raise damage
     return report
 
 

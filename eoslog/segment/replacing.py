@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+from eoslog.errors import OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.log.log import Log
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
@@ -149,20 +149,14 @@ def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleane
     return log.append(propose)
 
 
-def is_gone(log: Log[StoreState], run: SegmentRun, error: CorruptRecord) -> bool:
-    """Whether files could not be read because the run was replaced or dropped long ago, and vacuum deleted them.
-
-    Raises:
-        CorruptRecord: the error, if the run is still there.
-    """
+def is_there(log: Log[StoreState], run: SegmentRun) -> bool:
+    """Whether the segments of a run still are what they were. If not, vacuum may have deleted their files."""
 
     def look(state: StoreState, slot: int) -> bool:
         partition = state.partitions.get(PartitionId(run.topic.topic_id, run.partition))
         return partition is not None and set(run.segments) <= set(partition.sealed)
 
-    if log.read(look):
-        raise error
-    return True
+    return log.read(look)
 
 
 def places_to_look_at(state: StoreState, topic: str | None) -> list[PartitionId]:

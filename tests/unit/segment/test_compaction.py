@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from eoslog import InvalidTopic, OffsetOutOfRange, Store, TopicConfig, TopicPartition
+from eoslog import CorruptRecord, InvalidTopic, OffsetOutOfRange, Store, TopicConfig, TopicPartition
 from eoslog.errors import InvalidRecord
 from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.names import PartitionId
@@ -291,6 +291,23 @@ def test_the_timestamps_of_a_batch_are_those_of_the_rows_that_are_left() -> None
     assert {when: each.offset for when, each in found.items() if each is not None} == {800: 1, 850: 1, 950: 4}
 
 
+def test_rows_from_before_1970_are_compacted_like_others() -> None:
+    log = CompactedLog()
+    producer = log.producer("plain")
+    times = pa.array([-5000, -3000, 7000], pa.timestamp("ms", tz="UTC"))
+    producer.send_table("t", pa.table({"key": [b"a", b"b", b"c"], "value": [b"v"] * 3, "timestamp": times}))
+    producer.flush()
+    log.send("plain", 0)
+    producer.send("t", b"v", key=b"c")
+    producer.flush()
+
+    log.compact()
+
+    first = log.batches()[0]
+    assert (first.record_count, first.min_timestamp, first.max_timestamp) == (2, -1, -1)
+    assert log.offsets() == [0, 1, 3, 4]
+
+
 def test_columns_are_compacted_by_their_key_and_null_values_are_tombstones() -> None:
     log = CompactedLog()
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("miles", pa.int64()), ("note", pa.string())])
@@ -559,3 +576,38 @@ def test_admin_compacts_one_topic_at_once_and_all_when_due(memory_store: MemoryS
     assert store.admin.merge_files("due").merged == []
     topic_id = store.admin.describe_topic("due").topic_id
     assert store.read(lambda state, slot: state.partitions[PartitionId(topic_id, 0)].cleaned_offset) == 2
+
+
+def test_a_damaged_topic_keeps_no_other_from_being_merged_and_compacted(memory_store: MemoryStore) -> None:
+    store = Store(memory_store, Environment())
+    config = TopicConfig(cleanup_policy="compact", segment_batches=1, min_cleanable_dirty_ratio=0)
+    producer = store.producer()
+    for topic in ("damaged", "sound"):
+        store.admin.create_topic(topic, config=config)
+        for key in (b"a", b"a", b"b"):
+            producer.send(topic, b"value", key=key)
+            producer.flush()
+    store.log.before_checkpoint()
+    victim = store.scan("damaged").plans[0].slices[1].path
+    memory_store.delete([victim])
+
+    for work in (store.admin.merge_files, store.admin.compact):
+        with pytest.raises(CorruptRecord, match=victim):
+            work()
+
+    assert store.scan("sound", columns=["offset"]).to_table()["offset"].to_pylist() == [1, 2]
+    topic_id = store.admin.describe_topic("sound").topic_id
+    assert len(store.read(lambda state, slot: state.partitions[PartitionId(topic_id, 0)].sealed)) == 1
+
+
+def test_damage_is_told_also_after_segments_before_it_were_replaced() -> None:
+    log = CompactedLog()
+    log.send("plain", 1)
+    log.send("plain", 1)
+    log.send("plain", 2)
+    log.seal()
+    cleaned_before = log.batches()[2].file
+    assert cleaned_before is not None
+
+    with pytest.raises(CorruptRecord, match=cleaned_before.path):
+        log.compact(At("segment.compact.replaced", lambda: log.objects.delete([cleaned_before.path])))

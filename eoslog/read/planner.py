@@ -98,8 +98,8 @@ class PartitionPlan:
 
     @property
     def record_count(self) -> int:
-        """Rows that the plan yields. Where it begins or ends within a compacted batch, at most so
-        many: which rows are left there stands in the file."""
+        """Rows that the plan yields. Where it begins or ends within a compacted batch, at most so many: which rows are
+        left there stands in the file."""
         return sum(piece.record_count for piece in self.slices)
 
     @property

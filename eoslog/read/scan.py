@@ -26,7 +26,7 @@ class Scan:
 
     @property
     def record_count(self) -> int:
-        """The number of rows, known without reading any."""
+        """The number of rows, known without reading any; at most so many where a range cuts a compacted batch."""
         return sum(plan.record_count for plan in self.plans)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.conformance.differences import DIFFERENCES
 from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 HERE = Path(__file__).resolve().parent
@@ -67,7 +68,7 @@ def collect() -> list[CollectedTest]:
     collector = _Collector()
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        code = pytest.main(["--collect-only", "-q", str(HERE)], plugins=[collector])
+        code = pytest.main(["--collect-only", "-qq", str(HERE)], plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise SystemExit(output.getvalue())
     return [collector.tests[place] for place in sorted(collector.tests)]
@@ -101,8 +102,8 @@ def render(tests: list[CollectedTest]) -> str:
 def _summary() -> str:
     reasons = sum(1 for scenario in SCENARIOS.values() if scenario.reason)
     return (
-        f"Of {len(SCENARIOS)} scenarios {reasons} do not apply, for the reason that the table gives. Missing numbers "
-        "were left out.\n"
+        f"There are {len(SCENARIOS)} scenarios; missing numbers were left out. {reasons} do not apply, for the reason\n"
+        "in the table. *Here* tells what is otherwise than in Kafka.\n"
     )
 
 
@@ -113,7 +114,10 @@ def _section(family: Family, tests: list[CollectedTest]) -> Iterator[str]:
     yield "|---|---|---|"
     for scenario in family.scenarios:
         places = [f"`{test.place}`" for test in tests if scenario.number in test.scenarios]
-        yield f"| {scenario.number} | {scenario.rule} | {'<br>'.join(places) or scenario.reason or 'none'} |"
+        rule = scenario.rule
+        if scenario.number in DIFFERENCES:
+            rule += f".<br>*Here* {DIFFERENCES[scenario.number]}"
+        yield f"| {scenario.number} | {rule} | {'<br>'.join(places) or scenario.reason or 'none'} |"
     further = [test for test in tests if family.name in test.further]
     if further:
         yield "\nFurther rules of this family:\n"

@@ -43,7 +43,7 @@ FAMILIES = (
         (
             _S(10, "Sequences follow each other; a new epoch begins at 0, and an old epoch is refused"),
             _S(11, "A marker is the first that a partition hears of a producer, and fences the epochs before it"),
-            _S(13, "State built from a log whose beginning is gone takes the first batch that it finds as it is"),
+            _S(13, "Whoever finds the beginning of the log gone knows each producer's last sequence all the same"),
             _S(14, "A marker raises the producer's epoch; the next batch has that epoch and sequence 0"),
             _S(15, "A batch without transaction is refused while its producer has one open"),
             _S(16, "The first unstable offset is known with the place of its row in a file"),
@@ -89,7 +89,7 @@ FAMILIES = (
             _S(61, "Producers expire after their time, and nothing is left of a deleted topic's"),
             _S(62, "The snapshot of a segment is the state before its first row"),
             _S(63, "After a crash the state is rebuilt from the last good checkpoint and the log"),
-            _S(64, "A log that holds what no correct writer appends is loaded all the same"),
+            _S(64, "A log that holds a marker of an older coordinator is loaded all the same"),
             _S(65, "Only a current holder of the transactional id can begin a transaction in a partition"),
             _S(66, "The end of one transaction does not touch the next, and an empty one leaves nothing behind"),
             _S(67, "The first batch of an unknown producer begins at sequence 0, whatever its epoch"),

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.conformance.differences import DIFFERENCES
 from tests.conformance.page import PAGE, REPOSITORY, CollectedTest, faults, render, unanswered
 from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
@@ -35,6 +36,10 @@ def collected() -> list[CollectedTest]:
 
 def test_a_number_stands_for_one_scenario() -> None:
     assert len(SCENARIOS) == sum(len(family.scenarios) for family in FAMILIES)
+
+
+def test_a_difference_is_that_of_a_scenario() -> None:
+    assert DIFFERENCES.keys() <= SCENARIOS.keys()
 
 
 def test_every_test_names_scenarios_or_a_family_that_there_are(collected: list[CollectedTest]) -> None:

@@ -101,9 +101,10 @@ def render(tests: list[CollectedTest]) -> str:
 
 def _summary() -> str:
     reasons = sum(1 for scenario in SCENARIOS.values() if scenario.reason)
+    left_out = f"{reasons} do not apply, for the reason in the table. " if reasons else ""
     return (
-        f"There are {len(SCENARIOS)} scenarios; missing numbers were left out. {reasons} do not apply, for the reason\n"
-        "in the table. *Here* tells what is otherwise than in Kafka.\n"
+        f"There are {len(SCENARIOS)} scenarios; missing numbers were left out. {left_out}*Here* tells what is\n"
+        "otherwise than in Kafka.\n"
     )
 
 

@@ -137,7 +137,8 @@ def test_an_index_that_is_deleted_twice_is_gone(store: Store, world: World) -> N
 @pytest.mark.further("Aborted-transaction index")
 @pytest.mark.parametrize(
     ("fetch_offset", "upper_bound_offset", "found", "is_complete"),
-    [(0, 100, [0, 1, 2, 3], False), (0, 32, [0, 1, 2], True), (0, 35, [0, 1, 2, 3], True), (10, 35, [0, 1, 2, 3], True),
+    [(0, 100, [0, 1, 2, 3], False), (0, 11, [0], True),
+        (0, 32, [0, 1, 2], True), (0, 35, [0, 1, 2, 3], True), (10, 35, [0, 1, 2, 3], True),
      (11, 35, [1, 2, 3], True), (20, 41, [2, 3], False), (26, 100, [2, 3], False), (51, 100, [], False)],
 )  # fmt: skip
 def test_a_lookup_finds_what_overlaps_and_says_whether_later_segments_may_have_more(

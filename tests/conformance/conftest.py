@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.client.store import Store
+from tests.conformance.end_to_end import LAYOUTS, Stage
 from tests.unit.client.world import World
 from tests.unit.rules.histories import History
 
@@ -26,3 +27,9 @@ def store(world: World) -> Store:
     store = world.process()
     store.admin.create_topic("t", partitions=2)
     return store
+
+
+@pytest.fixture(params=LAYOUTS)
+def stage(world: World, request: pytest.FixtureRequest) -> Stage:
+    """The topics ``topic1`` and ``topic2`` with four partitions each, in every layout."""
+    return Stage(world, request.param)

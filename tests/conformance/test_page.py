@@ -14,7 +14,6 @@ from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 _COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
 _INCOMPLETE = {
-    "End to end",
     "Reader",
     "Producer client",
     "Offsets and tools",

@@ -1,0 +1,242 @@
+"""Consume, transform, produce: 500 records are copied from topic to topic, whatever aborts, dies or does not answer."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+
+import pytest
+
+from eoslog.client.positions import OffsetAndMetadata
+from eoslog.client.store import Store
+from eoslog.errors import AbortableError, ProducerFenced, RetriableError
+from eoslog.rules.names import TopicPartition
+from tests.conformance.end_to_end import Stage, polled
+from tests.conformance.sleepers import Died, dies_at
+from tests.unit.client.world import SLOTS, faulty
+
+RECORDS = 500
+GROUP = "copiers"
+DEATHS = ("log.slot.before_put", "log.slot.claimed", "client.producer.files_uploaded")
+
+
+def fill(stage: Stage) -> None:
+    with stage.process().producer() as producer:
+        for number in range(RECORDS):
+            producer.send("topic1", b"%d" % number, key=b"%d" % number)
+            if number % 100 == 0:
+                producer.flush()
+
+
+class Copier:
+    """One process that copies ``topic1``, each partition into that of the same number, a transaction a poll."""
+
+    def __init__(self, stage: Stage, *, end: str = "topic2", transactional_id: str = "copier", group: str = GROUP):
+        self.store: Store = stage.process()
+        self.end = end
+        self.consumer = self.store.consumer(group, auto_offset_reset="earliest", max_poll_records=40)
+        self.transactional_id = transactional_id
+        self.producer = self.store.producer(transactional_id, max_block_ms=30_000)
+
+    def start(self) -> None:
+        self.consumer.subscribe(["topic1"])
+        self.producer.init_transactions()
+
+    def step(self, verdict: str) -> int:
+        """Copy what a poll gives, and commit or abort it. Returns how many records it were."""
+        records = self.consumer.poll(0)
+        if not records:
+            return 0
+        self.producer.begin_transaction()
+        for number, record in enumerate(records):
+            self.producer.send(self.end, record.value, key=record.key, partition=record.partition)
+            if number == len(records) // 2:
+                self.producer.flush()
+        positions = {place: self.consumer.position(place) for place in self.consumer.assignment()}
+        self.producer.send_offsets_to_transaction(positions, self.consumer.group_metadata())
+        try:
+            if verdict == "abort":
+                self.producer.flush()
+                self.producer.abort_transaction()
+            else:
+                self.producer.commit_transaction()
+        except AbortableError:
+            self.producer.abort_transaction()
+            verdict = "abort"
+        if verdict == "abort":
+            self.back_to_committed()
+        return len(records)
+
+    def back_to_committed(self) -> None:
+        for place, committed in self.consumer.committed(self.consumer.assignment()).items():
+            self.consumer.seek(place, committed.offset if committed else 0)
+
+
+def copied(store: Store, topic: str = "topic2") -> dict[int, list[bytes]]:
+    """The values of each partition in the order of their offsets."""
+    found: dict[int, list[bytes]] = defaultdict(list)
+    for record in polled(store, topics=[topic]):
+        found[record.partition].append(record.value)
+    return found
+
+
+def lag(store: Store, group: str = GROUP) -> int:
+    """How many offsets a group has not committed yet."""
+    ends = {TopicPartition("topic1", each.partition): each.last_stable_offset for each in store.admin.offsets("topic1")}
+    committed = store.consumer(group).committed(ends)
+    return sum(end - (found.offset if (found := committed[place]) else 0) for place, end in ends.items())
+
+
+@pytest.mark.scenario(124, 139)
+def test_every_record_is_copied_once_while_commits_and_aborts_alternate(stage: Stage) -> None:
+    fill(stage)
+    copier = Copier(stage)
+    copier.start()
+    turns = 0
+    while lag(copier.store):
+        copier.step(("commit", "abort")[turns % 2])
+        turns += 1
+
+    store = stage.cold()
+    values = [value for partition in copied(store).values() for value in partition]
+    assert len(values) == len(set(values)) == RECORDS
+    assert copied(store) == copied(store, "topic1")
+    assert len(polled(store, "read_uncommitted", ["topic2"])) > RECORDS
+
+
+@pytest.mark.scenario(124, 139)
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_offsets_and_rows_of_several_groups_count_together_or_not_at_all(stage: Stage, verdict: str) -> None:
+    producer = stage.producer()
+    places = [TopicPartition("topic1", number) for number in range(3)]
+    producer.begin_transaction()
+    for place in places:
+        producer.send(place.topic, b"v", partition=place.partition)
+    producer.send_offsets_to_transaction(dict.fromkeys(places[:2], 1), "one")
+    producer.send_offsets_to_transaction(dict.fromkeys(places[1:], 2), "other")
+    producer.flush()
+    assert set(stage.cold().consumer("one").committed(places).values()) == {None}
+
+    getattr(producer, f"{verdict}_transaction")()
+
+    store = stage.cold()
+    offsets = {
+        group: [found and found.offset for found in store.consumer(group).committed(places).values()]
+        for group in ("one", "other")
+    }
+    committed = {"one": [1, 1, None], "other": [None, 2, 2]}
+    assert offsets == (committed if verdict == "commit" else dict.fromkeys(committed, [None] * 3))
+    assert len(stage.shown()) == (3 if verdict == "commit" else 0)
+
+
+@pytest.mark.scenario(126, 139)
+def test_offsets_in_a_transaction_keep_their_metadata_and_leader_epoch(stage: Stage) -> None:
+    place = TopicPartition("topic1", 0)
+    position = OffsetAndMetadata(110, metadata="some metadata", leader_epoch=15)
+    producer = stage.producer()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({place: position}, GROUP)
+    producer.commit_transaction()
+
+    assert stage.cold().consumer(GROUP).committed([place]) == {place: position}
+
+
+@pytest.mark.scenario(125, 139)
+def test_a_copier_that_was_replaced_commits_neither_rows_nor_offsets(stage: Stage) -> None:
+    fill(stage)
+    zombie = Copier(stage)
+    zombie.start()
+    zombie.step("commit")
+    records = zombie.consumer.poll(0)
+    zombie.producer.begin_transaction()
+    for record in records:
+        zombie.producer.send("topic2", record.value, partition=record.partition)
+    zombie.producer.flush()
+    stage.world.pass_time(50_000)
+    successor = Copier(stage)
+    successor.start()
+    while lag(successor.store):
+        successor.step("commit")
+
+    with pytest.raises(ProducerFenced):
+        zombie.producer.commit_transaction()
+
+    store = stage.cold()
+    assert copied(store) == copied(store, "topic1")
+
+
+@pytest.mark.further("End to end")
+@pytest.mark.parametrize("seed", range(2))
+def test_killed_in_the_middle_again_and_again_every_record_is_copied_once_and_in_order(stage: Stage, seed: int) -> None:
+    fill(stage)
+    chance = random.Random(seed)
+    deaths = 0
+    turns = 0
+    while lag(stage.store):
+        copier = Copier(stage)
+        point, nth = chance.choice(DEATHS), chance.randint(1, 12)
+        dies_at(copier.store, point, nth)
+        try:
+            copier.start()
+            while lag(stage.store):
+                copier.step(("commit", "commit", "abort")[turns % 3])
+                turns += 1
+        except Died:
+            deaths += 1
+            # Its seat in the group is free only then.
+            stage.world.pass_time(50_000)
+
+    assert deaths >= 3
+    store = stage.cold()
+    assert copied(store) == copied(store, "topic1")
+
+
+@pytest.mark.further("End to end")
+@pytest.mark.parametrize("seed", range(2))
+def test_while_the_store_bounces_every_record_is_copied_once_and_in_order(stage: Stage, seed: int) -> None:
+    """The process lives on; what is not answered in its time it repeats, as the error asks."""
+    fill(stage)
+    chance = random.Random(seed)
+    copier = Copier(stage)
+    copier.start()
+    bounces = turns = 0
+    stage.world.while_asleep = lambda: faulty(copier.store).heal() if chance.random() < 0.2 else None
+    while lag(stage.store):
+        if chance.random() < 0.5:
+            prefix = chance.choice([SLOTS, "topic2/", ""])
+            faulty(copier.store).lose_answers(prefix, lands=chance.random() < 0.5)
+            bounces += 1
+        turns += 1
+        try:
+            copier.step(("commit", "commit", "abort")[turns % 3])
+        except RetriableError:
+            # Of a poll, before anything was begun: the producer waits for longer than any bounce lasts.
+            faulty(copier.store).heal()
+        faulty(copier.store).heal()
+
+    assert bounces > 5
+    store = stage.cold()
+    assert copied(store) == copied(store, "topic1")
+
+
+@pytest.mark.further("End to end")
+def test_several_groups_copy_at_once_through_several_producers_and_each_copies_everything_once(stage: Stage) -> None:
+    fill(stage)
+    for end in ("copy-a", "copy-b"):
+        stage.create_topic(end, 4)
+    copiers = [
+        Copier(stage, end=f"copy-{group}", transactional_id=f"{group}-{number}", group=group)
+        for group in ("a", "b")
+        for number in range(2)
+    ]
+    for copier in copiers:
+        copier.start()
+    turns = 0
+    while lag(stage.store, "a") or lag(stage.store, "b"):
+        for copier in copiers:
+            copier.step(("commit", "commit", "abort")[turns % 3])
+            turns += 1
+
+    store = stage.cold()
+    for group in ("a", "b"):
+        assert copied(store, f"copy-{group}") == copied(store, "topic1")

@@ -1,0 +1,201 @@
+"""The object store does not answer for a while (Kafka: brokers are down): calls end in time, and nothing is torn."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.client.producer import Producer
+from eoslog.client.store import Store
+from eoslog.errors import (
+    CommitStateUnknown,
+    DeliveryTimedOut,
+    IllegalState,
+    RequestTimedOut,
+    RetriableError,
+    TransactionAbortable,
+)
+from eoslog.rules.names import TopicPartition
+from tests.conformance.end_to_end import Stage, send, transaction
+from tests.unit.client.world import CALLS, SLOTS, faulty
+
+MAX_BLOCK_MS = 3_000
+PLACE = TopicPartition("topic1", 0)
+
+
+def in_transaction(stage: Stage, store: Store) -> Producer:
+    """A producer with a row in the log and another one that is not flushed."""
+    producer = stage.producer(store=store, max_block_ms=MAX_BLOCK_MS, transaction_timeout_ms=900_000)
+    producer.begin_transaction()
+    send(producer, "1", partition=0)
+    producer.flush()
+    send(producer, "2", partition=0)
+    return producer
+
+
+@pytest.mark.scenario(127)
+def test_an_init_ends_in_its_time_while_nothing_answers(stage: Stage) -> None:
+    store = stage.process()
+    producer = store.producer("tx", max_block_ms=MAX_BLOCK_MS)
+    faulty(store).go_down()
+    began_ms = stage.world.time_ms
+
+    with pytest.raises(RequestTimedOut):
+        producer.init_transactions()
+
+    assert MAX_BLOCK_MS <= stage.world.time_ms - began_ms < 2 * MAX_BLOCK_MS
+    with pytest.raises(IllegalState):
+        producer.begin_transaction()
+    producer.close()
+
+
+@pytest.mark.scenario(127, 139)
+@pytest.mark.parametrize("call", ["flush", "commit", "abort"])
+def test_a_call_ends_in_its_time_while_nothing_answers_and_the_producer_can_be_closed(stage: Stage, call: str) -> None:
+    store = stage.process()
+    producer = in_transaction(stage, store)
+    faulty(store).go_down()
+    began_ms = stage.world.time_ms
+
+    with pytest.raises(RequestTimedOut):
+        producer.flush() if call == "flush" else CALLS[call](producer)
+
+    assert MAX_BLOCK_MS <= stage.world.time_ms - began_ms < 2 * MAX_BLOCK_MS
+    producer.close(timeout=0)
+    with pytest.raises(IllegalState):
+        producer.begin_transaction()
+    faulty(store).heal()
+    transaction(stage.producer(), "commit", "3")
+    assert stage.shown() == [b"3"]
+
+
+@pytest.mark.scenario(127, 139)
+def test_offsets_are_handed_over_while_nothing_answers_and_the_commit_that_takes_them_ends_in_its_time(
+    stage: Stage,
+) -> None:
+    """In Kafka it is the offsets' own call that times out; here they make no request before the commit."""
+    store = stage.process()
+    producer = in_transaction(stage, store)
+    faulty(store).go_down()
+    producer.send_offsets_to_transaction({PLACE: 110}, "g")
+
+    with pytest.raises(RequestTimedOut):
+        producer.commit_transaction()
+
+    assert stage.cold().consumer("g").committed([PLACE]) == {PLACE: None}
+    faulty(store).heal()
+    producer.commit_transaction()
+    committed = stage.cold().consumer("g").committed([PLACE])[PLACE]
+    assert committed is not None
+    assert committed.offset == 110
+
+
+@pytest.mark.scenario(127, 139)
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("call", ["commit", "abort"])
+def test_an_end_that_timed_out_is_repeated_and_no_other_call_is_allowed(stage: Stage, call: str, lands: bool) -> None:
+    store = stage.process()
+    producer = in_transaction(stage, store)
+    producer.flush()
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(CommitStateUnknown):
+        CALLS[call](producer)
+    for other in set(CALLS) - {call, "close"}:
+        with pytest.raises(IllegalState):
+            CALLS[other](producer)
+    faulty(store).heal()
+
+    CALLS[call](producer)
+
+    transaction(producer, "commit", "3")
+    assert stage.shown() == ([b"1", b"2", b"3"] if call == "commit" else [b"3"])
+
+
+@pytest.mark.scenario(132, 139)
+@pytest.mark.parametrize(("lost", "lands"), [(SLOTS, True), (SLOTS, False), ("topic1/", False)])
+def test_after_a_failed_send_and_an_abort_the_producer_goes_on_with_its_id_and_a_higher_epoch(
+    stage: Stage, lost: str, lands: bool
+) -> None:
+    store = stage.process()
+    producer = stage.producer(store=store, max_block_ms=MAX_BLOCK_MS, delivery_timeout_ms=MAX_BLOCK_MS)
+    transaction(producer, "commit", "4", partition=0)
+    producer_id, epoch = producer.producer_id, producer.producer_epoch
+    producer.begin_transaction()
+    send(producer, "2", topic="topic2", partition=0)
+    producer.flush()
+    failed = producer.send("topic1", b"3", partition=0)
+    faulty(store).lose_answers(lost, lands=lands)
+    with pytest.raises(DeliveryTimedOut):
+        producer.flush()
+    faulty(store).heal()
+    assert isinstance(failed.exception(0), DeliveryTimedOut)
+
+    producer.abort_transaction()
+
+    assert (producer.producer_id, producer.producer_epoch) == (producer_id, epoch + 1)
+    transaction(producer, "commit", "5", "6", partition=0)
+    transaction(producer, "commit", "7", "8", topic="topic2", partition=0)
+    assert stage.shown() == [b"4", b"5", b"6", b"7", b"8"]
+    (known,) = stage.cold().admin.describe_producers("topic2", 0)
+    assert (known.producer_id, known.producer_epoch) == (producer_id, producer.producer_epoch)
+
+
+@pytest.mark.scenario(132)
+def test_a_transaction_whose_send_failed_cannot_commit(stage: Stage) -> None:
+    store = stage.process()
+    producer = stage.producer(store=store, max_block_ms=MAX_BLOCK_MS, delivery_timeout_ms=MAX_BLOCK_MS)
+    producer.begin_transaction()
+    send(producer, "1")
+    faulty(store).go_down()
+    with pytest.raises(DeliveryTimedOut):
+        producer.flush()
+    faulty(store).heal()
+
+    with pytest.raises(TransactionAbortable):
+        producer.commit_transaction()
+
+    assert stage.shown() == []
+
+
+@pytest.mark.further("End to end")
+def test_outages_between_any_two_steps_of_transactions_lose_and_double_nothing(stage: Stage) -> None:
+    """The store falls silent before or after it took a write, and comes back while the call waits."""
+    store = stage.process()
+    stage.world.while_asleep = faulty(store).heal
+    producer = stage.producer(store=store)
+    expected = []
+    for number in range(24):
+        prefix, lands = ((SLOTS, True), (SLOTS, False), ("topic", True), ("topic", False))[number % 4]
+        verdict = ("commit", "commit", "abort")[number % 3]
+        producer.begin_transaction()
+        if number % 2:
+            faulty(store).lose_answers(prefix, lands=lands)
+        send(producer, f"{number:02}", partition=0)
+        producer.flush()
+        send(producer, f"{number:02}'", topic="topic2", partition=0)
+        if not number % 2:
+            faulty(store).lose_answers(prefix, lands=lands)
+        CALLS[verdict](producer)
+        faulty(store).heal()
+        if verdict == "commit":
+            expected += [b"%02d" % number, b"%02d'" % number]
+
+    assert stage.shown() == sorted(expected)
+    assert stage.world.slept_ms > 0
+
+
+@pytest.mark.further("End to end")
+def test_a_consumer_reads_on_where_it_stood_when_the_store_answers_again(stage: Stage) -> None:
+    producer = stage.producer()
+    transaction(producer, "commit", "1", partition=0)
+    store = stage.cold()
+    with store.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([PLACE])
+        assert [record.value for record in consumer.poll(0)] == [b"1"]
+        transaction(producer, "abort", "2", partition=0)
+        transaction(producer, "commit", "3", partition=0)
+        faulty(store).go_down()
+        with pytest.raises(RetriableError):
+            consumer.poll(0)
+        faulty(store).heal()
+
+        assert [record.value for record in consumer.poll(0)] == [b"3"]

@@ -1,0 +1,227 @@
+"""Transactions from end to end: what producers end, consumers of other processes are shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.errors import IllegalState
+from eoslog.rules.names import TopicPartition
+from tests.conformance.end_to_end import PARTITIONS, PLACES, TOPICS, Stage, polled, send, transaction
+from tests.unit.client.world import World, faulty
+
+FIRST = [TopicPartition(topic, 0) for topic in TOPICS]
+
+
+@pytest.mark.scenario(121, 139)
+def test_read_committed_shows_what_was_committed_and_read_uncommitted_all(stage: Stage) -> None:
+    producer = stage.producer()
+    producer.begin_transaction()
+    send(producer, "2", topic="topic2")
+    send(producer, "4", topic="topic1")
+    producer.flush()
+    producer.abort_transaction()
+
+    producer.begin_transaction()
+    send(producer, "1", topic="topic1")
+    send(producer, "3", topic="topic2")
+    producer.commit_transaction()
+
+    assert stage.shown() == [b"1", b"3"]
+    assert stage.shown("read_uncommitted") == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.scenario(136, 139)
+@pytest.mark.parametrize("flushes", ["each record", "all at the end"])
+def test_commits_and_aborts_are_exact_with_one_batch_in_flight_and_with_many(stage: Stage, flushes: str) -> None:
+    producer = stage.producer()
+    for verdict, *values in (("abort", "2", "4"), ("commit", "1", "3"), ("abort", "6", "8"), ("commit", "5", "7")):
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            send(producer, value, topic=TOPICS[number], partition=0)
+            if flushes == "each record":
+                producer.flush()
+        producer.flush()
+        getattr(producer, f"{verdict}_transaction")()
+
+    assert stage.shown() == [b"1", b"3", b"5", b"7"]
+    assert stage.shown("read_uncommitted") == [b"%d" % number for number in range(1, 9)]
+
+
+@pytest.mark.scenario(122, 139)
+def test_a_read_committed_consumer_sees_nothing_undecided(stage: Stage) -> None:
+    visible_ms = stage.world.time_ms
+    first, second = stage.producer("first"), stage.producer("second")
+    second.begin_transaction()
+    for topic in TOPICS:
+        second.send(topic, b"x1", partition=0, timestamp=visible_ms)
+    second.flush()
+    first.begin_transaction()
+    for topic, value in (("topic1", b"a"), ("topic1", b"b"), ("topic2", b"c"), ("topic2", b"d")):
+        first.send(topic, value, partition=0, timestamp=visible_ms + 1)
+    first.flush()
+    for topic in TOPICS:
+        second.send(topic, b"x2", partition=0, timestamp=visible_ms + 2)
+    second.commit_transaction()
+
+    assert len(stage.shown("read_uncommitted")) == 8
+    assert stage.shown() == [b"x1", b"x1"]
+    store = stage.cold()
+    with store.consumer() as committed, store.consumer(isolation_level="read_uncommitted") as uncommitted:
+        for consumer in (committed, uncommitted):
+            consumer.assign(FIRST)
+            consumer.seek_to_end()
+        assert [committed.position(place) for place in FIRST] == [1, 1]
+        assert list(committed.end_offsets(FIRST).values()) == [1, 1]
+        # Four rows, and the marker of the second producer.
+        assert [uncommitted.position(place) for place in FIRST] == [5, 5]
+
+        for undecided_ms in (visible_ms + 1, visible_ms + 2):
+            assert set(committed.offsets_for_times(dict.fromkeys(FIRST, undecided_ms)).values()) == {None}
+        assert set(committed.offsets_for_times(dict.fromkeys(FIRST, visible_ms)).values()) == {(0, visible_ms)}
+        latest = uncommitted.offsets_for_times(dict.fromkeys(FIRST, visible_ms + 2))
+        assert set(latest.values()) == {(3, visible_ms + 2)}
+
+
+@pytest.mark.scenario(122, 139)
+def test_what_was_hidden_is_shown_when_the_open_transaction_ends(stage: Stage) -> None:
+    first, second = stage.producer("first"), stage.producer("second")
+    first.begin_transaction()
+    send(first, "open", partition=0)
+    first.flush()
+    transaction(second, "commit", "hidden", partition=0)
+    transaction(second, "commit", "elsewhere", partition=1)
+    assert stage.shown() == [b"elsewhere"]
+
+    first.abort_transaction()
+
+    assert stage.shown() == [b"elsewhere", b"hidden"]
+
+
+@pytest.mark.scenario(130)
+def test_a_producer_is_initialised_once_and_stays_as_it_is(stage: Stage) -> None:
+    producer = stage.producer()
+    with pytest.raises(IllegalState):
+        producer.init_transactions()
+
+    transaction(producer, "commit", "v")
+
+    assert stage.shown() == [b"v"]
+
+
+@pytest.mark.scenario(134, 139)
+@pytest.mark.parametrize("empty", ["commit", "abort"])
+@pytest.mark.parametrize("before", ["commit", "abort"])
+def test_a_transaction_of_nothing_after_another_succeeds_and_so_does_the_next(
+    stage: Stage, before: str, empty: str
+) -> None:
+    producer = stage.producer()
+    transaction(producer, before, "1")
+
+    transaction(producer, empty)
+
+    transaction(producer, "commit", "2")
+    assert stage.shown() == ([b"1", b"2"] if before == "commit" else [b"2"])
+
+
+@pytest.mark.further("End to end")
+def test_one_transaction_writes_to_all_partitions_of_many_topics_or_to_none(stage: Stage) -> None:
+    topics = [*TOPICS, *(f"more-{number}" for number in range(6))]
+    for topic in topics[len(TOPICS) :]:
+        stage.create_topic(topic, PARTITIONS)
+    producer = stage.producer()
+    for verdict in ("abort", "commit"):
+        producer.begin_transaction()
+        for topic in topics:
+            for partition in range(PARTITIONS):
+                send(producer, f"{verdict} {topic} {partition}", topic=topic, partition=partition)
+        producer.flush()
+        getattr(producer, f"{verdict}_transaction")()
+
+    store = stage.cold()
+    for topic in topics:
+        expected = [(partition, b"commit %s %d" % (topic.encode(), partition)) for partition in range(PARTITIONS)]
+        assert sorted((each.partition, each.value) for each in polled(store, topics=[topic])) == expected
+        # In each partition a row and a marker of either transaction.
+        assert [each.last_stable_offset for each in store.admin.offsets(topic)] == [4] * PARTITIONS
+
+
+@pytest.mark.further("End to end")
+def test_commits_and_aborts_alternate_over_many_partitions_and_each_keeps_its_order(stage: Stage) -> None:
+    producer = stage.producer()
+    for number in range(20):
+        producer.begin_transaction()
+        for topic, partition in PLACES:
+            # Not every transaction goes to every partition.
+            if (number + partition) % 3:
+                send(producer, f"{number:02}", topic=topic, partition=partition)
+                producer.flush()
+        getattr(producer, f"{('commit', 'abort')[number % 2]}_transaction")()
+
+    records = polled(stage.cold())
+    for topic, partition in PLACES:
+        found = [each.value for each in records if (each.topic, each.partition) == (topic, partition)]
+        assert found == [b"%02d" % number for number in range(0, 20, 2) if (number + partition) % 3]
+
+
+@pytest.mark.further("End to end")
+def test_many_producers_at_once_each_end_their_own(stage: Stage) -> None:
+    producers = {name: stage.producer(name) for name in "abcdefgh"}
+    for producer in producers.values():
+        producer.begin_transaction()
+    for turn in range(3):
+        for name, producer in producers.items():
+            send(producer, f"{name}{turn}", topic=TOPICS[turn % 2], partition=turn)
+            producer.flush()
+    for name in "hcafbdge":
+        if name in "aceg":
+            producers[name].commit_transaction()
+        else:
+            producers[name].abort_transaction()
+
+    assert stage.shown() == sorted(b"%s%d" % (name.encode(), turn) for name in "aceg" for turn in range(3))
+    assert len(stage.shown("read_uncommitted")) == 24
+    store = stage.cold()
+    assert all(
+        each.last_stable_offset == each.high_watermark for topic in TOPICS for each in store.admin.offsets(topic)
+    )
+
+
+@pytest.mark.further("End to end")
+def test_a_snapshot_never_shows_a_part_of_a_transaction_while_others_are_open(stage: Stage) -> None:
+    holder, producer = stage.producer("holder"), stage.producer()
+    holder.begin_transaction()
+    for topic in TOPICS:
+        send(holder, "held", topic=topic, partition=0)
+    holder.flush()
+    for number in range(5):
+        producer.begin_transaction()
+        for topic in TOPICS:
+            send(producer, f"{number}", topic=topic, partition=number % 2)
+            producer.flush()
+            assert len(set(map(tuple, _snapshots(stage)))) == 1
+        getattr(producer, f"{('commit', 'abort')[number % 2]}_transaction")()
+
+    assert _snapshots(stage) == [[b"0", b"2", b"4"]] * 2
+
+
+def _snapshots(stage: Stage) -> list[list[bytes]]:
+    store = stage.cold()
+    return [
+        sorted(store.scan(topic, isolation_level="snapshot", columns=["value"]).to_table()["value"].to_pylist())
+        for topic in TOPICS
+    ]
+
+
+@pytest.mark.scenario(139)
+def test_what_was_aborted_in_sealed_segments_is_told_by_index_files_alone(world: World) -> None:
+    stage = Stage(world, "sealed")
+    producer = stage.producer()
+    for number in range(6):
+        transaction(producer, ("commit", "abort")[number % 2], f"{number}", partition=0)
+
+    store = stage.cold()
+    records = polled(store)
+
+    assert store.read(lambda state, slot: [each.active for each in state.partitions.values() if each.active]) == []
+    assert [each.value for each in records] == [b"0", b"2", b"4"]
+    assert any(path.endswith(".index.parquet") for path in faulty(store).gets)

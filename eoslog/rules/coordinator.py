@@ -295,9 +295,17 @@ def replace_rows(draft: Draft, topic_id: str) -> None:
         partition = draft.partitions[place]
         if partition.last_stable_offset < partition.high_watermark:
             holders = [name for name in draft.ongoing if place in draft.transactions[name].partitions]
+            prepared = [name for name in holders if draft.transactions[name].prepared is not None]
             raise ConcurrentTransactions(
                 f"the rows of topic {topic.topic} cannot be replaced while a transaction is open in it: that of "
-                f"transactional id {min(holders)!r} in partition {place.partition}; run this again when it has ended"
+                f"transactional id {min(prepared or holders)!r} in partition {place.partition}"
+                + (
+                    ", which is prepared and waits for its verdict: its producer completes it (complete_transaction), "
+                    "or force_terminate_transaction (eoslog transactions force-terminate) aborts it; then run this "
+                    "again"
+                    if prepared
+                    else "; run this again when it has ended"
+                )
             )
         if partition.next_offset > partition.log_start_offset:
             draft.append(

@@ -192,6 +192,24 @@ def test_rows_are_not_replaced_while_a_transaction_is_open_in_the_topic() -> Non
     assert history.partition().last_stable_offset == 7
 
 
+def test_an_overwrite_that_a_prepared_transaction_holds_up_names_it_and_how_it_ends() -> None:
+    """It may wait for days: to be told to run again later would not help."""
+    history = History()
+    identity = history.init("two phases")
+    history.send(identity, transactional_id="two phases")
+    history.send(history.init("a"), transactional_id="a")
+    history.prepare(identity, "two phases")
+
+    with pytest.raises(ConcurrentTransactions) as refused:
+        history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
+
+    for part in ("'two phases'", "is prepared", "complete_transaction", "eoslog transactions force-terminate"):
+        assert part in str(refused.value)
+    history.force_terminate("two phases")
+    with pytest.raises(ConcurrentTransactions, match="'a' in partition 0; run this again when it has ended"):
+        history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
+
+
 def test_who_replaces_rows_ends_what_is_open_there_past_its_time_out() -> None:
     history = History()
     history.send(history.init("dead", timeout_ms=1000), 0, 3, transactional_id="dead")

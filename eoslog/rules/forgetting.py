@@ -19,6 +19,7 @@ from eoslog.rules.entries import (
 from eoslog.rules.group_forgetting import expire_offsets, plan_offset_expiry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
+from eoslog.rules.producer_ids import forget_producer_ids
 from eoslog.rules.segment_start import move_segment_start
 from eoslog.rules.state import Doomed, IdempotentProducer, StoreState, Transaction, TransactionState
 
@@ -157,18 +158,13 @@ def expire(draft: Draft, entry: Expired) -> None:
         ):
             raise InvalidEntry(f"transactional id {expired.transactional_id!r} is in use and does not expire")
         del draft.transactions[expired.transactional_id]
-        forgotten |= {transaction.producer_id, transaction.previous_producer_id}
+        forgotten.add(transaction.producer_id)
     for producer in entry.producers:
         known = draft.producers.get(producer.producer_id)
         if known is None or known.last_update_ms != producer.last_update_ms:
             raise InvalidEntry(f"producer id {producer.producer_id} is in use and does not expire")
         del draft.producers[producer.producer_id]
         forgotten.add(producer.producer_id)
-    for partition_id, partition in list(draft.partitions.items()):
-        if not forgotten.isdisjoint(partition.producers) or not forgotten.isdisjoint(partition.start_producers):
-            partition = draft.edit_partition(partition_id)
-            for producer_id in forgotten:
-                partition.producers.pop(producer_id, None)
-                partition.start_producers.pop(producer_id, None)
+    forget_producer_ids(draft, forgotten)
     for group in entry.groups:
         expire_offsets(draft, group)

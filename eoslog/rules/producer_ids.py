@@ -5,6 +5,7 @@ Semantics are those of Kafka's InitProducerId (KIP-360) under transaction versio
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -64,6 +65,18 @@ def next_identity(draft: Draft, transaction: Transaction) -> ProducerIdentity:
     if transaction.producer_epoch >= LAST_USABLE_EPOCH:
         return ProducerIdentity(new_producer_id(draft), 0)
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
+
+
+def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
+    """Forget what partitions know of producers that never come again."""
+    if not producer_ids:
+        return
+    for partition_id, partition in list(draft.partitions.items()):
+        if not producer_ids.isdisjoint(partition.producers) or not producer_ids.isdisjoint(partition.start_producers):
+            partition = draft.edit_partition(partition_id)
+            for producer_id in producer_ids:
+                partition.producers.pop(producer_id, None)
+                partition.start_producers.pop(producer_id, None)
 
 
 def check_timeout(timeout_ms: int) -> None:
@@ -182,6 +195,8 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
             prepared_slot=before.prepared_slot,
         )
     draft.transactions[entry.transactional_id] = fresh
+    if before is not None:
+        forget_producer_ids(draft, {before.producer_id} - {fresh.producer_id, fresh.open_producer_id})
 
 
 def _keeps(transaction: Transaction, entry: ProducerInitialized) -> bool:

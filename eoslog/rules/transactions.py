@@ -45,6 +45,7 @@ from eoslog.rules.producer_ids import (
     ProducerIdentity,
     check_identity,
     check_registered,
+    forget_producer_ids,
     identities_before,
     next_identity,
     task_producer_id,
@@ -321,6 +322,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
     draft.ongoing.pop(entry.transactional_id, None)
     if entry.next_producer_id == draft.slot << TASKS_BITS:
         draft.id_given_out = True
+    # After a roll-over a retry is recognised by the transaction alone: a batch of the old id is always refused.
+    forget_producer_ids(draft, {transaction.producer_id, rows.producer_id} - {entry.next_producer_id})
 
 
 def _last_commit(

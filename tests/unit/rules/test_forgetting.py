@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from eoslog.errors import InvalidEntry, UnknownProducerId
+import pytest
+
+from eoslog.errors import EosLogError, InvalidEntry, UnknownProducerId
 from eoslog.rules.coordinator import append_batch, end_request, end_transaction
 from eoslog.rules.entries import ApplicationToken, DoomedDeleted, HorizonMoved
 from eoslog.rules.forgetting import (
@@ -11,6 +13,7 @@ from eoslog.rules.forgetting import (
     Expired,
     plan_expiry,
 )
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from tests.unit.rules.histories import History
 
 
@@ -90,6 +93,69 @@ def test_expiry_forgets_what_partitions_know_and_refuses_what_comes_late() -> No
     assert not history.partition().producers
     late = history.batch(identity, 0, 3, transactional_id=None)
     assert isinstance(history.refused(lambda draft: append_batch(draft, late)), UnknownProducerId)
+
+
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_a_producer_id_that_rolled_over_is_forgotten_by_partitions_at_once(verdict: str) -> None:
+    """It never comes again, and an id that is used for years must not leave its whole line behind."""
+    history = History()
+    identity = history.init()
+    for _ in range(3):
+        first = history.end(sealed(history, identity), verdict)
+        last = history.at_epoch(LAST_USABLE_EPOCH)
+        history.send(last)
+        late = history.batch(last, 1)
+        identity = history.end(last, verdict)
+
+        assert first.producer_id == last.producer_id < identity.producer_id
+        assert not history.partition().producers
+        assert not history.partition().start_producers
+        assert history.end(last, verdict) == identity
+        assert isinstance(history.refused(lambda draft, late=late: append_batch(draft, late)), EosLogError)
+
+    history.seal(history.partition().next_offset)
+    assert not history.partition().start_producers
+
+
+def sent(history: History, identity: ProducerIdentity) -> ProducerIdentity:
+    history.send(identity)
+    return identity
+
+
+def sealed(history: History, identity: ProducerIdentity) -> ProducerIdentity:
+    """The producer in a transaction, after one whose rows stand in a sealed segment."""
+    after = history.commit(sent(history, identity))
+    history.seal(history.partition().next_offset)
+    assert history.partition().start_producers
+    return sent(history, after)
+
+
+def test_an_init_that_rolls_over_forgets_the_producer_id_before() -> None:
+    history = History()
+    history.commit(sent(history, history.init()))
+    assert history.partition().producers
+    history.at_epoch(LAST_USABLE_EPOCH)
+
+    after = history.init()
+
+    assert after.producer_epoch == 0
+    assert not history.partition().producers
+
+
+def test_of_a_prepared_transaction_the_old_producer_id_is_known_until_it_ends() -> None:
+    history = History()
+    history.init()
+    named = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(named)
+    history.prepare(named)
+    history.init(keep_prepared=True)
+    history.at_epoch(LAST_USABLE_EPOCH)
+
+    holder = history.init(keep_prepared=True)
+
+    assert set(history.partition().producers) == {named.producer_id}
+    history.commit(holder)
+    assert not history.partition().producers
 
 
 def test_a_token_outlives_its_transactional_id() -> None:

@@ -379,6 +379,9 @@ class Run:
         starts = [(segment.base_offset, segment.start_producers) for segment in sealed]
         for base_offset, found in [*starts, (place.segment_base_offset, place.start_producers)]:
             for producer_id, state in self.producers.get((partition, base_offset), {}).items():
+                if producer_id not in found and producer_id not in place.producers:
+                    # It rolled over after that offset and before the seal.
+                    continue
                 # The marker of staged batches is a row like any other, though they leave no producer state.
                 assert found[producer_id].producer_epoch >= state.producer_epoch
                 if found[producer_id].producer_epoch == state.producer_epoch:

@@ -525,7 +525,7 @@ class ExpiredOffset(Model):
     topic_id: Hex
     partition: PartitionIndex
     slot: Offset
-    """The slot that committed it."""
+    """The slot that committed it; of a prepared transaction's offset, that of the prepare."""
 
 
 class ExpiredGroup(Model):

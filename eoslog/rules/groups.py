@@ -106,13 +106,17 @@ def _owner(group: Group, place: PartitionId) -> str | None:
     return None
 
 
-def commit_offsets(draft: Draft, committed: GroupOffsets) -> None:
-    """Store offsets; the later slot wins."""
+def commit_offsets(draft: Draft, committed: GroupOffsets, slot: int) -> None:
+    """Store offsets.
+
+    Args:
+        slot: since when the log has them; those of a prepared transaction count only if nothing later was committed.
+    """
     group = draft.groups.get(committed.group, EMPTY_GROUP)
     offsets = dict(group.offsets)
     for offset in committed.offsets:
         offsets[PartitionId(offset.topic_id, offset.partition)] = CommittedOffset(
-            offset.offset, offset.metadata, offset.leader_epoch, draft.slot, draft.time_ms
+            offset.offset, offset.metadata, offset.leader_epoch, slot, draft.time_ms
         )
     draft.groups[committed.group] = replace(group, offsets=offsets)
 

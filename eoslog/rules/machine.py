@@ -57,7 +57,7 @@ def _create_store(draft: Draft, entry: StoreCreated) -> None:
 
 def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
     groups.check_plain_offsets(draft, entry.committed)
-    groups.commit_offsets(draft, entry.committed)
+    groups.commit_offsets(draft, entry.committed, draft.slot)
 
 
 _APPLY: dict[str, Callable[[Draft, Any], None]] = {

@@ -287,8 +287,9 @@ class CommittedOffset(NamedTuple):
     metadata: str
     leader_epoch: int
     slot: int
+    """Since when the log has it: the slot of its commit, or that of the prepare of its transaction."""
     commit_ms: int
-    """The log's time at that slot (ms)."""
+    """The log's time when it began to count (ms)."""
 
 
 @dataclass(frozen=True, slots=True)

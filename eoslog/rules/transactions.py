@@ -311,7 +311,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
             eager=place in transaction.partitions,
         )
     for offsets in entry.offsets:
-        commit_offsets(draft, offsets)
+        commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
     if entry.token is not None:
         key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
         draft.tokens[key] = entry.token.version

@@ -282,6 +282,20 @@ def test_an_offset_that_the_group_committed_after_the_prepare_is_the_newer_one()
     assert [history.state.groups[name].offsets[PLACE].offset for name in "gh"] == [50, 5]
 
 
+@pytest.mark.parametrize("order", [("early", "late"), ("late", "early")])
+def test_of_two_offsets_that_were_prepared_the_later_one_stays_whichever_commits_first(order: tuple[str, str]) -> None:
+    history = History()
+    identities = {}
+    for name, offset in (("early", 5), ("late", 6)):
+        identities[name] = history.init(name)
+        history.prepare(identities[name], name, offsets=(offsets_of("g", offset),))
+
+    for name in order:
+        history.commit(identities[name], name)
+
+    assert history.state.groups["g"].offsets[PLACE].offset == 6
+
+
 def test_the_groups_offset_is_pending_until_the_end_and_only_where_it_was_prepared() -> None:
     history = History()
     identity = history.prepare(history.init(), offsets=(offsets_of("g", 5),))

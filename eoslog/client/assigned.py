@@ -130,7 +130,7 @@ class AssignedPartitions:
 
     def _is_pending(self, state: StoreState, place: TopicPartition, fetch: PartitionFetch) -> bool:
         asks_group = self._group_id is not None and place not in self._resets
-        return asks_group and bool(pending_partitions(state, self._group_id or "", [fetch.partition_id]))
+        return asks_group and fetch.partition_id in pending_partitions(state, self._group_id or "")
 
     def _initial_position(self, state: StoreState, place: TopicPartition, partition: Partition) -> int:
         policy = self._resets.get(place)

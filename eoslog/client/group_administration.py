@@ -18,6 +18,7 @@ from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.topics import partition_named
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
+from eoslog.rules.group_forgetting import known_offsets
 from eoslog.rules.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import TopicPartition, check_id
@@ -107,6 +108,8 @@ class GroupAdministration:
     ) -> list[TopicPartition]:
         """Forget the offsets that a group has committed of these partitions. Returns those of which it had.
 
+        Those that a prepared transaction would set are forgotten too.
+
         Raises:
             GroupIdNotFound
             GroupSubscribedToTopic: a member reads one of the topics.
@@ -115,8 +118,8 @@ class GroupAdministration:
         wanted = sorted({TopicPartition(*place) for place in partitions})
 
         def propose(draft: Draft) -> list[TopicPartition]:
-            offsets = group_named(draft, group_id).offsets
             found = {place: partition_named(draft, place)[1].id for place in wanted}
+            offsets = known_offsets(draft, group_id, found.values())
             known = [place for place in wanted if found[place] in offsets]
             if known:
                 places = tuple(
@@ -128,7 +131,7 @@ class GroupAdministration:
         return self._store.append(propose)
 
     def delete_consumer_group(self, group_id: str) -> None:
-        """Forget a group and its offsets.
+        """Forget a group and its offsets, also those that a prepared transaction would set.
 
         Raises:
             GroupIdNotFound

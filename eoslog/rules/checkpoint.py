@@ -22,6 +22,7 @@ from eoslog.rules.state import (
     Control,
     Doomed,
     Group,
+    GroupPartition,
     IdempotentProducer,
     LastCommit,
     Member,
@@ -152,6 +153,7 @@ _TRANSACTIONS = _schema(
         ("task_count", _I32),
         ("prepared", _STR),
         ("prepared_slot", _I64),
+        ("deleted_offsets", pa.list_(pa.struct([("group", _STR), ("topic_id", _STR), ("partition", _I32)]))),
         ("last_commit", _STR),
     ]
 )
@@ -305,6 +307,7 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
         "partitions": [place._asdict() for place in sorted(transaction.partitions)],
         "fenced_owners": list(transaction.fenced_owners),
         "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
+        "deleted_offsets": [place._asdict() for place in sorted(transaction.deleted_offsets)],
         "last_commit": None if transaction.last_commit is None else transaction.last_commit.model_dump_json(),
     }
 
@@ -315,6 +318,7 @@ def _transaction(row: dict[str, Any]) -> Transaction:
     row["fenced_owners"] = tuple(row["fenced_owners"])
     if row.get("prepared") is not None:
         row["prepared"] = TransactionPrepared.model_validate_json(row["prepared"])
+    row["deleted_offsets"] = frozenset(GroupPartition(**place) for place in row.get("deleted_offsets") or ())
     if row.get("last_commit") is not None:
         row["last_commit"] = LastCommit.model_validate_json(row["last_commit"])
     return Transaction(**row)

@@ -11,43 +11,64 @@ from dataclasses import replace
 from eoslog.errors import GroupSubscribedToTopic, InvalidEntry
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ExpiredGroup, ExpiredOffset, GroupDeleted, GroupOffsetsDeleted
-from eoslog.rules.groups import check_empty, group_named
+from eoslog.rules.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.rules.names import PartitionId
-from eoslog.rules.prepared import pending_partitions
+from eoslog.rules.prepared import drop_pending_offsets, pending_partitions
 from eoslog.rules.state import Group, Member, StoreState
 
 
+def known_offsets(state: StoreState | Draft, group_id: str, places: Iterable[PartitionId]) -> set[PartitionId]:
+    """Those of the partitions of which a group has an offset, or a prepared transaction may still set one.
+
+    Raises:
+        GroupIdNotFound
+    """
+    wanted = set(places)
+    return wanted & {*_named(state, group_id).offsets, *pending_partitions(state, group_id)}
+
+
+def _named(state: StoreState | Draft, group_id: str) -> Group:
+    """A group, also one that has offsets only if a prepared transaction commits."""
+    if group_id not in state.groups and pending_partitions(state, group_id):
+        return EMPTY_GROUP
+    return group_named(state, group_id)
+
+
 def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
-    """Forget committed offsets (KIP-496).
+    """Forget committed offsets (KIP-496), and those that a prepared transaction would set.
 
     Raises:
         GroupIdNotFound
         GroupSubscribedToTopic: a member reads one of the topics.
         InvalidEntry: one of the offsets is not there.
     """
-    group = group_named(draft, entry.group)
-    offsets = dict(group.offsets)
+    group = _named(draft, entry.group)
+    places = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
     subscribed = _subscribed(group.members.values())
-    for each in entry.partitions:
-        topic = draft.topics.get(each.topic_id)
-        if topic is not None and topic.topic in subscribed:
+    for topic in sorted(draft.topics[place.topic_id].topic for place in places if place.topic_id in draft.topics):
+        if topic in subscribed:
             raise GroupSubscribedToTopic(
-                f"group {entry.group!r} has a member that subscribes to {topic.topic}: its offsets are in use"
+                f"group {entry.group!r} has a member that subscribes to {topic}: its offsets are in use"
             )
-        if offsets.pop(PartitionId(each.topic_id, each.partition), None) is None:
-            raise InvalidEntry(f"group {entry.group!r} has no offset of partition {each.partition} of {each.topic_id}")
-    draft.groups[entry.group] = replace(group, offsets=offsets)
+    missing = places - known_offsets(draft, entry.group, places)
+    if missing or len(places) < len(entry.partitions):
+        raise InvalidEntry(f"group {entry.group!r} has no offset of {sorted(missing)}, or one is named twice")
+    if entry.group in draft.groups:
+        kept = {place: offset for place, offset in group.offsets.items() if place not in places}
+        draft.groups[entry.group] = replace(group, offsets=kept)
+    drop_pending_offsets(draft, entry.group, places)
 
 
 def delete_group(draft: Draft, entry: GroupDeleted) -> None:
-    """Forget a group.
+    """Forget a group, and the offsets that a prepared transaction would set.
 
     Raises:
         GroupIdNotFound
         GroupNotEmpty: it has members.
     """
-    check_empty(group_named(draft, entry.group), entry.group)
-    del draft.groups[entry.group]
+    check_empty(_named(draft, entry.group), entry.group)
+    draft.groups.pop(entry.group, None)
+    drop_pending_offsets(draft, entry.group, pending_partitions(draft, entry.group))
 
 
 def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int) -> tuple[ExpiredGroup, ...]:
@@ -64,7 +85,7 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
             for place, offset in group.offsets.items()
             if max(offset.commit_ms, group.empty_since_ms) + retention_ms <= now_ms
             and not _is_in_use(state, group, place)
-            and not pending_partitions(state, group_id, [place])
+            and place not in pending_partitions(state, group_id)
         )
         left_over = not group.members and not group.offsets and group.empty_since_ms + retention_ms <= now_ms
         if old or left_over:
@@ -85,7 +106,7 @@ def expire_offsets(draft: Draft, expired: ExpiredGroup) -> None:
     for each in expired.offsets:
         place = PartitionId(each.topic_id, each.partition)
         known = offsets.pop(place, None)
-        in_use = _is_in_use(draft, group, place) or pending_partitions(draft, expired.group, [place])
+        in_use = _is_in_use(draft, group, place) or place in pending_partitions(draft, expired.group)
         if known is None or known.slot != each.slot or in_use:
             raise InvalidEntry(
                 f"the offset of partition {each.partition} in group {expired.group!r} is in use and does not expire"

@@ -7,7 +7,7 @@ topics, age of the files, generations. Its commit is refused for none of them, h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState
@@ -18,7 +18,7 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import check_file_place, check_upload, partition_of, topic_of
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, prepared_identity
 from eoslog.rules.sequences import MAX_EPOCH
-from eoslog.rules.state import StoreState, Transaction, TransactionState
+from eoslog.rules.state import GroupPartition, StoreState, Transaction, TransactionState
 
 DEFAULT_PREPARED_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 MOST_PREPARED_FILES = 50_000
@@ -141,11 +141,9 @@ def committed_batches(draft: Draft, transaction: Transaction) -> tuple[StagedBat
 def committed_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffsets, ...]:
     """The group offsets that the commit of a prepared transaction sets.
 
-    Left out are those of topics deleted since, and those that the group committed again after the prepare: they are the
-    newer ones, as they are in Kafka's log of offsets.
+    Left out are those of topics deleted since, and those that were deleted or committed again after the prepare: that
+    is newer, as it is in Kafka's log of offsets.
     """
-    if transaction.prepared is None:
-        return ()
 
     def counts(group: str, offset: GroupOffset) -> bool:
         place = PartitionId(offset.topic_id, offset.partition)
@@ -153,11 +151,22 @@ def committed_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffs
         return place in draft.partitions and (newest is None or newest.slot <= transaction.prepared_slot)
 
     found = []
-    for each in transaction.prepared.offsets:
+    for each in _pending_offsets(transaction):
         kept = tuple(offset for offset in each.offsets if counts(each.group, offset))
         if kept:
             found.append(each.model_copy(update={"offsets": kept}))
     return tuple(found)
+
+
+def _pending_offsets(transaction: Transaction) -> Iterator[GroupOffsets]:
+    """What was prepared of groups' offsets, without those deleted since."""
+    for each in transaction.prepared.offsets if transaction.prepared is not None else ():
+        kept = tuple(
+            offset
+            for offset in each.offsets
+            if GroupPartition(each.group, offset.topic_id, offset.partition) not in transaction.deleted_offsets
+        )
+        yield each.model_copy(update={"offsets": kept})
 
 
 def open_identity(transaction: Transaction) -> ProducerIdentity:
@@ -182,18 +191,30 @@ def overdue(transaction: Transaction, now_ms: int) -> bool:
     return prepared is not None and prepared.timeout_ms is not None and prepared.time_ms + prepared.timeout_ms < now_ms
 
 
-def pending_partitions(state: StoreState | Draft, group: str, places: Iterable[PartitionId]) -> set[PartitionId]:
-    """Those of the partitions for which a prepared transaction may still set the group's offset.
+def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId]:
+    """The partitions for which a prepared transaction may still set the group's offset; it need not exist before.
 
     Who reads on from the offset that is committed now would read again what that transaction has read.
     """
-    wanted = set(places)
     return {
-        place
+        PartitionId(offset.topic_id, offset.partition)
         for name in state.ongoing
-        if (prepared := state.transactions[name].prepared) is not None
-        for offsets in prepared.offsets
+        for offsets in _pending_offsets(state.transactions[name])
         if offsets.group == group
         for offset in offsets.offsets
-        if (place := PartitionId(offset.topic_id, offset.partition)) in wanted
     }
+
+
+def drop_pending_offsets(draft: Draft, group: str, places: Iterable[PartitionId]) -> None:
+    """Prepared transactions set the group's offsets of these partitions no more: they were deleted."""
+    dropped = {GroupPartition(group, *place) for place in places}
+    for name in list(draft.ongoing):
+        transaction = draft.transactions[name]
+        prepared = {
+            GroupPartition(offsets.group, offset.topic_id, offset.partition)
+            for offsets in _pending_offsets(transaction)
+            for offset in offsets.offsets
+        }
+        if prepared & dropped:
+            deleted = transaction.deleted_offsets | (prepared & dropped)
+            draft.transactions[name] = replace(transaction, deleted_offsets=deleted)

@@ -193,6 +193,7 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
             start_slot=before.start_slot,
             prepared=before.prepared,
             prepared_slot=before.prepared_slot,
+            deleted_offsets=before.deleted_offsets,
         )
     draft.transactions[entry.transactional_id] = fresh
     if before is not None:

@@ -238,6 +238,14 @@ class LastCommit(Model):
     rows: tuple[TopicRows, ...] = ()
 
 
+class GroupPartition(NamedTuple):
+    """A partition as a consumer group reads it."""
+
+    group: str
+    topic_id: str
+    partition: int
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """What is known of a transactional id (Kafka's ``TransactionMetadata``)."""
@@ -265,6 +273,8 @@ class Transaction:
     prepared: TransactionPrepared | None = None
     """What was prepared (KIP-939): then the open transaction takes no more, and its own time-out counts."""
     prepared_slot: int = NO_SLOT
+    deleted_offsets: frozenset[GroupPartition] = frozenset()
+    """What was prepared of a group's offsets and was deleted since."""
     last_commit: LastCommit | None = None
     """It outlives later inits and aborts; with the id it expires."""
 

@@ -366,6 +366,7 @@ def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> T
         task_count=entry.task_count or transaction.task_count,
         prepared=None,
         prepared_slot=NO_SLOT,
+        deleted_offsets=frozenset(),
     )
 
 

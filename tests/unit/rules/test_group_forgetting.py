@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from eoslog.errors import GroupIdNotFound, GroupNotEmpty, GroupSubscribedToTopic, InvalidEntry, UnknownMember
+from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.forgetting import NEVER, OFFSETS_RETENTION_MS, plan_expiry
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import PartitionId
+from eoslog.rules.prepared import pending_partitions
 from tests.unit.rules.histories import NOW_MS, TOPIC_ID, History, joining, offsets_of
 from tests.unit.rules.test_groups import commit, position
 
@@ -162,3 +168,49 @@ def test_an_offset_that_a_prepared_transaction_may_replace_does_not_expire_and_i
     history.append(delete_group)
 
     assert "g" not in history.state.groups
+
+
+# What a prepared transaction would set
+
+
+@pytest.mark.parametrize("forget", [delete_offsets, delete_group])
+@pytest.mark.parametrize("committed", [9, None])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_was_deleted_after_the_prepare_is_not_set_by_the_commit(
+    forget: Callable[[Draft], None], committed: int | None, keeps: bool
+) -> None:
+    history = History()
+    if committed is not None:
+        commit(history, committed)
+    prepared = (offsets_of("g", 12), offsets_of("h", 13), offsets_of("h", 14, partition=1))
+    identity = history.init()
+    history.prepare(identity, offsets=prepared)
+
+    history.append(forget)
+    assert pending_partitions(history.state, "g") == set()
+    assert isinstance(history.refused(forget), InvalidEntry if "g" in history.state.groups else GroupIdNotFound)
+    assert history.prepare(identity, offsets=prepared) == identity
+    history.commit(history.init(keep_prepared=True) if keeps else identity)
+
+    assert position(history) is None
+    assert sorted(offset.offset for offset in history.state.groups["h"].offsets.values()) == [13, 14]
+
+
+def test_an_offset_that_is_deleted_leaves_the_others_of_its_group_pending() -> None:
+    history = History()
+    identity = history.init()
+    history.prepare(identity, offsets=(offsets_of("g", 12), offsets_of("g", 13, partition=1)))
+
+    history.append(delete_offsets)
+    history.commit(identity)
+
+    assert {place.partition: offset.offset for place, offset in history.state.groups["g"].offsets.items()} == {1: 13}
+
+
+def test_a_deletion_of_what_a_prepared_transaction_would_set_is_in_the_next_checkpoint() -> None:
+    history = History()
+    history.prepare(history.init(), offsets=(offsets_of("g", 12),))
+
+    history.append(delete_group)
+
+    assert restore({part.name: part.encode() for part in parts(history.state, history.slot)}) == history.state

@@ -299,12 +299,11 @@ def test_of_two_offsets_that_were_prepared_the_later_one_stays_whichever_commits
 def test_the_groups_offset_is_pending_until_the_end_and_only_where_it_was_prepared() -> None:
     history = History()
     identity = history.prepare(history.init(), offsets=(offsets_of("g", 5),))
-    places = [PLACE, PLACE._replace(partition=1)]
 
-    assert pending_partitions(history.state, "g", places) == {PLACE}
-    assert pending_partitions(history.state, "other", places) == set()
+    assert pending_partitions(history.state, "g") == {PLACE}
+    assert pending_partitions(history.state, "other") == set()
     history.commit(identity)
-    assert pending_partitions(history.state, "g", places) == set()
+    assert pending_partitions(history.state, "g") == set()
 
 
 @pytest.mark.parametrize("verdict", ["commit", "abort"])

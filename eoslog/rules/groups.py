@@ -50,10 +50,13 @@ def check_offsets(draft: Draft, committed: GroupOffsets) -> None:
     Raises:
         FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition
     """
-    group = draft.groups.get(committed.group, EMPTY_GROUP)
     places = [PartitionId(offset.topic_id, offset.partition) for offset in committed.offsets]
     if not _is_from_outside(committed):
-        _check_member(group, committed, places)
+        if committed.group not in draft.groups and committed.generation >= 0:
+            raise IllegalGeneration(
+                f"group {committed.group!r} is not there any more; the consumer is at generation {committed.generation}"
+            )
+        _check_member(draft.groups.get(committed.group, EMPTY_GROUP), committed, places)
     for place in places:
         partition_of(draft, place)
 

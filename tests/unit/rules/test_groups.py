@@ -89,6 +89,14 @@ def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogErr
     assert position(history) is None
 
 
+def test_a_group_that_is_not_there_is_at_no_generation() -> None:
+    history = History()
+    identity = history.init()
+    request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 3, "m1"),), time_ms=0)
+
+    assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), IllegalGeneration)
+
+
 @pytest.mark.parametrize("instance", [None, "i1"])
 def test_offsets_are_accepted_from_the_partitions_member_at_the_groups_generation(instance: str | None) -> None:
     history = two_members()

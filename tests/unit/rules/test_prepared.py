@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import (
+    IllegalGeneration,
     InvalidEntry,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -13,7 +14,6 @@ from eoslog.errors import (
     ProducerFenced,
     StagedFilesExpired,
     TransactionalIdNotFound,
-    UnknownMember,
     UnknownTopicOrPartition,
 )
 from eoslog.rules import checkpoint
@@ -181,7 +181,7 @@ def test_all_that_can_refuse_a_commit_refuses_the_prepare() -> None:
         ({"batches": (history.staged(topic_id=OTHER_TOPIC_ID),), "upload_ms": uploaded + 1}, UnknownTopicOrPartition),
         ({"batches": (history.staged(partition=7),), "upload_ms": uploaded + 1}, UnknownTopicOrPartition),
         ({"offsets": (offsets_of("g", 1, topic_id=OTHER_TOPIC_ID),)}, UnknownTopicOrPartition),
-        ({"offsets": (offsets_of("g", 1, generation=3, member_id="m"),)}, UnknownMember),
+        ({"offsets": (offsets_of("g", 1, generation=3, member_id="m"),)}, IllegalGeneration),
     ):
         assert isinstance(prepare_refused(history, identity, **options), error), options
 

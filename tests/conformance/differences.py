@@ -26,4 +26,7 @@ DIFFERENCES = {
     116: "DEAD is never stored: an id is there, or it is not.",
     118: "markers stand in the slot that ends the transaction; there is nobody to send them to.",
     120: "no blocks are fetched: a producer id is the number of its slot.",
+    142: "a repeated abort places no second marker.",
+    160: "offsets stand in the slot that ends their transaction, so they are pending only while it is prepared.",
+    165: "nothing is queued: each batch is judged in its own slot, so the first to come has been appended.",
 }

@@ -19,6 +19,7 @@ from eoslog.errors import (
 )
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import TransactionState
 from tests.conformance.partitions import partition_of, read, write
 from tests.conformance.rules import batch_refused, end_refused, previous
@@ -140,6 +141,16 @@ def test_of_two_epochs_that_begin_at_once_only_the_higher_may_write(history: His
         assert batch_refused(history, old) is ProducerFenced
 
     assert [batch.producer_epoch for batch in history.partition().active] == [new.producer_epoch]
+
+
+@pytest.mark.scenario(165)
+def test_of_two_requests_of_one_epoch_the_second_appends_nothing(history: History) -> None:
+    batch = history.batch(history.init())
+    history.append(lambda draft: append_batch(draft, batch))
+
+    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), DuplicateBatch)
+
+    assert history.partition().high_watermark == 1
 
 
 @pytest.mark.further("Partition log and last stable offset")

@@ -14,9 +14,7 @@ from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 _COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
 _INCOMPLETE = {
-    "Reader",
     "Producer client",
-    "Offsets and tools",
 }
 
 

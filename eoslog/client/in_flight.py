@@ -25,7 +25,8 @@ class InFlightBatches:
         self._transactional_id = transactional_id
         self._sequences: dict[PartitionId, int] = {}
         self._batches: list[BatchAppended] = []
-        self._awaited = AwaitedOffsets()
+        self.awaited = AwaitedOffsets()
+        """Who waits for the offsets of these batches."""
         self.was_sent = False
         """Whether these batches were proposed to the log before, and so may have landed."""
 
@@ -48,7 +49,7 @@ class InFlightBatches:
             upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
         """
         assert not self._batches
-        self._awaited = awaited
+        self.awaited = awaited
         self.was_sent = False
         for file in files:
             self._batches.append(
@@ -99,17 +100,17 @@ class InFlightBatches:
     def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
         """The answer came: nothing is in flight any more, and the offsets are told."""
         self._batches = []
-        self._awaited.deliver(appended)
+        self.awaited.deliver(appended)
 
     def fail(self, error: EosLogError) -> None:
         """End every wait for offsets with ``error``; the batches stay, for they may have landed."""
-        self._awaited.fail(error)
+        self.awaited.fail(error)
 
     def reset(self) -> None:
         """Forget what is in flight, and begin the sequences anew, as the next epoch does."""
         self._sequences = {}
         self._batches = []
-        self._awaited = AwaitedOffsets()
+        self.awaited = AwaitedOffsets()
 
 
 def _append(draft: Draft, batch: BatchAppended) -> int:

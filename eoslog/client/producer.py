@@ -438,9 +438,9 @@ class Producer:
                 raise given_up from error
 
     def _shut(self) -> None:
+        self._lifecycle.arrive(ProducerPhase.CLOSED)
         self._sender.fail(TransactionAborted("the producer was closed before this record was acknowledged"))
         self._forget()
-        self._lifecycle.arrive(ProducerPhase.CLOSED)
 
     def _close_if_asked(self) -> None:
         """Do what a ``close`` of another thread had no time to wait for, while no call is under way."""
@@ -474,10 +474,10 @@ class Producer:
         except RetriableError:
             raise
         except EosLogError as error:
-            self._sender.fail(error)
             if self.transactional_id is None and isinstance(error, DeliveryTimedOut):
-                self._sender.give_up()
                 self._limits.end_delivery()
+                self._sender.give_up(error)
             else:
                 self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)
+                self._sender.fail(error)
             raise

@@ -56,14 +56,18 @@ class Sender:
         self._accumulator.discard()
         self._in_flight.reset()
 
-    def give_up(self) -> None:
+    def give_up(self, error: EosLogError) -> None:
         """Drop what is not acknowledged, without a transaction. What may have landed, or land yet, has used up its
         sequences: the producer id is dropped with it, and another one asked for."""
+        waiting = (self._accumulator.awaited.take_all(), self._in_flight.awaited.take_all())
         if self._in_flight:
             self._requests.identity = None
             self._in_flight.reset()
         self._accumulator.discard()
         self._topics.clear()
+        # Last: who is told may hand the rows over again.
+        for each in waiting:
+            each.fail(error)
 
     def fail(self, error: EosLogError) -> None:
         """End every wait for offsets with ``error``."""
@@ -188,10 +192,12 @@ class Sender:
         """Append the batches in flight, for the first time or again."""
         if not self._in_flight:
             return
-        self._in_flight.acknowledge(self._append_in_flight())
+        appended = self._append_in_flight()
         self.has_appended = True
         if self._transactional_id is None:
             self._topics.clear()
+        # Last: who is told may end the transaction.
+        self._in_flight.acknowledge(appended)
 
     def _append_in_flight(self) -> list[AppendedRows]:
         may_have_landed = self._in_flight.was_sent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from eoslog.client.group import merged_offsets
+from eoslog.client.group import with_added
 from eoslog.errors import InvalidTxnState, TransactionAborted
 from eoslog.rules.coordinator import (
     abort_timed_out,
@@ -60,7 +60,7 @@ class CoordinatorRequests:
 
     def forget(self) -> None:
         """Begin a transaction anew, with nothing in it."""
-        self._offsets: dict[str, GroupOffsets] = {}
+        self._offsets: tuple[GroupOffsets, ...] = ()
         self._may_be_known = False
 
     @property
@@ -74,7 +74,7 @@ class CoordinatorRequests:
 
     def add_offsets(self, added: GroupOffsets) -> None:
         """Group offsets that are to be committed with the transaction; the newer ones count."""
-        self._offsets[added.group] = merged_offsets(self._offsets.get(added.group), added)
+        self._offsets = with_added(self._offsets, added)
 
     def initialise(self, *, keep_prepared: bool = False) -> None:
         """Ask for an identity, and for the prepared transaction that comes with it if it is to be kept."""
@@ -111,7 +111,7 @@ class CoordinatorRequests:
             timeout_ms=self._prepared_timeout_ms,
             batches=staged,
             upload_ms=upload_ms,
-            offsets=tuple(self._offsets.values()),
+            offsets=self._offsets,
         )
         # From here on it may land at any time, until the next slot is taken.
         self._may_be_known = True
@@ -143,7 +143,7 @@ class CoordinatorRequests:
             verdict,
             batches=staged,
             upload_ms=upload_ms if staged else None,
-            offsets=tuple(self._offsets.values()) if verdict == "commit" else (),
+            offsets=self._offsets if verdict == "commit" else (),
             token=token,
             time_ms=self._store.now_ms(),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
@@ -62,10 +62,21 @@ def group_offsets(
     )
 
 
-def merged_offsets(before: GroupOffsets | None, added: GroupOffsets) -> GroupOffsets:
-    """One commit of what a transaction was given of a group, one after the other: the newer offset counts."""
-    if before is None:
-        return added
+def with_added(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:
+    """What a transaction commits after it was given more of a group: of each partition the newer offset.
+
+    Whoever read in an earlier generation stands there still, also with no offset left: its rows are in the transaction,
+    and the generation is checked when it ends.
+    """
     newer = {(each.topic_id, each.partition) for each in added.offsets}
-    kept = tuple(each for each in before.offsets if (each.topic_id, each.partition) not in newer)
-    return added.model_copy(update={"offsets": kept + added.offsets})
+    same = added.offsets
+    others = []
+    for before in offsets:
+        kept = before.offsets
+        if before.group == added.group:
+            kept = tuple(each for each in kept if (each.topic_id, each.partition) not in newer)
+        if before.model_copy(update={"offsets": ()}) == added.model_copy(update={"offsets": ()}):
+            same = kept + same
+        else:
+            others.append(before.model_copy(update={"offsets": kept}))
+    return (*others, added.model_copy(update={"offsets": same}))

@@ -55,6 +55,9 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
     if commit is None:
         return LastCommitted(transactional_id, None, None, None, None, None, None, {}, {}, versions)
     token = commit.token
+    offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+    for each in commit.offsets:
+        offsets.setdefault(each.group, {}).update(_by_partition(state, each))
     return LastCommitted(
         transactional_id,
         commit.slot,
@@ -63,7 +66,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
         commit.producer_epoch,
         None if token is None else token.application_id,
         None if token is None else token.version,
-        {offsets.group: _by_partition(state, offsets) for offsets in commit.offsets},
+        offsets,
         {state.topics[each.topic_id].topic: each.rows for each in commit.rows if each.topic_id in state.topics},
         versions,
     )

@@ -210,6 +210,31 @@ def test_a_transaction_of_a_consumer_that_its_group_left_behind_is_refused_and_c
     assert store.consumer("g").committed([T0]) == {T0: None}
 
 
+@pytest.mark.parametrize("newer", [T0, T1])
+def test_offsets_of_an_earlier_generation_are_refused_though_later_ones_of_the_same_transaction_are_not(
+    store: Store, world: World, newer: TopicPartition
+) -> None:
+    """Between the two another member may have read the same records, committed them, and left."""
+    consumer = member(world)
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"out")
+    producer.send_offsets_to_transaction({T0: 5}, consumer.group_metadata())
+    other = member(world)
+    consumer.poll(0)
+    other.close()
+    consumer.poll(0)
+    producer.send_offsets_to_transaction({newer: 6}, consumer.group_metadata())
+
+    with pytest.raises(errors.IllegalGeneration):
+        producer.commit_transaction()
+    producer.abort_transaction()
+
+    assert store.scan("t").record_count == 0
+    assert store.consumer("g").committed([T0, T1]) == {T0: None, T1: None}
+
+
 def test_partitions_that_stay_go_on_where_they_were_and_those_that_come_begin_at_the_committed_offset(
     store: Store, world: World
 ) -> None:

@@ -57,6 +57,25 @@ def test_the_last_commit_tells_where_to_go_on(store: Store, world: World) -> Non
     assert [tuple(each) for each in found.versions] == [("loader", "*", 3)]
 
 
+def test_it_tells_all_offsets_of_a_group_whoever_gave_them(store: Store) -> None:
+    store.admin.create_topic("u")
+    first, second = TopicPartition("t", 0), TopicPartition("u", 0)
+    consumer = store.consumer("g")
+    consumer.subscribe(["t", "u"])
+    consumer.poll(0)
+    producer = opened(store)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({first: 1, second: 2}, "g")
+    producer.send_offsets_to_transaction({second: 3}, consumer.group_metadata())
+    producer.send_offsets_to_transaction({first: 4}, "g")
+
+    producer.commit_transaction()
+
+    offsets = store.admin.last_committed("etl").offsets["g"]
+    assert {place: offset.offset for place, offset in offsets.items()} == {first: 4, second: 3}
+    assert consumer.committed([first, second]) == offsets
+
+
 def test_before_the_first_commit_there_is_nothing_and_of_an_unknown_id_an_error(store: Store) -> None:
     opened(store)
 

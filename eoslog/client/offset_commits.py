@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from eoslog.client.assigned import AssignedPartitions
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from eoslog.client.store import Store
 
 _logger = logging.getLogger(__name__)
+_Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class OffsetCommits:
@@ -47,26 +48,44 @@ class OffsetCommits:
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
         """Commit these offsets, the positions of all assigned partitions if None. See ``Consumer.commit``."""
+
+        def check(draft: Draft, chosen: _Offsets) -> _Offsets:
+            for place in self._gone(draft, chosen):
+                raise UnknownTopicOrPartition(
+                    f"topic {place[0]} was deleted, or created again, since its records were read"
+                )
+            return chosen
+
+        self._commit(self._assigned.positions() if offsets is None else offsets, check)
+
+    def _commit(self, offsets: _Offsets, choose: Callable[[Draft, _Offsets], _Offsets]) -> None:
         metadata = self._subscription.group_metadata()
-        chosen = self._assigned.positions() if offsets is None else offsets
-        if not chosen:
+        if not offsets:
             return
         now_ms = self._store.now_ms()
 
         def propose(draft: Draft) -> None:
-            for place in chosen:
-                fetch = self._assigned.get(place)
-                if fetch is not None and fetch.partition_id not in draft.partitions:
-                    raise UnknownTopicOrPartition(
-                        f"topic {place[0]} was deleted, or created again, since its records were read"
-                    )
-            draft.append(OffsetsCommitted(committed=group_offsets(draft, chosen, metadata), time_ms=now_ms))
+            chosen = choose(draft, offsets)
+            if chosen:
+                draft.append(OffsetsCommitted(committed=group_offsets(draft, chosen, metadata), time_ms=now_ms))
 
         self._store.append(propose)
         self._subscription.keep_alive()
 
+    def _gone(self, draft: Draft, offsets: _Offsets) -> set[TopicPartition]:
+        """Those of the partitions whose topic was deleted, or created again, since their records were read."""
+        fetches = {TopicPartition(*place): self._assigned.get(place) for place in offsets}
+        return {
+            place
+            for place, fetch in fetches.items()
+            if fetch is not None and fetch.partition_id not in draft.partitions
+        }
+
     def commit_automatically(self, *, only_if_due: bool) -> None:
-        """Commit the positions if that is wanted and they have moved. What is refused is logged and tried again."""
+        """Commit the positions if that is wanted and they have moved. What is refused is logged and tried again.
+
+        Of topics that were deleted there is nothing to commit.
+        """
         if self._interval_ms is None:
             return
         now_ms = self._store.environment.monotonic_ms()
@@ -75,8 +94,13 @@ class OffsetCommits:
         positions = self._assigned.positions()
         if positions == self._auto_committed:
             return
+
+        def of_topics_there(draft: Draft, offsets: _Offsets) -> _Offsets:
+            gone = self._gone(draft, offsets)
+            return {place: offset for place, offset in offsets.items() if place not in gone}
+
         try:
-            self.commit(positions)
+            self._commit(positions, of_topics_there)
         except (AbortableError, FencedInstanceId, RetriableError) as error:
             group_id = self._subscription.group_metadata().group_id
             _logger.info("%s: offsets of group %r were not committed: %s", self._store, group_id, error)

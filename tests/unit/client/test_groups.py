@@ -466,6 +466,26 @@ def test_an_automatic_commit_that_the_group_refuses_stops_nobody(store: Store, w
     consumer.close()
 
 
+@pytest.mark.parametrize("due", [True, False])
+def test_an_automatic_commit_leaves_out_a_deleted_topic_and_stops_nobody(
+    store: Store, world: World, due: bool
+) -> None:
+    store.admin.create_topic("u")
+    send(store, b"1")
+    consumer = world.process().consumer("g", auto_offset_reset="earliest", enable_auto_commit=True)
+    consumer.subscribe(["t", "u"])
+    consumer.poll(0)
+    store.admin.delete_topic("u")
+    store.admin.create_topic("u")
+    world.pass_time(5_000 if due else 1_000)
+    send(store, b"2")
+
+    assert [record.value for record in consumer.poll(0)] == [b"2"]
+
+    assert consumer.committed([T0, TopicPartition("u", 0)]) == {T0: (1, "", -1), TopicPartition("u", 0): None}
+    consumer.close()
+
+
 def test_a_heartbeat_that_says_nonsense_is_believed_for_the_longest_session(store: Store, world: World) -> None:
     dead, alive = member(world), member(world)
     (path,) = (

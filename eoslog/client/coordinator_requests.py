@@ -19,7 +19,7 @@ from eoslog.rules.coordinator import (
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ApplicationToken, GroupOffsets, StagedBatch
 from eoslog.rules.prepared import check_prepared_timeout
-from eoslog.rules.producer_ids import ProducerIdentity, check_timeout, prepared_identity, why_aborted
+from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_timeout, prepared_identity, why_aborted
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -119,6 +119,8 @@ class CoordinatorRequests:
         def propose(draft: Draft) -> ProducerIdentity:
             named = prepare_transaction(draft, request)
             abort_timed_out(draft, request.time_ms)
+            # What an earlier attempt prepared may be past its time-out, and so ended just now.
+            check_identity(draft, request.transactional_id, named)
             return named
 
         self.prepared = self._append(propose)

@@ -23,12 +23,14 @@ from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
 from eoslog.client.sender import Sender
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.errors import (
+    CommitStateUnknown,
     DeliveryTimedOut,
     EosLogError,
     IllegalState,
     InvalidRequest,
     RequestTimedOut,
     RetriableError,
+    StoreAccessDenied,
     TransactionAborted,
 )
 from eoslog.rules.draft import Draft
@@ -97,6 +99,8 @@ class Producer:
         self._requests.forget()
         self._sender.forget()
         self._limits.end_delivery()
+        self._doubt: CommitStateUnknown | None = None
+        """The last append, if it has no answer: it may have landed, or land yet, until another slot is taken."""
 
     @contextmanager
     def _call(self, name: str) -> Iterator[None]:
@@ -170,7 +174,18 @@ class Producer:
             self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
 
     def _append(self, propose: Callable[[Draft], T]) -> T:
-        return self._store.append(propose, timeout_ms=self._limits.remaining_for_delivery_ms())
+        try:
+            answer = self._store.append(propose, timeout_ms=self._limits.remaining_for_delivery_ms())
+        except CommitStateUnknown as error:
+            self._doubt = error
+            raise
+        except StoreAccessDenied as error:
+            if self._doubt is None:
+                raise
+            # What is refused now says nothing of what was sent before.
+            raise self._doubt from error
+        self._doubt = None
+        return answer
 
     def metrics(self) -> dict[str, int]:
         """How long this producer's calls took in all (ns), by Kafka's names, as ``txn-commit-time-ns-total``."""
@@ -247,7 +262,7 @@ class Producer:
             self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
-            elif self._lifecycle.has_failed:
+            elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
                 # Told by the commit, as every error of a transaction is.
                 return
             self._deliver(self._sender.flush)
@@ -476,6 +491,7 @@ class Producer:
         except EosLogError as error:
             if self.transactional_id is None and isinstance(error, DeliveryTimedOut):
                 self._limits.end_delivery()
+                self._doubt = None
                 self._sender.give_up(error)
             else:
                 self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)

@@ -88,33 +88,53 @@ def test_an_abort_after_a_flush_without_an_answer_leaves_nothing_visible(store: 
     assert not store.admin.list_transactions(states=["Ongoing"])
 
 
-def test_a_staged_commit_without_an_answer_cannot_land_after_an_abort(
-    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize(("staged", "call"), [(False, "commit"), (False, "abort"), (True, "commit"), (True, "prepare")])
+def test_an_end_without_an_answer_that_the_store_then_refuses_is_still_unknown(
+    store: Store, lands: bool, staged: bool, call: str
 ) -> None:
-    producer = store.producer("tx", staged=True)
+    """A refusal says that nothing was written by it, and nothing of the put before it."""
+    producer = store.producer("tx", staged=staged)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"1")
     producer.flush()
-    sent: list[tuple[str, bytes]] = []
-
-    def unanswered(path: str, body: bytes) -> None:
-        sent.append((path, body))
-        raise errors.StoreUnavailable("no answer")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.object_store, "put_if_absent", unanswered)
-        with pytest.raises(errors.CommitStateUnknown):
-            producer.commit_transaction()
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(errors.CommitStateUnknown):
+        CALLS[call](producer)
+    faulty(store).heal()
     faulty(store).deny(SLOTS)
-    with pytest.raises(errors.StoreAccessDenied):
-        producer.commit_transaction()
+    with pytest.raises(errors.CommitStateUnknown):
+        CALLS[call](producer)
     faulty(store).heal()
 
-    producer.abort_transaction()
-    world.process().object_store.put_if_absent(*sent[-1])
+    CALLS[call](producer)
+    if call == "prepare":
+        producer.complete_transaction(producer.prepared_transaction or "")
 
-    assert values(world.process()) == []
+    assert values(store) == ([] if call == "abort" else [b"1"])
+
+
+def test_a_flush_after_an_abort_without_an_answer_writes_nothing(store: Store) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    producer.flush()
+    producer.send("t", b"2")
+    faulty(store).lose_answers(SLOTS, lands=True)
+    with pytest.raises(errors.CommitStateUnknown):
+        producer.abort_transaction()
+    faulty(store).heal()
+
+    producer.flush()
+    producer.abort_transaction()
+
+    assert values(store, isolation_level="read_uncommitted") == [b"1"]
+    producer.begin_transaction()
+    producer.send("t", b"3")
+    producer.commit_transaction()
+    assert values(store) == [b"3"]
 
 
 def test_records_are_written_once_though_their_encoding_was_stopped_half_way(

@@ -402,6 +402,27 @@ def test_past_its_time_out_it_is_aborted_and_its_commit_says_so(store: Store, wo
     assert values(store) == [b"w"]
 
 
+def test_a_prepare_that_is_repeated_past_its_time_out_says_so(store: Store, world: World) -> None:
+    """It was prepared at the first attempt; the repetition that finds it ends it, and must not pass for a success."""
+    producer = begun(store, prepared_timeout_ms=5_000)
+    producer.flush()
+    faulty(store).lose_answers(SLOTS, lands=True)
+    with pytest.raises(errors.CommitStateUnknown):
+        producer.prepare_transaction()
+    faulty(store).heal()
+    world.pass_time(5_001)
+
+    with pytest.raises(errors.InvalidProducerEpoch, match="timed out"):
+        producer.prepare_transaction()
+    producer.abort_transaction()
+
+    assert values(store) == []
+    producer.begin_transaction()
+    producer.send("t", b"w")
+    producer.complete_transaction(producer.prepare_transaction())
+    assert values(store) == [b"w"]
+
+
 def test_a_producer_that_restarts_past_the_time_out_finds_nothing_prepared(store: Store, world: World) -> None:
     begun(store, prepared_timeout_ms=5_000).prepare_transaction()
     world.pass_time(5_001)

@@ -467,9 +467,7 @@ def test_an_automatic_commit_that_the_group_refuses_stops_nobody(store: Store, w
 
 
 @pytest.mark.parametrize("due", [True, False])
-def test_an_automatic_commit_leaves_out_a_deleted_topic_and_stops_nobody(
-    store: Store, world: World, due: bool
-) -> None:
+def test_an_automatic_commit_leaves_out_a_deleted_topic_and_stops_nobody(store: Store, world: World, due: bool) -> None:
     store.admin.create_topic("u")
     send(store, b"1")
     consumer = world.process().consumer("g", auto_offset_reset="earliest", enable_auto_commit=True)

@@ -10,7 +10,7 @@ import pytest
 from eoslog import errors
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
-from tests.unit.client.world import CALLS, SLOTS, World, faulty, values
+from tests.unit.client.world import CALLS, SLOTS, faulty, values
 
 
 @pytest.mark.parametrize("lands", [True, False])

@@ -13,7 +13,9 @@ from tests.unit.client.world import SLOTS, World, faulty, values
 
 
 @pytest.mark.parametrize(("end", "shown"), [("commit_transaction", [b"1"]), ("abort_transaction", [])])
-def test_a_callback_of_a_flush_may_end_the_transaction(store: Store, world: World, end: str, shown: list[bytes]) -> None:
+def test_a_callback_of_a_flush_may_end_the_transaction(
+    store: Store, world: World, end: str, shown: list[bytes]
+) -> None:
     producer = store.producer("tx")
     producer.init_transactions()
     producer.begin_transaction()

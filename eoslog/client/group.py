@@ -23,6 +23,25 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
+def checked_group(group: str | GroupMetadata) -> GroupMetadata:
+    """The group for which offsets are committed.
+
+    Raises:
+        InvalidRequest: it is none, or is at a generation without a member (``KafkaProducer``).
+    """
+    if isinstance(group, str):
+        group = GroupMetadata(group)
+    if not isinstance(group, GroupMetadata):
+        raise InvalidRequest("the group is its id, or what consumer.group_metadata() returns")
+    check_id("group id", group.group_id)
+    if group.generation > 0 and not group.member_id:
+        raise InvalidRequest(
+            f"group {group.group_id!r} is given with generation {group.generation} and without a member of it; pass "
+            "what consumer.group_metadata() returns"
+        )
+    return group
+
+
 def group_offsets(
     state: StoreState | Draft, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
 ) -> GroupOffsets:
@@ -30,13 +49,9 @@ def group_offsets(
 
     Raises:
         UnknownTopicOrPartition: the store has no such partition.
-        InvalidRequest: a negative offset, or no group.
+        InvalidRequest: a negative offset, or what ``checked_group`` refuses.
     """
-    if isinstance(group, str):
-        group = GroupMetadata(group)
-    if not isinstance(group, GroupMetadata):
-        raise InvalidRequest("the group is its id, or what consumer.group_metadata() returns")
-    check_id("group id", group.group_id)
+    group = checked_group(group)
     found = []
     for place, position in offsets.items():
         topic, _ = partition_named(state, place)

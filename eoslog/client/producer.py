@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from eoslog.client.coordinator_requests import CoordinatorRequests
-from eoslog.client.group import GroupMetadata, group_offsets
+from eoslog.client.group import GroupMetadata, checked_group, group_offsets
 from eoslog.client.metrics import CALL_TIMES, CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
@@ -196,9 +196,11 @@ class Producer:
 
         Raises:
             IllegalState
+            TransactionAbortable: the one before can only be aborted.
         """
         with self._call("begin_transaction()"):
             self._need_transactional("begin_transaction()")
+            self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
             self._forget()
 
@@ -281,14 +283,18 @@ class Producer:
 
         Raises:
             IllegalState, UnknownTopicOrPartition
+            InvalidRequest: a negative offset, or no group.
+            TransactionAbortable: the transaction can only be aborted.
         """
         with self._call("send_offsets_to_transaction()"):
             self._need_transactional("send_offsets_to_transaction()")
+            self._lifecycle.check_not_abortable()
             self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
+            metadata = checked_group(group)
             if not offsets:
                 return
             added = self._limits.repeat(
-                lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, group), refresh=False)
+                lambda: self._store.read(lambda state, slot: group_offsets(state, offsets, metadata), refresh=False)
             )
             self._requests.add_offsets(added)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog import errors
+from eoslog.client.group import GroupMetadata
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
@@ -96,8 +97,10 @@ def test_offsets_without_a_group_or_of_an_unknown_partition_are_refused(store: S
     producer.init_transactions()
     producer.begin_transaction()
 
-    with pytest.raises(errors.InvalidRequest):
-        producer.send_offsets_to_transaction({TopicPartition("t", 0): 1}, None)  # type: ignore[arg-type]
+    for offsets in ({}, {TopicPartition("t", 0): 1}):
+        for group in (None, "", GroupMetadata("g", generation=2)):
+            with pytest.raises(errors.InvalidRequest):
+                producer.send_offsets_to_transaction(offsets, group)  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidRequest):
         producer.send_offsets_to_transaction({TopicPartition("t", 0): -1}, "g")
     with pytest.raises(errors.UnknownTopicOrPartition):

@@ -13,6 +13,7 @@ from eoslog.errors import (
     IllegalState,
     InvalidEntry,
     InvalidTxnState,
+    OutOfOrderSequence,
     TransactionAbortable,
     UnsupportedFormat,
 )
@@ -58,8 +59,9 @@ An init is repeated, or the producer is of no use; there is nothing to abort yet
 _IN_TRANSACTION = (_P.IN_TRANSACTION, _P.PREPARING, _P.COMMITTING)
 _PRODUCER_IS_DONE = (ApplicationRecoverableError, InvalidTxnState, CorruptRecord, UnsupportedFormat, InvalidEntry)
 """After these an abort leads nowhere either. Whatever else is refused ends only the transaction."""
-_CONSUMER_IS_DONE = (FencedInstanceId,)
-"""After these the consumer whose offsets were refused leads nowhere; the producer goes on after an abort."""
+_OTHERS_ARE_DONE = (FencedInstanceId, OutOfOrderSequence)
+"""After these the consumer whose offsets were refused leads nowhere, or the epoch whose sequences were; the producer
+goes on after an abort, which brings the next epoch (``TransactionManager.maybeTransitionToErrorState``)."""
 
 
 class ProducerLifecycle:
@@ -105,7 +107,7 @@ class ProducerLifecycle:
 
         A prepared transaction that the coordinator has not ended is not given up: the producer still holds it.
         """
-        if isinstance(error, _PRODUCER_IS_DONE) and not isinstance(error, _CONSUMER_IS_DONE):
+        if isinstance(error, _PRODUCER_IS_DONE) and not isinstance(error, _OTHERS_ARE_DONE):
             self._phase = ProducerPhase.FATAL_ERROR
         elif holds_prepared and not isinstance(error, AbortableError):
             self._phase = ProducerPhase.PREPARED

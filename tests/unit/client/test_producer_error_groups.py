@@ -24,7 +24,6 @@ ENDS_THE_PRODUCER = (
     errors.ProducerFenced,
     errors.InvalidProducerIdMapping,
     errors.UnknownProducerId,
-    errors.OutOfOrderSequence,
     errors.InvalidTxnState,
     errors.CorruptRecord,
     errors.UnsupportedFormat,
@@ -127,8 +126,9 @@ def test_most_errors_end_the_transaction_and_the_producer_goes_on_after_an_abort
 
     assert allowed_calls(producer_of) == {"abort", "close"}
     producer = producer_of()
-    with pytest.raises(errors.TransactionAbortable, match="told by the log"):
-        producer.commit_transaction()
+    for each in ("begin", "send", "table", "offsets", "prepare", "commit"):
+        with pytest.raises(errors.TransactionAbortable, match="told by the log"):
+            CALLS[each](producer)
     producer.flush()
     producer.abort_transaction()
     producer.begin_transaction()

@@ -13,9 +13,6 @@ from tests.conformance.page import PAGE, REPOSITORY, CollectedTest, faults, rend
 from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 _COLLECT = "import json; from tests.conformance.page import collect; print(json.dumps(collect()))"
-_INCOMPLETE = {
-    "Producer client",
-}
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +40,7 @@ def test_every_test_names_scenarios_or_a_family_that_there_are(collected: list[C
     assert faults(collected) == []
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(family, id=family.name, marks=[pytest.mark.xfail] if family.name in _INCOMPLETE else [])
-        for family in FAMILIES
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_every_scenario_has_a_test_or_a_reason(family: Family, collected: list[CollectedTest]) -> None:
     assert unanswered(family, collected) == []
 

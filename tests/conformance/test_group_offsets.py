@@ -18,6 +18,8 @@ from eoslog.client.store import Store
 from eoslog.errors import (
     FencedInstanceId,
     GroupIdNotFound,
+    GroupNotEmpty,
+    GroupSubscribedToTopic,
     IllegalGeneration,
     RequestTimedOut,
     UnknownMember,
@@ -305,3 +307,78 @@ def test_an_offset_that_is_committed_after_a_deletion_counts(store: Store) -> No
     producer.commit_transaction()
 
     assert committed(store) == [None, 111, 201, 211]
+
+
+@pytest.mark.further("Offsets and tools")
+def test_a_group_that_is_not_there_has_committed_nothing(store: Store) -> None:
+    assert committed(store, "unknown") == [None] * 4
+    with pytest.raises(GroupIdNotFound):
+        store.admin.list_consumer_group_offsets("unknown")
+
+
+@pytest.mark.further("Offsets and tools")
+def test_offsets_that_members_use_are_not_deleted_nor_is_their_group(store: Store) -> None:
+    member = store.consumer("g")
+    member.subscribe("foo")
+    member.poll(0)
+
+    with pytest.raises(GroupSubscribedToTopic):
+        delete_offsets(store, "g", [FOO_0, BAR_0])
+    with pytest.raises(GroupNotEmpty):
+        delete_group(store, "g", [])
+    assert committed(store) == [100, 110, 200, None]
+
+    assert store.admin.delete_consumer_group_offsets("g", [BAR_0, BAR_1]) == [BAR_0]
+    member.close()
+    assert committed(store) == [100, 110, None, None]
+    delete_group(store, "g", [])
+    assert committed(store) == [None] * 4
+
+
+@pytest.mark.further("Offsets and tools")
+def test_offsets_of_a_deleted_topic_are_forgotten_committed_and_pending(store: Store) -> None:
+    producer = sending(store, PENDING)
+    producer.prepare_transaction()
+    store.admin.delete_topic("foo")
+    store.admin.create_topic("foo", partitions=2)
+
+    assert committed(store) == [None, None, 200, None]
+    producer.commit_transaction()
+    assert committed(store) == [None, None, 201, 211]
+
+
+@pytest.mark.further("Offsets and tools")
+@pytest.mark.parametrize("subscribes", [True, False])
+def test_offsets_expire_when_the_group_was_empty_for_long_and_not_while_a_member_reads_their_topic(
+    store: Store, world: World, subscribes: bool
+) -> None:
+    member = store.consumer("g", session_timeout_ms=1_800_000)
+    if subscribes:
+        member.subscribe("foo")
+        member.poll(0)
+    world.pass_time(2 * WEEK_MS)
+    Coordinator(world.process()).expire()
+    assert committed(store) == ([100, 110, None, None] if subscribes else [None] * 4)
+
+    member.close()
+    world.pass_time(WEEK_MS - 1_000)
+    Coordinator(world.process()).expire()
+    assert committed(store) == ([100, 110, None, None] if subscribes else [None] * 4)
+
+    world.pass_time(1_000)
+    Coordinator(world.process()).expire()
+    assert committed(store) == [None] * 4
+
+
+@pytest.mark.further("Offsets and tools")
+def test_a_pending_offset_blocks_no_other_group_and_no_other_partition(store: Store) -> None:
+    producer = sending(store, {FOO_1: 111})
+    producer.prepare_transaction()
+    other = store.consumer("h", auto_offset_reset="earliest")
+    other.assign([FOO_1])
+
+    assert other.position(FOO_1) == 0
+    assert reader(store).position(BAR_0) == 200
+    by_hand = reader(store)
+    by_hand.seek(FOO_1, 50)
+    assert by_hand.position(FOO_1) == 50

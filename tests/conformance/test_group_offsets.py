@@ -213,7 +213,6 @@ def test_a_group_that_is_not_there_is_at_no_generation(store: Store, member: Gro
         ({"generation": 100}, IllegalGeneration),
         ({"generation": 0}, IllegalGeneration),
         ({"member_id": "nobody", "group_instance_id": None}, UnknownMember),
-        ({"member_id": "", "group_instance_id": None}, UnknownMember),
         ({"member_id": "nobody", "group_instance_id": "i1"}, FencedInstanceId),
     ],
 )

@@ -7,12 +7,13 @@ planned before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eoslog.errors import InvalidEntry
+from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.log.log import Log
-from eoslog.log.paths import slot_path
+from eoslog.log.paths import SLOTS, slot_of
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import DoomedDeleted, FileReference, HorizonMoved
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
@@ -20,10 +21,11 @@ from eoslog.rules.state import Doomed, StoreState
 from eoslog.segment.data_file import check_file
 from eoslog.segment.segment_index import decode_segment_index
 from eoslog.segment.stored_file import read_file
-from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore
+from eoslog.store.object_store import ObjectInfo, ObjectStore
 
 READER_GRACE_MS = 24 * 3600 * 1000
 _DELETED_AT_ONCE = 500
+_DIRECTORY_OF_PARTITION = re.compile(r"[^/]+/[0-9a-f]{32}/[0-9]+/")
 
 
 @dataclass(slots=True)
@@ -59,12 +61,11 @@ def vacuum(
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(_referenced(store, state))
-    waiting = _Dropped(store, [each for each in state.doomed if not _is_past_grace(store, each, reader_grace_ms)])
-    ripe = [each for each in state.doomed if _is_past_grace(store, each, reader_grace_ms)]
-    dropped = _Dropped(store, ripe)
+    ripe = _past_grace(store, state.doomed, reader_grace_ms)
+    waiting, dropped = _Dropped(store, state.doomed[len(ripe) :]), _Dropped(store, ripe)
     for info in _data_files(store):
         old = info.last_modified_ms < horizon_ms
-        if info.path in referenced or info.path in waiting or not (old or info.path in dropped):
+        if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
             report.kept_files += 1
             continue
         report.paths.append(info.path)
@@ -80,18 +81,28 @@ def vacuum(
 class _Dropped:
     """The files that entries dropped."""
 
-    def __init__(self, store: ObjectStore, doomed: list[Doomed]) -> None:
+    def __init__(self, store: ObjectStore, doomed: Sequence[Doomed]) -> None:
         self._prefixes = tuple(each.prefix for each in doomed if each.prefix)
         self._files = {file.path for each in doomed for file in (*each.files, *each.indexes)}
+        unread = set()
         for each in doomed:
             # An index that a vacuum deleted before it crashed is gone; so are its files, or they go by their age.
             found = store.get_many([index.path for index in each.indexes])
             for index, stored in zip(each.indexes, found, strict=True):
-                if stored is not None:
-                    self._files |= set(_data_files_of(stored.body, index))
+                try:
+                    self._files |= set(_data_files_of(stored.body, index)) if stored is not None else set()
+                except CorruptRecord:
+                    stored = None
+                if stored is None:
+                    unread.add("/".join(index.path.split("/")[:3]) + "/")
+        self._unread = tuple(unread)
 
     def __contains__(self, path: str) -> bool:
         return path in self._files or path.startswith(self._prefixes)
+
+    def may_name(self, path: str) -> bool:
+        """Whether the file is one of them, or could be: an index of its partition is gone or damaged."""
+        return path in self or path.startswith(self._unread)
 
 
 def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:
@@ -114,12 +125,14 @@ def _forget_doomed(log: Log[StoreState], doomed: list[Doomed]) -> None:
         log.append(propose)
 
 
-def _is_past_grace(store: ObjectStore, doomed: Doomed, reader_grace_ms: int) -> bool:
-    try:
-        dropped_ms = store.get(slot_path(doomed.slot)).last_modified_ms
-    except ObjectNotFound:
-        return True
-    return dropped_ms + reader_grace_ms <= store.clock.now_ms()
+def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], reader_grace_ms: int) -> tuple[Doomed, ...]:
+    """Those of the doomed, which are in the order of their slots, that a slot at or after theirs shows to be old."""
+    if not doomed:
+        return ()
+    newest_ms = store.clock.now_ms() - reader_grace_ms
+    old = [slot_of(info.path) for info in store.list(SLOTS) if info.last_modified_ms <= newest_ms]
+    newest = max((slot for slot in old if slot is not None), default=-1)
+    return tuple(each for each in doomed if each.slot <= newest)
 
 
 def _referenced(store: ObjectStore, state: StoreState) -> Iterator[str]:
@@ -151,6 +164,7 @@ def _data_files_of(body: bytes, index: FileReference) -> Iterator[str]:
 
 
 def _data_files(store: ObjectStore) -> Iterator[ObjectInfo]:
+    """What lies where a topic's files lie. Anything else below the root is not the store's to delete."""
     for topic in store.list_directories(""):
         if not topic.startswith(("__", ".")):
-            yield from store.list(f"{topic}/")
+            yield from (info for info in store.list(f"{topic}/") if _DIRECTORY_OF_PARTITION.match(info.path))

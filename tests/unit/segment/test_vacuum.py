@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig
+from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig, TopicPartition
 from eoslog.client.rows import records_table
+from eoslog.log.deletion import delete_old_slots
 from eoslog.rules.coordinator import (
     force_terminate,
     initialise,
@@ -266,3 +267,59 @@ def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> No
 
     with pytest.raises(CorruptRecord, match=sealed.index.path):
         store.scan("t")
+
+
+def test_dropped_files_wait_for_their_readers_though_the_slot_that_dropped_them_is_gone(
+    store: Store, clock: _Clock
+) -> None:
+    _produce(store, 2)
+    planned = store.scan("t")
+    store.admin.delete_records({TopicPartition("t", 0): -1})
+    store.admin.create_topic("u")
+    for _ in range(2):
+        store.log.checkpoint()
+    clock.now_ms += 2 * DAY_MS
+    store.admin.create_topic("v")
+    for _ in range(2):
+        store.log.checkpoint()
+    assert delete_old_slots(store.log)
+
+    assert _vacuum(store, reader_grace_ms=3 * DAY_MS).paths == []
+
+    assert planned.to_table().num_rows == 2
+    clock.now_ms += 3 * DAY_MS
+    assert len(_vacuum(store, reader_grace_ms=3 * DAY_MS).paths) == 2
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_a_dropped_segment_whose_index_is_lost_goes_by_its_age_and_not_before_its_readers(
+    store: Store, clock: _Clock, damage: str
+) -> None:
+    _produce(store, 4)
+    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    planned = store.scan("t")
+    everything = _paths(store)
+    if damage == "damaged":
+        store.object_store.put(sealed.index.path, b"damaged")
+    else:
+        store.object_store.delete([sealed.index.path])
+    clock.now_ms += 8 * DAY_MS
+    store.admin.delete_records({TopicPartition("t", 0): -1})
+
+    assert _vacuum(store).paths == []
+
+    assert planned.to_table().num_rows == 4
+    clock.now_ms += 2 * DAY_MS
+    _vacuum(store)
+    assert _paths(store).isdisjoint(everything)
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+def test_what_is_not_the_stores_is_left_alone(store: Store, clock: _Clock) -> None:
+    foreign = ["checkpoints/query/offsets/0", "t/README.txt", "table/part-0.parquet"]
+    for path in foreign:
+        store.object_store.put(path, b"foreign")
+    clock.now_ms += 30 * DAY_MS
+
+    assert _vacuum(store).paths == []

@@ -21,7 +21,7 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.producer_ids import forget_producer_ids
 from eoslog.rules.segment_start import move_segment_start
-from eoslog.rules.state import Doomed, IdempotentProducer, StoreState, Transaction, TransactionState
+from eoslog.rules.state import Doomed, IdempotentProducer, StoreState, Transaction, TransactionState, Verdict
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
@@ -68,7 +68,11 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
         [
             partition.removed_end_slot,
             *(segment.max_end_slot for segment in partition.sealed if segment.base_offset < entry.offset),
-            *(batch.end_slot for batch in partition.active if batch.base_offset < entry.offset),
+            *(
+                batch.end_slot
+                for batch in partition.active
+                if batch.base_offset < entry.offset and batch.verdict is Verdict.COMMITTED
+            ),
         ]
     )
     dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]

@@ -283,7 +283,7 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
             size,
             min(batch.min_timestamp for batch in batches),
             max(batch.max_timestamp for batch in batches),
-            max(batch.end_slot for batch in batches),
+            max((batch.end_slot for batch in batches if batch.verdict is Verdict.COMMITTED), default=0),
             entry.index,
             entry.txnindex,
             entry.snapshot,

@@ -132,6 +132,7 @@ class SealedSegment:
     min_timestamp: int
     max_timestamp: int
     max_end_slot: int
+    """The last slot that committed a transaction of which something is or was here; 0 if none did."""
     index: FileReference
     txnindex: FileReference | None
     snapshot: FileReference

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownTopicOrPartition
+from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
 from eoslog.rules.entries import LogStartMoved
 from eoslog.segment.sealing import seal_segments
 from tests.unit.client.world import World
@@ -128,6 +128,24 @@ def test_rows_that_were_deleted_before_they_were_read_are_told(store: Store) -> 
         store.commits("a", after_slot=first)
     assert [commit.slot for commit in store.commits("a", after_slot=second)] == [third]
     assert [commit.slot for commit in store.commits("a")] == [third]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_aborted_rows_that_were_deleted_are_no_loss(store: Store, sealed: bool) -> None:
+    read = write(store, "a")
+    for number in range(2):
+        with store.producer(f"aborting-{number}") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("a", b"aborted", partition=0)
+            producer.flush()
+            producer.abort_transaction()
+    if sealed:
+        seal(store)
+    store.admin.delete_records({TopicPartition("a", 0): -1})
+    later = write(store, "a", name="later")
+
+    assert [commit.slot for commit in store.commits("a", after_slot=read)] == [later]
 
 
 def test_the_first_commits_of_a_long_history_cost_the_indexes_of_the_first_segments(store: Store) -> None:

@@ -60,7 +60,7 @@ def test_one_segment_stands_for_those_that_it_replaces(history: History) -> None
 
     first, second = history.partition().sealed
     assert (first.base_offset, first.end_offset, first.batch_count) == (0, 4, 4)
-    assert first.max_end_slot == before.sealed[1].max_end_slot
+    assert first.max_end_slot == max(before.sealed[0].max_end_slot, before.sealed[1].max_end_slot)
     assert (first.index, first.txnindex, first.snapshot) == (entry.index, entry.txnindex, before.sealed[0].snapshot)
     assert second == before.sealed[2]
     assert history.partition().active == before.active

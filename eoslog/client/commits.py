@@ -112,6 +112,9 @@ def read_commits(store: Store, topics: Sequence[str], after_slot: int, until_slo
     names = list(dict.fromkeys(topics))
     if not names:
         raise InvalidOption("name the topics whose commits are to be read")
+    for slot in (after_slot, 0 if until_slot is None else until_slot):
+        if not isinstance(slot, int) or isinstance(slot, bool):
+            raise InvalidOption(f"a slot is a number of the log, not {slot!r}")
 
     def look(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:
         found = {name: topic_named(state, name) for name in names}

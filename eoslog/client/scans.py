@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from eoslog.client.topics import check_partition
 from eoslog.errors import InvalidOption
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
@@ -51,11 +52,15 @@ def plan_scan(
             "a transaction-consistent end is one of isolation level 'read_committed'; a snapshot is always whole"
         )
     time_ms = None if timestamp is None else timestamp_ms(timestamp)
+    if columns is not None:
+        _check_columns(columns)
 
     def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
         topic_state = topic_named(state, topic)
         chosen = range(topic_state.partitions) if partitions is None else partitions
-        found = [partition_of(state, PartitionId(topic_state.topic_id, partition)) for partition in chosen]
+        found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in dict.fromkeys(chosen)]
+        _check_offsets(topic_state, "starting_offsets", starting_offsets)
+        _check_offsets(topic_state, "ending_offsets", ending_offsets)
         return topic_state, found, newest, state.time_ms
 
     topic_state, found, newest, log_time_ms = store.read(look)
@@ -81,6 +86,22 @@ def plan_scan(
     ]
     wanted = _columns(topic_state, columns, include_control_rows)
     return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest)
+
+
+def _check_columns(names: object) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidOption(f"columns are a list of names, not {names!r}")
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"each column can be read once, not as {', '.join(map(repr, names))}")
+
+
+def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
+    if not isinstance(offsets, Mapping):
+        raise InvalidOption(f"{option} are offsets by partition, as {{0: 100}}, not {offsets!r}")
+    for partition, offset in offsets.items():
+        check_partition(topic, partition)
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise InvalidOption(f"{option} of partition {topic.topic}-{partition} is an offset, not {offset!r}")
 
 
 def _consistent_ends(

@@ -112,8 +112,6 @@ def _committed(
     indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int = NO_SLOT
 ) -> Iterator[Batch]:
     """The rows of committed transactions in a range of offsets. Control rows are not rows."""
-    if start >= end:
-        return
     for batch, _ in batches_between(indexes, partition, start, end, after_slot):
         if batch.transactional and batch.control is None and batch.record_count and batch.verdict is Verdict.COMMITTED:
             yield batch

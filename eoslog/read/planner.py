@@ -170,7 +170,7 @@ def plan_partition(
         start_offset = partition.log_start_offset
     check_offset(topic, partition, start_offset)
     last = visible_end(partition, isolation)
-    end = last if end_offset is None else min(end_offset, last)
+    end = max(start_offset, last if end_offset is None else min(end_offset, last))
     slices = tuple(
         slice_of(batch, file_rows, start_offset, end)
         for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot)
@@ -178,9 +178,7 @@ def plan_partition(
         and (control_rows or batch.control is None)
         and is_visible(batch, isolation, after_slot, slot, time_ms)
     )
-    return PartitionPlan(
-        topic, partition.id.topic_id, partition.id.partition, start_offset, max(start_offset, end), slices
-    )
+    return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start_offset, end, slices)
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:
@@ -196,6 +194,8 @@ def batches_between(
     indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int
 ) -> Iterator[tuple[Batch, int]]:
     """The batches of a range of offsets, each with the number of rows of its whole file."""
+    if start >= end:
+        return
     for segment in partition.sealed:
         if segment.end_offset > start and segment.base_offset < end and segment.max_end_slot > after_slot:
             file_rows = indexes.file_rows(segment)

@@ -69,6 +69,8 @@ def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time
     if slot is not None:
         if time_ms is not None:
             raise InvalidOption("give a slot or a timestamp to read as of, not both")
+        if not isinstance(slot, int) or isinstance(slot, bool):
+            raise InvalidOption(f"a slot is a number of the log, not {slot!r}")
         if not 0 <= slot <= newest_slot:
             raise InvalidOption(f"slot {slot} is not there: the log holds slots 0 to {newest_slot}")
         return AsOf(slot, None)

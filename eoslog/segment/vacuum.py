@@ -113,7 +113,7 @@ def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:
     log.append(propose)
 
 
-def _forget_doomed(log: Log[StoreState], doomed: list[Doomed]) -> None:
+def _forget_doomed(log: Log[StoreState], doomed: Sequence[Doomed]) -> None:
     for each in doomed:
 
         def propose(draft: Draft, slot: int = each.slot) -> None:

@@ -156,6 +156,46 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.TransactionalIdNotFound,
         "nobody",
     ),
+    "an offset of a partition that is not there": (
+        lambda store: store.scan("typed", starting_offsets={2: 1}),
+        eoslog.UnknownTopicOrPartition,
+        "partitions 0 to 1, not 2",
+    ),
+    "a partition's number as text": (
+        lambda store: store.scan("typed", ending_offsets={"0": 1}),  # type: ignore[dict-item]
+        eoslog.UnknownTopicOrPartition,
+        "partitions 0 to 1, not '0'",
+    ),
+    "an offset that is no number": (
+        lambda store: store.scan("typed", starting_offsets={0: 1.5}),  # type: ignore[dict-item]
+        eoslog.InvalidOption,
+        "starting_offsets of partition typed-0 is an offset, not 1.5",
+    ),
+    "offsets that are of no partition": (
+        lambda store: store.scan("typed", ending_offsets=5),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "ending_offsets are offsets by partition",
+    ),
+    "a column named twice": (
+        lambda store: store.scan("typed", columns=["id", "id"]),
+        eoslog.InvalidOption,
+        "each column can be read once",
+    ),
+    "one column instead of a list": (
+        lambda store: store.scan("typed", columns="id"),
+        eoslog.InvalidOption,
+        "columns are a list of names, not 'id'",
+    ),
+    "a slot that is no number": (
+        lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "a slot is a number of the log, not '1'",
+    ),
+    "commits after a slot that is no number": (
+        lambda store: store.commits("typed", after_slot=1.5),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "a slot is a number of the log, not 1.5",
+    ),
     "an offset that is not there": (
         lambda store: store.scan("typed", starting_offsets={0: 999}),
         eoslog.OffsetOutOfRange,

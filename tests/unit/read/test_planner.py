@@ -77,6 +77,25 @@ def test_offsets_bound_a_read_within_a_batch(memory_store: ObjectStore, environm
     assert store.scan("t", starting_offsets={0: 3}).record_count == 7
 
 
+@pytest.mark.parametrize("end", [0, 2, 5])
+def test_an_end_at_or_before_the_start_shows_nothing(
+    memory_store: ObjectStore, environment: Environment, end: int
+) -> None:
+    store = Store(memory_store, environment)
+    store.admin.create_topic("t")
+    with store.producer() as producer:
+        for number in range(10):
+            producer.send("t", b"%d" % number)
+
+    scan = store.scan("t", starting_offsets={0: 5}, ending_offsets={0: end})
+
+    assert (scan.record_count, scan.plans[0].slices, scan.to_table().num_rows) == (0, (), 0)
+
+
+def test_a_partition_that_is_named_twice_is_read_once(store: Store) -> None:
+    assert _values(store, partitions=[0, 0]) == [b"committed"]
+
+
 def test_a_read_beyond_the_log_is_out_of_range(store: Store) -> None:
     with pytest.raises(OffsetOutOfRange, match="holds offsets 0 to 7"):
         store.scan("t", starting_offsets={0: 8})

@@ -160,7 +160,11 @@ def committed_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffs
 
 def _pending_offsets(transaction: Transaction) -> Iterator[GroupOffsets]:
     """What was prepared of groups' offsets, without those deleted since."""
-    for each in transaction.prepared.offsets if transaction.prepared is not None else ():
+    prepared = () if transaction.prepared is None else transaction.prepared.offsets
+    if not transaction.deleted_offsets:
+        yield from prepared
+        return
+    for each in prepared:
         kept = tuple(
             offset
             for offset in each.offsets

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from eoslog import TopicPartition
 from eoslog.client.coordinator import Coordinator
 from eoslog.errors import ProducerFenced
+from eoslog.rules import coordinator
+from eoslog.rules.entries import CommitSummary
+from eoslog.segment.stored_schema import stored_schema
+from eoslog.segment.writer import DataFileWriter, TopicTarget
 from tests.conformance.sleepers import Died
 from tests.unit.segment.compacted_log import DAY_MS, At, CompactedLog
 
@@ -14,6 +19,33 @@ pytestmark = pytest.mark.further("Compaction")
 
 PLACE = TopicPartition("t", 0)
 RETENTION_MS = 50_000
+
+
+def commit_job(log: CompactedLog, *tasks: list[int]) -> None:
+    """One commit of a job whose tasks wrote rows with these keys."""
+    topic = log.store.admin.describe_topic("t")
+    target = log.store.read(lambda state, slot: TopicTarget.of(state, topic))
+    upload_ms = log.objects.clock.last_date_ms
+    batches = []
+    for task, keys in enumerate(tasks):
+        writer = DataFileWriter(log.objects, log.store.environment.new_token)
+        rows = [{"key": b"%d" % key, "value": b"value", "timestamp": log.clock.now_ms} for key in keys]
+        writer.append(target, 0, pa.Table.from_pylist(rows, stored_schema(topic)), log.clock.now_ms)
+        batches += [each.staged(task) for each in writer.flush(log.clock.now_ms)]
+    log.store.append(
+        lambda draft: coordinator.commit_job(
+            draft,
+            "job",
+            "run",
+            take_over=True,
+            batches=batches,
+            upload_ms=upload_ms,
+            token=None,
+            task_count=len(tasks),
+            summary=CommitSummary(),
+            time_ms=log.clock.now_ms,
+        )
+    )
 
 
 def later(log: CompactedLog) -> None:
@@ -252,3 +284,20 @@ def test_a_pass_that_dies_between_two_segments_of_a_transaction_loses_nothing_of
     assert log.record_keys() == [2, 1]
     log.compact()
     assert (log.record_keys(), log.offsets()) == ([2, 1], [1, 2, 3, 5])
+
+
+def test_the_marker_of_a_job_stays_while_rows_of_one_of_its_tasks_do() -> None:
+    log = CompactedLog(delete_retention_ms=RETENTION_MS)
+    commit_job(log, [1, 2], [3])
+    log.send("plain", 1, 2)
+    log.compact()
+    assert log.offsets() == [2, 3, 4, 5]
+
+    log.send("plain", 3)
+    log.compact()
+    assert log.offsets() == [3, 4, 5, 6]
+    log.compact()
+    later(log)
+    log.compact()
+
+    assert log.offsets() == [4, 5, 6]

@@ -13,7 +13,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test kafka-tools conformance lint format schemas lock clean
+.PHONY: help setup demo bench test simulate kafka-tools conformance lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ test: setup ## Run the tests: first those without Spark, then those with it
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark
 	@if compgen -G 'tests/spark/test_*.py' >/dev/null; then \
 		echo "$(BIN)/python -m pytest tests/spark"; $(BIN)/python -m pytest tests/spark; fi
+
+SEEDS ?= 100
+simulate: setup ## Run many processes among faults in one simulated world (SEEDS=100 histories)
+	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
 
 conformance: setup ## Write docs/conformance.md from the tests that answer Kafka's
 	$(BIN)/python -m tests.conformance.page

@@ -28,7 +28,7 @@ class Heartbeats:
 
     def delete(self, member_ids: Iterable[str]) -> None:
         """Forget members that are gone."""
-        paths = [self._prefix + member_id for member_id in member_ids]
+        paths = [self._prefix + member_id for member_id in sorted(member_ids)]
         if paths:
             self._store.delete_many(paths)
 

@@ -60,7 +60,7 @@ def vacuum(
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
-    referenced = set(_referenced(store, state))
+    referenced = set(referenced_files(store, state))
     ripe = _past_grace(store, state.doomed, reader_grace_ms)
     waiting, dropped = _Dropped(store, state.doomed[len(ripe) :]), _Dropped(store, ripe)
     for info in _data_files(store):
@@ -135,7 +135,8 @@ def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], reader_grace_ms:
     return tuple(each for each in doomed if each.slot <= newest)
 
 
-def _referenced(store: ObjectStore, state: StoreState) -> Iterator[str]:
+def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
+    """The paths of all files that the state names, itself or in a segment's index."""
     for partition in state.partitions.values():
         for batch in partition.active:
             if batch.file is not None:

@@ -1,0 +1,129 @@
+"""The checker: what the store holds at the end, compared with what every process was told and shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from eoslog.client.store import Store
+from eoslog.log.record import decode_line, first_line
+from eoslog.log.view import CHECKPOINT_ENTRY
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.names import TopicPartition
+from eoslog.segment.vacuum import referenced_files
+from tests.simulation.ledger import Ledger, Outcome
+from tests.simulation.pipelines import GROUP
+from tests.simulation.service import IN, OUT, PARTITIONS, TABLE
+from tests.simulation.world import Violation, World
+from tests.simulation.writers import KEYS
+
+Shown = dict[str, Counter[tuple[str, int, bytes]]]
+"""Rows by the name of the work that they belong to."""
+
+
+def check_everything(world: World, ledger: Ledger, store: Store) -> None:
+    """Every promise that can be checked when nobody is at work any more.
+
+    Raises:
+        Violation
+    """
+    check_ends(store)
+    shown = read_all(ledger, store)
+    check_works(ledger, shown)
+    check_table(ledger, shown)
+    check_pipeline(store)
+    check_fold(world, store)
+
+
+def check_ends(store: Store) -> None:
+    """Nothing holds a reader back."""
+    for topic in PARTITIONS:
+        for ends in store.admin.offsets(topic):
+            if ends.last_stable_offset != ends.high_watermark:
+                raise Violation(f"{topic}-{ends.partition}: the last stable offset stays behind: {ends}")
+
+
+def read_all(ledger: Ledger, store: Store) -> Shown:
+    """All committed rows; each is where anybody ever saw it, and in the order in which its work wrote it."""
+    shown: Shown = {}
+    for topic in PARTITIONS:
+        rows = store.scan(topic, columns=["partition", "offset", "value"]).to_table().to_pylist()
+        for partition in range(PARTITIONS[topic]):
+            mine = [(row["offset"], row["value"]) for row in rows if row["partition"] == partition]
+            ledger.observe(topic, partition, iter(mine), committed=True)
+            _check_order(f"{topic}-{partition}", [value for _, value in mine])
+        for row in rows:
+            work = ledger.work_of(row["value"])
+            shown.setdefault(work.name, Counter())[topic, row["partition"], row["value"]] += 1
+    return shown
+
+
+def _check_order(place: str, values: list[bytes]) -> None:
+    last: dict[bytes, int] = {}
+    for value in values:
+        name, _, number = value.partition(b"|")[0].partition(b"#")
+        if int(number) <= last.get(name, -1):
+            raise Violation(f"{place}: {value!r} was reordered or doubled")
+        last[name] = int(number)
+
+
+def check_works(ledger: Ledger, shown: Shown) -> None:
+    """Acknowledged work shows whole, aborted work not at all, and work of unknown fate in one of these ways."""
+    for work in ledger.works.values():
+        if work.keys:
+            continue
+        expected, found = Counter(work.rows), shown.get(work.name, Counter())
+        if work.outcome is Outcome.COMMITTED and found != expected:
+            raise Violation(f"{work.name} was acknowledged: lost {expected - found}, more than once {found - expected}")
+        if work.outcome is Outcome.ABORTED and found:
+            raise Violation(f"{work.name} was aborted, but shows: {found}")
+        if work.outcome is Outcome.UNKNOWN and found and found != expected:
+            raise Violation(f"{work.name} shows in part: lost {expected - found}, more than once {found - expected}")
+
+
+def check_table(ledger: Ledger, shown: Shown) -> None:
+    """In the compacted topic the newest acknowledged row of each key shows, unless a later one of unknown fate does."""
+    values = {value for rows in shown.values() for topic, _, value in rows if topic == TABLE}
+    for number in range(KEYS):
+        key = b"k%d" % number
+        for work in reversed([each for each in ledger.works.values() if key in each.keys]):
+            if work.keys[key] in values:
+                break
+            if work.outcome is Outcome.COMMITTED:
+                raise Violation(f"the newest row of key {key!r} is gone: {work.keys[key]!r}")
+
+
+def check_pipeline(store: Store) -> None:
+    """The output is the input below the committed offsets, each row once."""
+    places = [TopicPartition(IN, partition) for partition in range(PARTITIONS[IN])]
+    committed = store.consumer(GROUP).committed(places)
+    ends = {place.partition: found.offset if found is not None else 0 for place, found in committed.items()}
+    rows = store.scan(IN, columns=["partition", "offset", "value"]).to_table().to_pylist()
+    consumed = Counter(row["value"] for row in rows if row["offset"] < ends[row["partition"]])
+    output: list[dict[str, Any]] = store.scan(OUT, columns=["value"]).to_table().to_pylist()
+    produced = Counter(row["value"].partition(b"|")[2] for row in output)
+    if consumed != produced:
+        raise Violation(f"the pipeline lost {consumed - produced} and doubled {produced - consumed}")
+
+
+def check_fold(world: World, store: Store) -> None:
+    """The state that a checkpoint leads to is that of all records that ever were."""
+    machine = StoreMachine()
+    state = machine.initial()
+    for slot in range(store.read(lambda _, newest: newest) + 1):
+        record = decode_line(first_line(world.every_slot[slot]), slot)
+        entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
+        reason = machine.fold(state, slot, entries)
+        if reason is not None:
+            raise Violation(f"slot {slot} is invalid: {reason}")
+    if store.read(lambda opened, _: opened) != state:
+        raise Violation("the state that the checkpoint leads to is not that of the whole log")
+
+
+def check_orphans(world: World, store: Store) -> None:
+    """Every data file is named by the log, and every file that the log names is there."""
+    state = store.read(lambda opened, _: opened.frozen_copy())
+    named = set(referenced_files(store.object_store, state))
+    there = {path for path in world.objects if path.split("/")[0] in PARTITIONS}
+    if there != named:
+        raise Violation(f"orphans: {sorted(there - named)[:3]}, missing: {sorted(named - there)[:3]}")

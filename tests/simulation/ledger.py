@@ -1,0 +1,76 @@
+"""What the processes were told about their work: the one side of every comparison that the checker makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tests.simulation.world import Violation
+
+
+class Outcome(Enum):
+    COMMITTED = "committed"
+    """Acknowledged: all of it must show, for ever, once."""
+    ABORTED = "aborted"
+    """Refused, or aborted before any commit was asked for: none of it may ever show."""
+    UNKNOWN = "unknown"
+    """Nobody was told: all of it or none of it."""
+
+
+@dataclass(slots=True)
+class Work:
+    """Rows that belong together: they show all or not at all."""
+
+    name: str
+    rows: list[tuple[str, int, bytes]] = field(default_factory=list)
+    """Topic, partition and value, in the order in which they were handed over."""
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    """The last value of each key."""
+    outcome: Outcome = Outcome.UNKNOWN
+
+    def row(self, topic: str, partition: int, key: bytes | None = None) -> bytes:
+        value = f"{self.name}#{len(self.rows)}".encode()
+        self.rows.append((topic, partition, value))
+        if key is not None:
+            self.keys[key] = value
+        return value
+
+
+@dataclass
+class Ledger:
+    """All work of a run, and every row that any reader was ever shown."""
+
+    works: dict[str, Work] = field(default_factory=dict)
+    seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def begin(self, service: str) -> Work:
+        work = Work(f"{service}:{len(self.works)}")
+        self.works[work.name] = work
+        return work
+
+    def work_of(self, value: bytes) -> Work:
+        return self.works[value.partition(b"#")[0].decode()]
+
+    def observe(self, topic: str, partition: int, rows: Iterator[tuple[int, bytes]], *, committed: bool) -> None:
+        """Rows that a reader was shown. Raises: Violation: they contradict what was shown or told before."""
+        last = -1
+        for offset, value in rows:
+            if offset <= last:
+                raise Violation(f"{topic}-{partition}: offset {offset} was read after {last}")
+            last = offset
+            known = self.seen.setdefault((topic, partition, offset), value)
+            if known != value:
+                raise Violation(f"{topic}-{partition}@{offset}: was {known!r}, is {value!r}")
+            if committed and self.work_of(value).outcome is Outcome.ABORTED:
+                raise Violation(f"{topic}-{partition}@{offset}: {value!r} shows, though its transaction was aborted")
+
+    def observe_ends(
+        self, topic: str, partition: int, last_stable_offset: int, high_watermark: int, before: tuple[int, int]
+    ) -> None:
+        """Ends of a partition, which never fall behind those that anybody knew ``before`` the question was asked."""
+        if last_stable_offset < before[0] or high_watermark < before[1] or last_stable_offset > high_watermark:
+            raise Violation(f"{topic}-{partition}: ends went from {before} to {(last_stable_offset, high_watermark)}")
+        known = self.ends.get((topic, partition), (0, 0))
+        self.ends[topic, partition] = max(known[0], last_stable_offset), max(known[1], high_watermark)

@@ -1,0 +1,111 @@
+"""Simulated pipelines: consume-transform-produce by a consumer group, and a streaming job's driver."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from eoslog.client.store import Store
+from eoslog.errors import Replayed
+from eoslog.rules.coordinator import commit_job
+from eoslog.rules.entries import ApplicationToken, CommitSummary
+from eoslog.rules.names import TopicPartition
+from eoslog.rules.topics import topic_named
+from eoslog.segment.kafka_records import RECORDS_SCHEMA
+from eoslog.segment.writer import DataFileWriter, TopicTarget
+from tests.simulation.ledger import Ledger, Outcome, Work
+from tests.simulation.service import IN, JOB, OUT, PARTITIONS, GaveUp, Service, open_store, until_done
+from tests.simulation.world import Process, World
+from tests.simulation.writers import commit
+
+GROUP = "pipeline"
+
+
+class Pipeline(Service):
+    """Consume, transform, produce: each input row becomes one output row, whoever dies."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        producer = store.producer(self.name, transaction_timeout_ms=20_000)
+        until_done(producer.init_transactions)
+        consumer = store.consumer(GROUP, auto_offset_reset="earliest", max_poll_records=5, session_timeout_ms=6_000)
+        consumer.subscribe([IN])
+        while not self.world.stopping:
+            records = until_done(lambda: consumer.poll(timeout=2.0))
+            if not records:
+                self.pause(process)
+                continue
+            work = self.ledger.begin(self.name)
+            producer.begin_transaction()
+            positions: dict[TopicPartition, int] = {}
+            for record in records:
+                partition = self.random.randrange(PARTITIONS[OUT])
+                value = b"%s#%d|%s" % (work.name.encode(), len(work.rows), record.value)
+                work.rows.append((OUT, partition, value))
+                producer.send(OUT, value, partition=partition)
+                positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            commit(producer, work)
+            if work.outcome is not Outcome.COMMITTED:
+                raise GaveUp
+
+
+class Job(Service):
+    """A streaming job's driver: micro-batches are planned durably, committed in one slot, replayed after a crash."""
+
+    def __init__(self, world: World, ledger: Ledger, name: str) -> None:
+        super().__init__(world, ledger, name)
+        self.planned: list[Work] = []
+        self.done = 0
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        owner = store.environment.new_token()
+        while not self.world.stopping:
+            if self.done == len(self.planned):
+                work = self.ledger.begin(self.name)
+                for _ in range(self.random.randrange(0, 5)):
+                    work.row(JOB, self.random.randrange(PARTITIONS[JOB]))
+                self.planned.append(work)
+            number = self.done
+            work = self.planned[number]
+            try:
+                self._micro_batch(store, owner, number, work)
+            except Replayed:
+                self.world.marks["micro-batch replayed"] += 1
+            work.outcome = Outcome.COMMITTED
+            self.done = max(self.done, number + 1)
+            self.pause(process)
+
+    def _micro_batch(self, store: Store, owner: str, number: int, work: Work) -> None:
+        topic = store.read(lambda state, slot: topic_named(state, JOB))
+        target = store.read(lambda state, slot: TopicTarget.of(state, topic), refresh=False)
+        upload_ms = store.now_ms()
+        upload_ms = store.object_store.clock.last_date_ms
+        writer = DataFileWriter(store.object_store, store.environment.new_token)
+        for partition in range(PARTITIONS[JOB]):
+            values = [value for _, place, value in work.rows if place == partition]
+            if values:
+                writer.add(target, partition, _records(values, upload_ms))
+        files = until_done(lambda: writer.flush(upload_ms))
+        token = ApplicationToken(application_id="query", sink=f"{JOB}:{topic.topic_id}", version=number)
+        until_done(
+            lambda: store.append(
+                lambda draft: commit_job(
+                    draft,
+                    self.name,
+                    owner,
+                    take_over=True,
+                    batches=[file.staged(0) for file in files],
+                    upload_ms=upload_ms,
+                    token=token,
+                    task_count=1,
+                    summary=CommitSummary(rows=len(work.rows)),
+                    time_ms=store.now_ms(),
+                )
+            )
+        )
+
+
+def _records(values: list[bytes], timestamp: int) -> pa.Table:
+    rows = [{"key": None, "value": value, "headers": None, "timestamp": timestamp} for value in values]
+    return pa.Table.from_pylist(rows, schema=RECORDS_SCHEMA)

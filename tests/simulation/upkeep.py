@@ -1,0 +1,98 @@
+"""Simulated daemons and readers: the coordinator's steps in any order, and reads that are compared with all others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.coordinator_steps import STEPS
+from eoslog.client.store import Store
+from eoslog.errors import CorruptRecord, OffsetOutOfRange, RetriableError
+from eoslog.segment.compaction import compact
+from eoslog.segment.merging import merge_files
+from tests.simulation.service import PARTITIONS, TABLE, Service, open_store
+from tests.simulation.world import Process, Violation
+
+STAGED_MAX_AGE_MS = 7_200_000
+READER_GRACE_MS = 7_200_000
+
+
+class Daemon(Service):
+    """The coordinator's work, any of its steps at any time."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        coordinator = Coordinator(
+            store,
+            transactional_id_expiration_ms=self.random.choice((60_000, 86_400_000)),
+            producer_id_expiration_ms=self.random.choice((60_000, 86_400_000)),
+            offsets_retention_ms=-1,
+            staged_max_age_ms=STAGED_MAX_AGE_MS,
+            reader_grace_ms=READER_GRACE_MS,
+        )
+        while not self.world.stopping:
+            step = self.random.choice(("all", "merge", "compact", "checkpoint", *(step.name for step in STEPS)))
+            if step == "merge":
+                merge_files(store.log, store.object_store, store.environment)
+            elif step == "compact":
+                compact(store.log, store.object_store, store.environment, topic=TABLE, force=True)
+            elif step == "checkpoint":
+                store.log.checkpoint()
+            else:
+                take_steps(coordinator, None if step == "all" else [step])
+            self.pause(process, 60_000)
+
+
+def take_steps(coordinator: Coordinator, steps: list[str] | None = None) -> None:
+    """Steps of a coordinator, all if None. Raises: Exception: an error that no fault explains."""
+    for report in coordinator.run_once(steps=steps):
+        if report.error is not None and not isinstance(report.error, RetriableError):
+            raise report.error
+
+
+class Reader(Service):
+    """Reads again and again, and compares with everything that was shown or told before."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        while not self.world.stopping:
+            topic = self.random.choice(tuple(PARTITIONS))
+            isolation = self.random.choice(("read_committed", "read_uncommitted", "snapshot", "consistent"))
+            started_ms = self.world.time_ms
+            try:
+                self.scan(store, topic, isolation)
+            except OffsetOutOfRange:
+                pass
+            except CorruptRecord:
+                # A reader that slept beyond the grace between planning and reading may find its files gone.
+                if self.world.time_ms - started_ms < READER_GRACE_MS:
+                    raise
+            before = dict(self.ledger.ends)
+            for ends in store.admin.offsets(topic):
+                self.ledger.observe_ends(
+                    topic,
+                    ends.partition,
+                    ends.last_stable_offset,
+                    ends.high_watermark,
+                    before.get((topic, ends.partition), (0, 0)),
+                )
+            self.pause(process, 10_000)
+
+    def scan(self, store: Store, topic: str, isolation: str) -> None:
+        columns = ["partition", "offset", "value"]
+        whole = isolation in ("snapshot", "consistent")
+        if isolation == "consistent":
+            scan = store.scan(topic, columns=columns, transaction_consistent=True)
+        else:
+            scan = store.scan(topic, isolation_level=isolation, columns=columns)
+        rows = scan.to_table().to_pylist()
+        for partition in range(PARTITIONS[topic]):
+            mine = [(row["offset"], row["value"]) for row in rows if row["partition"] == partition]
+            self.ledger.observe(topic, partition, iter(mine), committed=isolation != "read_uncommitted")
+        if whole and topic != TABLE:
+            shown = Counter(self.ledger.work_of(row["value"]).name for row in rows)
+            for name, count in shown.items():
+                there = sum(1 for place, _, _ in self.ledger.works[name].rows if place == topic)
+                if count != there:
+                    raise Violation(f"a {isolation} read of {topic} shows {count} of the {there} rows of {name}")
+            self.world.marks[f"{isolation} read"] += 1

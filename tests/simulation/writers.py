@@ -1,0 +1,174 @@
+"""Simulated producers: transactional, idempotent, of a compacted topic, and under a two-phase commit."""
+
+from __future__ import annotations
+
+from eoslog.client.producer import Producer
+from eoslog.client.store import Store
+from eoslog.errors import AbortableError, ApplicationRecoverableError, EosLogError, FatalError, RetriableError
+from tests.simulation.ledger import Ledger, Outcome, Work
+from tests.simulation.service import IN, OTHER, PARTITIONS, TABLE, GaveUp, Service, open_store, until_done
+from tests.simulation.world import Process, World
+
+KEYS = 5
+"""Of the compacted topic."""
+
+
+class TransactionalWriter(Service):
+    """Transactions of a few rows in several partitions; some are aborted."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        producer = store.producer(
+            self.name,
+            transaction_timeout_ms=self.random.choice((2_000, 20_000, 120_000)),
+            staged=self.random.random() < 0.4,
+        )
+        until_done(producer.init_transactions)
+        while not self.world.stopping:
+            self._transaction(process, producer)
+            self.pause(process)
+
+    def _transaction(self, process: Process, producer: Producer) -> None:
+        work = self.ledger.begin(self.name)
+        try:
+            producer.begin_transaction()
+            for _ in range(self.random.randrange(0, 6)):
+                topic = self.random.choice((IN, OTHER))
+                partition = self.random.randrange(PARTITIONS[topic])
+                producer.send(topic, work.row(topic, partition), partition=partition)
+                if self.random.random() < 0.3:
+                    until_done(producer.flush)
+                if self.random.random() < 0.1:
+                    self.pause(process, 30_000)
+        except EosLogError:
+            work.outcome = Outcome.ABORTED
+            self._abort(producer)
+            return
+        if self.random.random() < 0.2:
+            work.outcome = Outcome.ABORTED
+            self._abort(producer)
+        else:
+            commit(producer, work)
+
+    def _abort(self, producer: Producer) -> None:
+        try:
+            until_done(producer.abort_transaction)
+        except FatalError as error:
+            raise GaveUp from error
+
+
+def commit(producer: Producer, work: Work) -> None:
+    """Commit, and write down what the producer was told."""
+    asked = 0
+    while True:
+        asked += 1
+        try:
+            producer.commit_transaction()
+            work.outcome = Outcome.COMMITTED
+            return
+        except RetriableError:
+            if asked == 6:
+                raise
+        except AbortableError:
+            if asked == 1:
+                work.outcome = Outcome.ABORTED
+            until_done(producer.abort_transaction)
+            return
+        except (ApplicationRecoverableError, FatalError) as error:
+            if asked == 1:
+                work.outcome = Outcome.ABORTED
+            raise GaveUp from error
+
+
+class TableWriter(Service):
+    """Transactions in a compacted topic: of each key, the newest committed row stays."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        producer = store.producer(self.name, transaction_timeout_ms=20_000)
+        until_done(producer.init_transactions)
+        while not self.world.stopping:
+            work = self.ledger.begin(self.name)
+            try:
+                producer.begin_transaction()
+                for _ in range(self.random.randrange(1, 4)):
+                    key = b"k%d" % self.random.randrange(KEYS)
+                    producer.send(TABLE, work.row(TABLE, 0, key), key=key, partition=0)
+                    until_done(producer.flush)
+            except EosLogError:
+                work.outcome = Outcome.ABORTED
+                raise
+            if self.random.random() < 0.3:
+                work.outcome = Outcome.ABORTED
+                until_done(producer.abort_transaction)
+            else:
+                commit(producer, work)
+            self.pause(process)
+
+
+class TwoPhaseWriter(Service):
+    """Transactions that a database outside decides: what it wrote down before a crash is what happens after it."""
+
+    def __init__(self, world: World, ledger: Ledger, name: str) -> None:
+        super().__init__(world, ledger, name)
+        self.decided: dict[str, Work] = {}
+        """The database: prepared transactions that it has decided to commit."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        producer = self.recover(store)
+        while not self.world.stopping:
+            self._transaction(process, producer)
+            self.pause(process)
+
+    def recover(self, store: Store) -> Producer:
+        """A producer that has ended what its predecessor prepared as the database says."""
+        producer = store.producer(self.name, transaction_timeout_ms=20_000, staged=self.random.random() < 0.5)
+        until_done(lambda: producer.init_transactions(keep_prepared=True))
+        prepared = producer.prepared_transaction
+        if prepared:
+            self.world.marks["prepared transaction found after a restart"] += 1
+            until_done(lambda: producer.complete_transaction(prepared if prepared in self.decided else ""))
+        return producer
+
+    def _transaction(self, process: Process, producer: Producer) -> None:
+        work = self.ledger.begin(self.name)
+        work.outcome = Outcome.ABORTED
+        try:
+            producer.begin_transaction()
+            for _ in range(self.random.randrange(1, 5)):
+                topic = self.random.choice((IN, OTHER))
+                partition = self.random.randrange(PARTITIONS[topic])
+                producer.send(topic, work.row(topic, partition), partition=partition)
+                if self.random.random() < 0.3:
+                    until_done(producer.flush)
+            prepared = until_done(producer.prepare_transaction)
+        except AbortableError:
+            until_done(producer.abort_transaction)
+            return
+        except (FatalError, ApplicationRecoverableError) as error:
+            raise GaveUp from error
+        if self.random.random() < 0.3:
+            until_done(lambda: producer.complete_transaction(""))
+            return
+        work.outcome = Outcome.COMMITTED
+        self.decided[prepared] = work
+        process.sleep(self.random.choice((1, 1_000, 60_000)))
+        until_done(lambda: producer.complete_transaction(prepared))
+
+
+class IdempotentWriter(Service):
+    """Rows without a transaction: each flush is acknowledged, or repeated."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        producer = store.producer()
+        while not self.world.stopping:
+            work = self.ledger.begin(self.name)
+            topic = self.random.choice((IN, OTHER))
+            partition = self.random.randrange(PARTITIONS[topic])
+            for _ in range(self.random.randrange(1, 4)):
+                producer.send(topic, work.row(topic, partition), partition=partition)
+            until_done(producer.flush)
+            work.outcome = Outcome.COMMITTED
+            self.pause(process)

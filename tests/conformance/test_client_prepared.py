@@ -6,7 +6,7 @@ import pytest
 
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
-from eoslog.errors import IllegalState, InvalidRequest
+from eoslog.errors import IllegalState, InvalidRequest, ProducerFenced
 from eoslog.rules.names import TopicPartition
 from tests.unit.client.world import CALLS, World, values
 
@@ -57,6 +57,24 @@ def test_an_init_that_keeps_is_ready_where_nothing_is_prepared(store: Store, wor
     second.send("t", b"next")
     second.commit_transaction()
     assert b"next" in values(store)
+
+
+@pytest.mark.scenario(157)
+def test_an_init_that_keeps_aborts_what_is_open_and_not_prepared(store: Store, world: World) -> None:
+    first = store.producer("tx")
+    first.init_transactions()
+    first.begin_transaction()
+    first.send("t", b"open")
+    first.flush()
+
+    second = world.process().producer("tx")
+    second.init_transactions(keep_prepared=True)
+
+    assert second.prepared_transaction is None
+    assert store.admin.describe_transaction("tx").transaction_state == "EMPTY"
+    with pytest.raises(ProducerFenced):
+        first.prepare_transaction()
+    assert values(store) == []
 
 
 @pytest.mark.scenario(157)

@@ -146,6 +146,84 @@ def test_one_transaction_writes_to_all_partitions_of_many_topics_or_to_none(stag
 
 
 @pytest.mark.further("End to end")
+def test_thousands_of_rows_over_many_partitions_are_aborted_and_committed_whole(stage: Stage) -> None:
+    """Markers of many partitions in one slot, as Kafka's many markers to one leader."""
+    stage.create_topic("wide", 10)
+    producer = stage.producer()
+    for verdict, first in (("abort", 0), ("commit", 5_000)):
+        producer.begin_transaction()
+        for topic, begin in (("wide", first), ("topic1", first + 2_500)):
+            for number in range(begin, begin + 2_500):
+                producer.send(topic, b"%d" % number, key=b"%d" % number)
+            producer.flush()
+        getattr(producer, f"{verdict}_transaction")()
+
+    expected = sorted(b"%d" % number for number in range(5_000, 10_000))
+    assert stage.shown(topics=["wide", "topic1"]) == expected
+    assert len(stage.shown("read_uncommitted", ["wide", "topic1"])) == 10_000
+
+
+@pytest.mark.further("End to end")
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_a_transaction_that_outgrows_the_buffer_is_written_in_parts_and_ends_as_one(stage: Stage, verdict: str) -> None:
+    producer = stage.producer(buffer_bytes=2_000)
+    producer.begin_transaction()
+    for number in range(60):
+        producer.send(TOPICS[number % 2], b"%02d" % number * 100, partition=number % PARTITIONS)
+    written = len(stage.shown("read_uncommitted"))
+    assert 0 < written <= 60
+    assert stage.shown() == []
+
+    getattr(producer, f"{verdict}_transaction")()
+
+    assert len(stage.shown()) == (60 if verdict == "commit" else 0)
+    assert all(len(each.value) == 200 for each in polled(stage.cold()))
+
+
+@pytest.mark.further("End to end")
+def test_a_poll_that_waits_while_a_transaction_aborts_and_the_next_commits_is_given_the_next(stage: Stage) -> None:
+    """Kafka's delayed fetch must know of an abort that came after the fetch."""
+    producer = stage.producer()
+    producer.begin_transaction()
+    send(producer, "aborted", partition=0)
+    producer.flush()
+    steps = [producer.abort_transaction, lambda: transaction(producer, "commit", "next", partition=0)]
+
+    def meanwhile() -> None:
+        # The producer may sleep too.
+        stage.world.while_asleep = lambda: None
+        if steps:
+            steps.pop(0)()
+        stage.world.while_asleep = meanwhile
+
+    with stage.cold().consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([FIRST[0]])
+        assert consumer.poll(0) == []
+        stage.world.while_asleep = meanwhile
+
+        assert [record.value for record in consumer.poll(10.0)] == [b"next"]
+
+
+@pytest.mark.further("End to end")
+@pytest.mark.parametrize("staged", [True, False])
+def test_rows_of_the_same_keys_keep_the_order_of_their_transactions(stage: Stage, staged: bool) -> None:
+    producer = stage.producer(staged=staged)
+    for number in range(12):
+        producer.begin_transaction()
+        for key in (b"a", b"b", b"c"):
+            producer.send("topic1", b"%s%02d" % (key, number), key=key)
+        if number % 2:
+            producer.flush()
+        getattr(producer, f"{('commit', 'commit', 'abort')[number % 3]}_transaction")()
+
+    records = polled(stage.cold())
+    for key in (b"a", b"b", b"c"):
+        found = [record.value for record in records if record.key == key]
+        assert found == [b"%s%02d" % (key, number) for number in range(12) if number % 3 != 2]
+        assert len({record.partition for record in records if record.key == key}) == 1
+
+
+@pytest.mark.further("End to end")
 def test_commits_and_aborts_alternate_over_many_partitions_and_each_keeps_its_order(stage: Stage) -> None:
     producer = stage.producer()
     for number in range(20):

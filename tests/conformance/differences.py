@@ -33,6 +33,7 @@ DIFFERENCES = {
     138: "what partitions know of a producer with a transactional id is forgotten with that id, in one slot.",
     139: "merging and sealing change no rows: segments stand for those in remote storage.",
     142: "a repeated abort places no second marker.",
+    155: "a record that send() itself refuses was never taken in, and hinders no commit. Kafka tells it by the future.",
     157: "an init that keeps aborts what is open and not prepared. Kafka keeps that too, as if it were.",
     160: "offsets stand in the slot that ends their transaction, so they are pending only while it is prepared.",
     165: "nothing is queued: each batch is judged in its own slot, so the first to come has been appended.",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from eoslog.client.group_administration import GroupAdministration
 from eoslog.client.last_committed import LastCommitted, last_committed
 from eoslog.client.positions import PartitionOffsets
-from eoslog.client.records_deletion import delete_records
+from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, segments_cut
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_descriptions import (
     HangingTransaction,
@@ -170,7 +170,9 @@ class Admin(GroupAdministration):
             InvalidRequest: an offset is no number, or the topic's cleanup_policy is to compact only.
         """
         wanted = dict(offsets)
-        return self._store.append(lambda draft: delete_records(draft, wanted))
+        cuts = self._store.read(lambda state, slot: segments_cut(state, wanted))
+        end_slots = end_slots_of_cuts(self._store.indexes, cuts)
+        return self._store.append(lambda draft: delete_records(draft, wanted, end_slots))
 
     def rebuild_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
         """Put back ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments that are missing or damaged.

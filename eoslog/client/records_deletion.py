@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
 
 from eoslog.client.topics import partition_named
-from eoslog.errors import InvalidRequest, OffsetOutOfRange
+from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange
+from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import LogStartMoved
+from eoslog.rules.forgetting import last_end_slot_below, segment_cut_at
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import Partition, Topic
+from eoslog.rules.state import Partition, SealedSegment, StoreState, Topic
 
 ALL_DECIDED = -1
 """All records up to the last stable offset (Kafka's -1: up to the high watermark)."""
 
 
-def delete_records(draft: Draft, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+class SegmentCut(NamedTuple):
+    """A log start within a sealed segment."""
+
+    segment: SealedSegment
+    offset: int
+
+
+def segments_cut(state: StoreState, offsets: Mapping[TopicPartition, int]) -> list[SegmentCut]:
+    """Where log starts at these offsets would leave a part of a segment.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    found = []
+    for given, offset in offsets.items():
+        _, partition = partition_named(state, TopicPartition(*given))
+        segment = segment_cut_at(partition, offset) if isinstance(offset, int) else None
+        if segment is not None:
+            found.append(SegmentCut(segment, offset))
+    return found
+
+
+def end_slots_of_cuts(indexes: SegmentIndexes, cuts: Iterable[SegmentCut]) -> dict[SegmentCut, int]:
+    """The last slot that ended a transaction of which the segment loses committed rows, -1 if it loses none.
+
+    A segment whose index cannot be read is left out: that may be why its records are to be deleted.
+    """
+    found = {}
+    for cut in cuts:
+        with suppress(CorruptRecord):
+            found[cut] = last_end_slot_below(indexes.batches(cut.segment), cut.offset)
+    return found
+
+
+def delete_records(
+    draft: Draft, offsets: Mapping[TopicPartition, int], end_slots: Mapping[SegmentCut, int]
+) -> dict[TopicPartition, int]:
     """Move the log starts to these offsets, all or none. Returns the log starts as they are then.
+
+    Args:
+        end_slots: what ``end_slots_of_cuts`` knew. Of a segment that was sealed or replaced since, all counts as lost.
 
     Raises:
         UnknownTopicOrPartition
@@ -29,9 +72,14 @@ def delete_records(draft: Draft, offsets: Mapping[TopicPartition, int]) -> dict[
         topic, partition = partition_named(draft, place)
         wanted = _wanted_offset(topic, partition, offset)
         if wanted > partition.log_start_offset:
+            segment = segment_cut_at(partition, wanted)
             draft.append(
                 LogStartMoved(
-                    topic_id=topic.topic_id, partition=place.partition, offset=wanted, reason="delete_records"
+                    topic_id=topic.topic_id,
+                    partition=place.partition,
+                    offset=wanted,
+                    reason="delete_records",
+                    removed_end_slot=end_slots.get(SegmentCut(segment, wanted)) if segment is not None else None,
                 )
             )
         found[place] = max(wanted, partition.log_start_offset)

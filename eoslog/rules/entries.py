@@ -488,6 +488,9 @@ class LogStartMoved(Model):
     offset: Offset
     """The new first offset (inclusive)."""
     reason: Literal["delete_records", "retention", "overwrite"]
+    removed_end_slot: Annotated[int, Field(strict=True, ge=-1, lt=2**63)] | None = None
+    """If the offset lies within a sealed segment: the last slot that ended a transaction of which the segment loses
+    committed rows, -1 if it loses none. None stands for the segment's largest end slot."""
 
 
 class HorizonMoved(Model):

@@ -163,7 +163,7 @@ class Partition:
     snapshot_floor_ms: int = NO_TIME
     """The log's time at ``snapshot_floor`` (ms)."""
     removed_end_slot: int = NO_SLOT
-    """The last slot that ended a transaction of which rows were removed: a stream not yet there has lost some."""
+    """The last slot that ended a transaction of which committed rows were removed: a stream not yet there lost some."""
     cleaned_offset: int = 0
     """Compaction is done up to here (exclusive); what is sealed beyond is dirty."""
     start_producers: dict[int, ProducerState] = field(default_factory=dict)

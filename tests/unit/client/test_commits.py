@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
 from eoslog.rules.entries import LogStartMoved
+from eoslog.rules.names import PartitionId
+from eoslog.rules.state import Partition
 from eoslog.segment.sealing import seal_segments
 from tests.unit.client.world import World
 
@@ -146,6 +148,34 @@ def test_aborted_rows_that_were_deleted_are_no_loss(store: Store, sealed: bool) 
     later = write(store, "a", name="later")
 
     assert [commit.slot for commit in store.commits("a", after_slot=read)] == [later]
+
+
+def test_records_deleted_within_a_sealed_segment_are_missed_by_those_alone_who_have_not_read_them(store: Store) -> None:
+    first, second, third = (write(store, "a") for _ in range(3))
+    seal(store)
+    assert look_at(store, "a").sealed[0].max_end_slot == second
+
+    assert store.admin.delete_records({TopicPartition("a", 0): 1}) == {TopicPartition("a", 0): 1}
+
+    assert [commit.slot for commit in store.commits("a", after_slot=first)] == [second, third]
+    with pytest.raises(OffsetOutOfRange, match=f"up to slot {first}, have been deleted since"):
+        store.commits("a", after_slot=first - 1)
+
+
+def test_records_are_deleted_within_a_segment_whose_index_is_damaged(store: Store) -> None:
+    """Nobody knows what is lost, so all that ended in the segment counts."""
+    first, second, _ = (write(store, "a") for _ in range(3))
+    seal(store)
+    segment = look_at(store, "a").sealed[0]
+    store.object_store.delete([segment.index.path])
+
+    store.admin.delete_records({TopicPartition("a", 0): 1})
+
+    assert look_at(store, "a").removed_end_slot == second > first
+
+
+def look_at(store: Store, topic: str) -> Partition:
+    return store.read(lambda state, slot: state.partitions[PartitionId(state.topic_ids[topic], 0)])
 
 
 def test_the_first_commits_of_a_long_history_cost_the_indexes_of_the_first_segments(store: Store) -> None:

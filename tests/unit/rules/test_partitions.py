@@ -13,7 +13,7 @@ from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, plan_expiry
 from eoslog.rules.partitions import check_batch, sealable_end
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import Control, Verdict
+from eoslog.rules.state import NO_SLOT, Control, Verdict
 from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History
 
 
@@ -440,6 +440,40 @@ def test_the_last_slot_of_removed_rows_is_known_though_the_same_record_changed_t
     history.append(propose)
 
     assert history.partition().removed_end_slot == written
+
+
+@pytest.mark.parametrize(("claimed", "known"), [(None, 1), (0, 0), (-1, NO_SLOT)])
+def test_of_a_segment_that_is_cut_the_entry_may_know_what_is_lost(claimed: int | None, known: int) -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(3)
+    first = history.slot
+    writers.alone(3)
+    history.seal(6)
+    end_slots = {None: None, 0: first, 1: first + 1, NO_SLOT: NO_SLOT}
+
+    history.append(lambda draft: draft.append(cut(4, end_slots[claimed])))
+
+    assert history.partition().removed_end_slot == end_slots[known]
+
+
+def test_an_entry_that_claims_to_lose_what_the_segment_it_cuts_cannot_hold_is_invalid() -> None:
+    history = History()
+    writers = Writers(history)
+    writers.alone(3)
+    history.seal(3)
+    writers.alone(3)
+    last = history.partition().sealed[0].max_end_slot
+
+    for entry in (cut(2, last + 1), cut(3, last), cut(4, last)):
+        assert isinstance(history.refused(lambda draft, entry=entry: draft.append(entry)), InvalidEntry)
+    history.append(lambda draft: draft.append(cut(2, last)))
+
+
+def cut(offset: int, removed_end_slot: int | None) -> LogStartMoved:
+    return LogStartMoved(
+        topic_id=TOPIC_ID, partition=0, offset=offset, reason="delete_records", removed_end_slot=removed_end_slot
+    )
 
 
 def test_an_expired_producer_is_forgotten_at_the_segments_start_too() -> None:

@@ -19,7 +19,7 @@ from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, checked_group, group_offsets
 from eoslog.client.metrics import CALL_TIMES, CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
-from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
+from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.client.sender import Sender
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.errors import (
@@ -255,10 +255,13 @@ class Producer:
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
-            DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up. In a transaction it must be
-                aborted; without one the producer goes on with what it is handed next.
+            DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up.
             IllegalState: the producer is closed.
             AbortableError, ApplicationRecoverableError, FatalError
+
+            After one of them nothing that was handed over so far is written any more, unless it was already; what waits
+            for an offset is told so. A transaction must be aborted. Without one the producer goes on with what it is
+            handed next, unless the error ends the producer: then each call raises it again.
         """
         with self._call("flush()"):
             self._lifecycle.check_not_closed("flush()")
@@ -495,7 +498,7 @@ class Producer:
         except RetriableError:
             raise
         except EosLogError as error:
-            if self.transactional_id is None and isinstance(error, DeliveryTimedOut):
+            if self.transactional_id is None and not ends_the_producer(error):
                 self._limits.end_delivery()
                 self._doubt = None
                 self._sender.give_up(error)

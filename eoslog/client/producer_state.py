@@ -64,6 +64,11 @@ _OTHERS_ARE_DONE = (FencedInstanceId, OutOfOrderSequence)
 goes on after an abort, which brings the next epoch (``TransactionManager.maybeTransitionToErrorState``)."""
 
 
+def ends_the_producer(error: EosLogError) -> bool:
+    """Whether a producer that meets the error is of no use any more, with or without a transaction."""
+    return isinstance(error, _PRODUCER_IS_DONE) and not isinstance(error, _OTHERS_ARE_DONE)
+
+
 class ProducerLifecycle:
     """The phase of one producer, and the error that a failed one remembers."""
 
@@ -107,7 +112,7 @@ class ProducerLifecycle:
 
         A prepared transaction that the coordinator has not ended is not given up: the producer still holds it.
         """
-        if isinstance(error, _PRODUCER_IS_DONE) and not isinstance(error, _OTHERS_ARE_DONE):
+        if ends_the_producer(error):
             self._phase = ProducerPhase.FATAL_ERROR
         elif holds_prepared and not isinstance(error, AbortableError):
             self._phase = ProducerPhase.PREPARED

@@ -207,9 +207,13 @@ def test_without_a_transaction_a_retriable_error_loses_nothing_and_others_fail_t
         assert future.result(0).offset == 1
     else:
         assert isinstance(future.exception(0), error)
-    if error not in (*RETRIABLE, errors.DeliveryTimedOut):
+    if error in ENDS_THE_PRODUCER:
         with pytest.raises(error):
             producer.send("t", b"2")
         with pytest.raises(error):
             producer.flush()
-        producer.close()
+    else:
+        after = producer.send("t", b"2", partition=0)
+        producer.flush()
+        assert after.result(0).offset == (2 if error in RETRIABLE else 1)
+    producer.close()

@@ -61,15 +61,40 @@ def test_an_abort_ends_the_futures_of_records_that_were_not_written(store: Store
     assert isinstance(future.exception(0), errors.TransactionAborted)
 
 
-def test_a_flush_of_an_idempotent_producer_that_failed_before_does_not_pass_for_a_success(store: Store) -> None:
+@pytest.mark.parametrize("denied", ["t/", SLOTS])
+def test_without_a_transaction_a_refused_write_fails_the_rows_and_not_the_producer(store: Store, denied: str) -> None:
+    """The flush tells it of rows that nobody waits for, and no later one writes them."""
     producer = store.producer()
+    producer.send("t", b"0", partition=0)
+    producer.flush()
     producer.send_table("t", pa.table({"value": [b"1"]}))
-    faulty(store).deny(SLOTS)
+    future = producer.send("t", b"2", partition=0)
+    faulty(store).deny(denied)
     with pytest.raises(errors.StoreAccessDenied):
         producer.flush()
     faulty(store).heal()
 
-    with pytest.raises(errors.StoreAccessDenied):
+    after = [producer.send("t", b"%d" % number, partition=0) for number in (3, 4)]
+    producer.flush()
+
+    assert isinstance(future.exception(0), errors.StoreAccessDenied)
+    assert [each.result(0).offset for each in after] == [1, 2]
+    assert values(store) == [b"0", b"3", b"4"]
+
+
+def test_without_a_transaction_rows_for_a_topic_deleted_meanwhile_fail_and_the_producer_goes_on(
+    store: Store, world: World
+) -> None:
+    producer = store.producer()
+    future = producer.send("t", b"old")
+    other = world.process()
+    other.admin.delete_topic("t")
+    other.admin.create_topic("t")
+    with pytest.raises(errors.UnknownTopicOrPartition):
         producer.flush()
 
-    assert values(store) == []
+    producer.send("t", b"new")
+    producer.close()
+
+    assert isinstance(future.exception(0), errors.UnknownTopicOrPartition)
+    assert values(store) == [b"new"]

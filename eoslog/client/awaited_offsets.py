@@ -37,19 +37,22 @@ class AwaitedOffsets:
     def __init__(self) -> None:
         self._waiting: dict[PartitionId, _Waiting] = {}
 
-    def add_record(self, topic: Topic, partition: int) -> Future[RecordMetadata]:
+    def add_record(self, topic: Topic, place: PartitionId) -> Future[RecordMetadata]:
         """The next row of the partition is a record whose sender waits."""
         future: Future[RecordMetadata] = Future()
         future.set_running_or_notify_cancel()
-        self._of(topic, partition).rows.append(future)
+        self._of(topic, place).rows.append(future)
         return future
 
-    def add_rows(self, topic: Topic, partition: int, count: int) -> None:
+    def add_rows(self, topic: Topic, place: PartitionId, count: int) -> None:
         """The next ``count`` rows of the partition are such that nobody waits for."""
-        self._of(topic, partition).rows.append(count)
+        self._of(topic, place).rows.append(count)
 
-    def _of(self, topic: Topic, partition: int) -> _Waiting:
-        return self._waiting.setdefault(PartitionId(topic.topic_id, partition), _Waiting(topic.topic))
+    def _of(self, topic: Topic, place: PartitionId) -> _Waiting:
+        found = self._waiting.get(place)
+        if found is None:
+            found = self._waiting[place] = _Waiting(topic.topic)
+        return found
 
     def take_all(self) -> AwaitedOffsets:
         """Hand all futures over to the object returned; this one is empty then."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import Partition, StoreState, TransactionState
-from eoslog.store.environment import Environment
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
 """A transaction is late when it is open for longer than any may be, and this (Kafka's ``ProducerStateManager``)."""
@@ -56,26 +54,13 @@ class StoreMetrics:
 class CallTimes:
     """Adds up how long calls take, here and in ``within``. Safe to share between threads."""
 
-    def __init__(self, environment: Environment, within: CallTimes | None = None) -> None:
-        self._environment = environment
+    def __init__(self, within: CallTimes | None = None) -> None:
         self._within = within
         self._lock = threading.Lock()
         self._total_ns: Counter[str] = Counter(dict.fromkeys(CALL_TIMES.values(), 0))
 
-    @contextmanager
-    def measured(self, call: str) -> Iterator[None]:
-        """Count the time that is spent within, whether it ends in an error or not."""
-        name = CALL_TIMES.get(call)
-        if name is None:
-            yield
-            return
-        began_ns = self._environment.monotonic_ns()
-        try:
-            yield
-        finally:
-            self.add(name, self._environment.monotonic_ns() - began_ns)
-
     def add(self, name: str, duration_ns: int) -> None:
+        """Count a call by Kafka's name of its metric."""
         with self._lock:
             self._total_ns[name] += duration_ns
         if self._within is not None:

@@ -6,10 +6,8 @@ uploaded, and get their offsets in the slot that commits them.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,8 +15,9 @@ import pyarrow as pa
 
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, checked_group, group_offsets
-from eoslog.client.metrics import CALL_TIMES, CallTimes
+from eoslog.client.metrics import CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
+from eoslog.client.producer_calls import ProducerCalls
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.client.sender import Sender
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
@@ -28,7 +27,6 @@ from eoslog.errors import (
     EosLogError,
     IllegalState,
     InvalidRequest,
-    RequestTimedOut,
     RetriableError,
     StoreAccessDenied,
     TransactionAborted,
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from eoslog.client.store import Store
 
 T = TypeVar("T")
-_NOT_MEASURED = nullcontext()
 
 
 class Producer:
@@ -78,11 +75,10 @@ class Producer:
             transaction_timeout_ms=transaction_timeout_ms,
             prepared_timeout_ms=prepared_timeout_ms,
         )
-        self._lock = threading.RLock()
-        self._call_times = CallTimes(store.environment, within=store.call_times)
+        self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._lifecycle = ProducerLifecycle()
-        self._is_to_be_closed = False
+        self._calls = ProducerCalls(store.environment, self._limits, self._call_times, self._shut)
         self._sender = Sender(
             store,
             self._append,
@@ -101,27 +97,6 @@ class Producer:
         self._limits.end_delivery()
         self._doubt: CommitStateUnknown | None = None
         """The last append, if it has no answer: it may have landed, or land yet, until another slot is taken."""
-
-    @contextmanager
-    def _call(self, name: str) -> Iterator[None]:
-        """Hold the producer for a call, of ``max_block_ms`` at most."""
-        began_ms = self._store.environment.monotonic_ms()
-        limits = self._limits
-        if not self._lock.acquire(timeout=limits.max_block_ms / 1000):
-            raise RequestTimedOut(f"{name}: another call of this producer took all the time; repeat this one")
-        is_outermost = not limits.in_call
-        try:
-            if is_outermost:
-                self._close_if_asked()
-                limits.begin_call(name, limits.max_block_ms, began_ms)
-            # Sends are many, and not measured.
-            with self._call_times.measured(name) if is_outermost and name in CALL_TIMES else _NOT_MEASURED:
-                yield
-        finally:
-            if is_outermost:
-                limits.end_call()
-                self._close_if_asked()
-            self._lock.release()
 
     def __enter__(self) -> Producer:
         return self
@@ -166,7 +141,7 @@ class Producer:
             IllegalState: the producer has no transactional id, or was initialised before.
             RequestTimedOut: call it again; until then no other call is allowed.
         """
-        with self._call("init_transactions()"):
+        with self._calls.of("init_transactions()"):
             self._need_transactional("init_transactions()")
             self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
             self._guarded(lambda: self._requests.initialise(keep_prepared=keep_prepared))
@@ -198,7 +173,7 @@ class Producer:
             IllegalState
             TransactionAbortable: the one before can only be aborted.
         """
-        with self._call("begin_transaction()"):
+        with self._calls.of("begin_transaction()"):
             self._need_transactional("begin_transaction()")
             self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.IN_TRANSACTION, "begin_transaction()")
@@ -227,7 +202,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
-        with self._call("send()"):
+        with self._calls.of("send()"):
             target = self._admit(topic, "send()")
             return self._sender.add_record(target, value, key, partition, headers, timestamp)
 
@@ -237,7 +212,7 @@ class Producer:
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
-        with self._call("send_table()"):
+        with self._calls.of("send_table()"):
             target = self._admit(topic, "send_table()")
             tables = self._sender.deal_out(target, table)
             self._guarded(lambda: self._sender.add_tables(target, tables))
@@ -248,7 +223,7 @@ class Producer:
         if self._sender.needs_room:
             # Before more is taken in: so a call that fails has taken in nothing.
             self._deliver(self._sender.make_room)
-        return self._limits.repeat(lambda: self._sender.topic(topic))
+        return self._sender.topics.get(topic) or self._limits.repeat(lambda: self._sender.find_topic(topic))
 
     def flush(self) -> None:
         """Write everything handed over. Eager rows get their offsets now; staged ones are uploaded.
@@ -263,7 +238,7 @@ class Producer:
             for an offset is told so. A transaction must be aborted. Without one the producer goes on with what it is
             handed next, unless the error ends the producer: then each call raises it again.
         """
-        with self._call("flush()"):
+        with self._calls.of("flush()"):
             self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
@@ -289,7 +264,7 @@ class Producer:
             InvalidRequest: a negative offset, or no group.
             TransactionAbortable: the transaction can only be aborted.
         """
-        with self._call("send_offsets_to_transaction()"):
+        with self._calls.of("send_offsets_to_transaction()"):
             self._need_transactional("send_offsets_to_transaction()")
             self._lifecycle.check_not_abortable()
             self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
@@ -317,7 +292,7 @@ class Producer:
             AbortableError: abort the transaction. It is not prepared and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._call("prepare_transaction()"):
+        with self._calls.of("prepare_transaction()"):
             self._need_transactional("prepare_transaction()")
             self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.PREPARING, "prepare_transaction()")
@@ -342,7 +317,7 @@ class Producer:
             What ``commit_transaction`` and ``abort_transaction`` raise. On an error of the store such as
             ``StoreAccessDenied`` the transaction stays prepared: call it again.
         """
-        with self._call("complete_transaction()"):
+        with self._calls.of("complete_transaction()"):
             self._need_transactional("complete_transaction()")
             decided = parse_prepared_state(prepared)
             self._lifecycle.check_prepared("complete_transaction()", self._requests.prepared is not None)
@@ -370,7 +345,7 @@ class Producer:
             AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._call("commit_transaction()"):
+        with self._calls.of("commit_transaction()"):
             self._need_transactional("commit_transaction()")
             self._lifecycle.check_not_abortable()
             token = self._token(application_id, version)
@@ -411,7 +386,7 @@ class Producer:
             RequestTimedOut: ``max_block_ms`` is over; call it again, and nothing else.
             ApplicationRecoverableError: close this producer.
         """
-        with self._call("abort_transaction()"):
+        with self._calls.of("abort_transaction()"):
             self._need_transactional("abort_transaction()")
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
             self._limits.end_delivery()
@@ -435,17 +410,7 @@ class Producer:
             AbortableError, ApplicationRecoverableError, FatalError: what is left could not be written.
         """
         timeout_ms = self._limits.max_block_ms if timeout is None else max(0, int(timeout * 1000))
-        if not self._lock.acquire(timeout=timeout_ms / 1000):
-            self._is_to_be_closed = True
-            self._limits.cut_short()
-            return
-        try:
-            with self._limits.call("close()", timeout_ms):
-                if timeout_ms > 0:
-                    self._finish()
-        finally:
-            self._shut()
-            self._lock.release()
+        self._calls.close(timeout_ms, self._finish)
 
     def _finish(self) -> None:
         phase = self._lifecycle.phase
@@ -465,11 +430,6 @@ class Producer:
         self._lifecycle.arrive(ProducerPhase.CLOSED)
         self._sender.fail(TransactionAborted("the producer was closed before this record was acknowledged"))
         self._forget()
-
-    def _close_if_asked(self) -> None:
-        """Do what a ``close`` of another thread had no time to wait for, while no call is under way."""
-        if self._is_to_be_closed:
-            self._shut()
 
     def _need_transactional(self, call: str) -> None:
         if self.transactional_id is None:

@@ -64,6 +64,14 @@ class RecordAccumulator:
         return self._record_bytes + self._writer.buffered_bytes > self._limit
 
     @property
+    def needs_room(self) -> bool:
+        """Whether it is full or has many records, and so something is to be done before more is taken in."""
+        return (
+            self._record_bytes + self._writer.buffered_bytes > self._limit
+            or self._most_records >= _MOST_RECORDS_NOT_ENCODED
+        )
+
+    @property
     def has_many_records(self) -> bool:
         """Whether a partition has so many records that they are better encoded."""
         return self._most_records >= _MOST_RECORDS_NOT_ENCODED
@@ -74,11 +82,15 @@ class RecordAccumulator:
 
     def add_record(self, topic: Topic, partition: int, row: dict[str, Any]) -> Future[RecordMetadata]:
         """Take a Kafka record in, as ``record_row`` makes it. It is encoded later."""
-        rows = self._records.setdefault(PartitionId(topic.topic_id, partition), _Records(topic)).rows
-        rows.append(row)
-        self._most_records = max(self._most_records, len(rows))
+        place = PartitionId(topic.topic_id, partition)
+        records = self._records.get(place)
+        if records is None:
+            records = self._records[place] = _Records(topic)
+        records.rows.append(row)
+        if len(records.rows) > self._most_records:
+            self._most_records = len(records.rows)
         self._record_bytes += len(row["key"] or b"") + len(row["value"] or b"") + _RECORD_OVERHEAD_BYTES
-        return self.awaited.add_record(topic, partition)
+        return self.awaited.add_record(topic, place)
 
     def add_tables(self, topic: Topic, tables: Iterable[tuple[int, pa.Table]]) -> None:
         """Take rows in, by partition and in the topic's schema.
@@ -89,7 +101,7 @@ class RecordAccumulator:
         target = self._target(topic)
         self._encode()
         for partition, rows in tables:
-            self.awaited.add_rows(topic, partition, rows.num_rows)
+            self.awaited.add_rows(topic, PartitionId(topic.topic_id, partition), rows.num_rows)
             self._writer.add(target, partition, rows)
 
     def encode_many(self) -> None:

@@ -50,7 +50,8 @@ class Sender:
 
     def forget(self) -> None:
         """Drop everything, and begin the sequences anew, as the next epoch does. A topic may be another by then."""
-        self._topics: dict[str, Topic] = {}
+        self.topics: dict[str, Topic] = {}
+        """Those found so far by name: the same ones throughout a transaction."""
         self.has_appended = False
         """Whether batches of the transaction are known to be in the log."""
         self._accumulator.discard()
@@ -64,7 +65,7 @@ class Sender:
             self._requests.identity = None
             self._in_flight.reset()
         self._accumulator.discard()
-        self._topics.clear()
+        self.topics.clear()
         # Last: who is told may hand the rows over again.
         for each in waiting:
             each.fail(error)
@@ -88,15 +89,13 @@ class Sender:
         """A lower bound of the time at which the first upload of the staged batches began (ms by the store's clock)."""
         return self._accumulator.upload_ms
 
-    def topic(self, name: str) -> Topic:
-        """The topic of this name, the same one throughout a transaction.
+    def find_topic(self, name: str) -> Topic:
+        """The topic of this name, from now on in ``topics``.
 
         Raises:
             UnknownTopicOrPartition, RetriableError
         """
-        found = self._topics.get(name)
-        if found is None:
-            found = self._topics[name] = find_topic(self._store, name)
+        found = self.topics[name] = find_topic(self._store, name)
         return found
 
     def add_record(
@@ -143,7 +142,7 @@ class Sender:
     @property
     def needs_room(self) -> bool:
         """Whether ``make_room`` has something to do before more is taken in."""
-        return self._accumulator.is_full or self._accumulator.has_many_records
+        return self._accumulator.needs_room
 
     def make_room(self) -> None:
         """Encode what is many, and write what fills the buffer.
@@ -195,7 +194,7 @@ class Sender:
         appended = self._append_in_flight()
         self.has_appended = True
         if self._transactional_id is None:
-            self._topics.clear()
+            self.topics.clear()
         # Last: who is told may end the transaction.
         self._in_flight.acknowledge(appended)
 

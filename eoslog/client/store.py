@@ -84,7 +84,7 @@ class Store:
         self.log: Log[StoreState] = Log(object_store, StoreMachine(), environment, log_config)
         self.log.before_checkpoint = lambda: seal_segments(self.log, object_store, environment)
         self.indexes = SegmentIndexes(object_store)
-        self.call_times = CallTimes(environment)
+        self.call_times = CallTimes()
         """How long the calls of this store's producers took, all together."""
         self._description: StoreDescription | None = None
 

@@ -142,12 +142,7 @@ class Coordinator:
     def abort_timed_out_transactions(self) -> list[str]:
         """Abort every transaction that is open for longer than its time-out. Returns the transactional ids."""
         self._store.read(lambda state, slot: None)
-        aborted: list[str] = []
-        while True:
-            ended = end_timed_out(self._store)
-            if not ended:
-                return aborted
-            aborted += ended
+        return end_timed_out(self._store)
 
     def expire(self) -> Expired | None:
         """Forget transactional ids, producer ids and offsets that nobody used for long. None if there are none."""

@@ -16,7 +16,7 @@ def end_timed_out(store: Store) -> list[str]:
     """Abort the transactions past their time-outs, which may lose to their commits. No request if none is known.
 
     Returns:
-        The transactional ids that were aborted; there may be more for the next call.
+        The transactional ids that were aborted.
 
     Raises:
         StoreAccessDenied: this process may not write.
@@ -27,6 +27,11 @@ def end_timed_out(store: Store) -> list[str]:
     def known(state: StoreState, slot: int) -> bool:
         return bool(timed_out([state.transactions[name] for name in state.ongoing], now_ms))
 
-    if not store.read(known, refresh=False):
-        return []
-    return store.append(lambda draft: abort_timed_out(draft, now_ms))
+    aborted: list[str] = []
+    while store.read(known, refresh=False):
+        # A record has room for so many, and for one new producer id.
+        ended = store.append(lambda draft: abort_timed_out(draft, now_ms))
+        if not ended:
+            break
+        aborted += ended
+    return aborted

@@ -7,11 +7,12 @@ import pytest
 from eoslog import errors
 from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
+from eoslog.client.timeouts import end_timed_out
 from eoslog.log.view import LogConfig
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
 from tests.unit.client.test_admin import begun
-from tests.unit.client.world import World, values
+from tests.unit.client.world import World, at_last_epoch, values
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -38,6 +39,40 @@ def test_more_transactions_than_fit_into_a_record_are_aborted_in_several(store: 
 
     assert sorted(Coordinator(store).abort_timed_out_transactions()) == sorted(names)
     assert store.admin.list_transactions(states=["Ongoing"]) == []
+
+
+@pytest.fixture
+def exhausted(store: Store, world: World) -> list[str]:
+    """Transactions past their time-outs whose ends exhaust their epochs: each needs a producer id, a record has one."""
+    names = ["x", "y", "z"]
+    for name in names:
+        producer = store.producer(name, transaction_timeout_ms=1_000)
+        producer.init_transactions()
+        at_last_epoch(store, producer)
+        producer.begin_transaction()
+        producer.send("t", b"open", partition=0)
+        producer.flush()
+    with store.producer() as producer:
+        producer.send("t", b"behind them", partition=0)
+    world.pass_time(2_000)
+    return names
+
+
+def test_a_sweep_ends_all_transactions_whose_epochs_are_exhausted(store: Store, exhausted: list[str]) -> None:
+    assert sorted(Coordinator(store).abort_timed_out_transactions()) == exhausted
+
+
+def test_a_reader_that_they_hold_up_ends_all_of_them_at_once(store: Store, exhausted: list[str]) -> None:
+    """A batch reader asks once, and would be shown nothing behind those that are left."""
+    assert sorted(end_timed_out(store)) == exhausted
+    assert values(store) == [b"behind them"]
+
+
+def test_a_consumer_is_not_held_up_by_them(store: Store, exhausted: list[str]) -> None:
+    consumer = store.consumer(auto_offset_reset="earliest")
+    consumer.assign([TopicPartition("t", 0)])
+
+    assert [record.value for record in consumer.poll(timeout=5)] == [b"behind them"]
 
 
 def test_ids_that_nobody_used_for_long_expire_and_open_ones_do_not(store: Store, world: World) -> None:

@@ -16,7 +16,8 @@ from eoslog.errors import (
     StagedFilesExpired,
     UnknownTopicOrPartition,
 )
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction
+from eoslog.rules.coordinator import abort_timed_out, append_batch, end_request, end_transaction, initialise
+from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ApplicationToken, HorizonMoved
 from eoslog.rules.machine import decode_entry
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
@@ -253,6 +254,26 @@ def test_of_several_timed_out_transactions_at_most_one_rolls_over_in_a_record() 
     rounds = [history.abort_timed_out() for _ in range(4)]
 
     assert rounds == [["x"], ["y"], ["z"], []]
+
+
+def test_a_roll_over_that_finds_the_records_producer_id_taken_is_done_by_the_next_append() -> None:
+    history = History()
+    history.init("late")
+    history.send(history.at_epoch(LAST_USABLE_EPOCH, "late"), transactional_id="late")
+    identity = history.init("other")
+    history.now_ms += 60_001
+
+    def init_and_sweep(draft: Draft) -> list[str]:
+        initialise(draft, "new", timeout_ms=1000, time_ms=history.now_ms)
+        return abort_timed_out(draft, history.now_ms)
+
+    def send_and_sweep(draft: Draft) -> list[str]:
+        append_batch(draft, history.batch(identity, transactional_id="other"))
+        return abort_timed_out(draft, history.now_ms)
+
+    assert history.append(init_and_sweep) == []
+    assert history.transaction("late").state is TransactionState.ONGOING
+    assert history.append(send_and_sweep) == ["late"]
 
 
 def test_an_administrator_aborts_what_is_open_and_what_its_producer_still_sends_is_refused() -> None:

@@ -11,7 +11,7 @@ from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange
 from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import LogStartMoved
-from eoslog.rules.forgetting import last_end_slot_below, segment_cut_at
+from eoslog.rules.log_start import last_end_slot_below, segment_cut_at
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import Partition, SealedSegment, StoreState, Topic
 

@@ -25,7 +25,8 @@ from eoslog.rules import (
 )
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
-from eoslog.rules.forgetting import expire, forget_doomed, move_horizon, move_log_start
+from eoslog.rules.forgetting import expire, forget_doomed, move_horizon
+from eoslog.rules.log_start import move_log_start
 from eoslog.rules.replacement import clean_log, replace_segments
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState

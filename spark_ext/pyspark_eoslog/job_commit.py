@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
-from eoslog.rules.coordinator import commit_job, initialise
+from eoslog.rules.coordinator import initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ApplicationToken, CommitSummary
+from eoslog.rules.jobs import commit_job
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.rules.state import TokenKey
 from pyspark_eoslog.options import StoreLocation

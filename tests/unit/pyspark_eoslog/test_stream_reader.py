@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
-from eoslog.rules.coordinator import replace_rows
+from eoslog.rules.jobs import replace_rows
 from eoslog.store.environment import Environment
 from pyspark_eoslog import stores, stream_reader
 from pyspark_eoslog.options import Options

@@ -15,7 +15,6 @@ from eoslog.rules.coordinator import (
     abort_open_transaction,
     abort_timed_out,
     append_batch,
-    commit_job,
     end_request,
     end_transaction,
     force_terminate,
@@ -41,6 +40,7 @@ from eoslog.rules.entries import (
     TopicSchema,
 )
 from eoslog.rules.groups import EMPTY_GROUP
+from eoslog.rules.jobs import commit_job
 from eoslog.rules.machine import encode_entry, fold, new_draft
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import PartitionId

@@ -14,8 +14,8 @@ from eoslog.rules.coordinator import (
     initialise,
     prepare_request,
     prepare_transaction,
-    replace_rows,
 )
+from eoslog.rules.jobs import replace_rows
 from eoslog.rules.topics import topic_named
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import VacuumReport, vacuum

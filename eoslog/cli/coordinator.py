@@ -35,7 +35,7 @@ class _Interval(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Take every step once, and end; status 1 if one failed.")
+@click.option("--once", is_flag=True, help="Take every step once, tell of each, and end; status 1 if one failed.")
 @click.option("--step", "only", multiple=True, type=_STEP, metavar="STEP", help="Only this step; may be repeated.")
 @click.option("--without", multiple=True, type=_STEP, metavar="STEP", help="Not this step; may be repeated.")
 @click.option(
@@ -78,8 +78,9 @@ def coordinator(
     if once and intervals:
         raise click.UsageError("--once takes every step once: leave --interval out")
     set_intervals = {step.name: getattr(settings.coordinator, step.setting) for step in chosen_steps(None)}
+    store = session.store()
     work = Coordinator(
-        session.store(),
+        store,
         transactional_id_expiration_ms=settings.coordinator.transactional_id_expiration_ms,
         producer_id_expiration_ms=settings.coordinator.producer_id_expiration_ms,
         offsets_retention_ms=settings.groups.offsets_retention_ms,
@@ -95,6 +96,8 @@ def coordinator(
         if any(found.error is not None for found in work.run_once(steps=chosen, report=report)):
             raise click.exceptions.Exit(1)
         return
+    store.describe()
+    click.echo(f"looking after {store.url}: {len(chosen)} steps; SIGTERM or Ctrl-C ends it", err=True)
     work.run(steps=chosen, report=report, stop=_Terminated())
 
 

@@ -91,9 +91,11 @@ def dump_log(
     else:
         sections = dump_store.slots(session.store(), slots or Bounds())
     with_names = bool(files) or checkpoints or topic is not None
-    damaged = False
+    damaged, section = False, None
     for section in sections:
         damaged |= not _print(section, with_names=with_names, as_json=session.as_json)
+    if checkpoints and section is None:
+        click.echo("the log names no checkpoint yet; `eoslog checkpoint` writes one", err=True)
     if damaged:
         raise click.exceptions.Exit(1)
 

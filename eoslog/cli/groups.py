@@ -13,6 +13,8 @@ from eoslog.client.group_descriptions import GroupDescription
 from eoslog.client.offset_resets import OffsetReset
 from eoslog.rules.names import TopicPartition
 
+_WAYS = "--to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --to-datetime or --by-duration"
+
 
 class _Duration(click.ParamType[timedelta]):
     name = "duration"
@@ -179,10 +181,18 @@ def reset_offsets(
       eoslog --store my-store groups reset-offsets billing payments:0,2 --shift-by -10 --execute
       eoslog --store my-store groups reset-offsets billing --all-topics --by-duration PT1H --execute
     """
-    store = session.store()
-    store.describe()
     if bool(topics) == all_topics:
         raise click.UsageError("give topics, or --all-topics")
+    ways = [
+        to_earliest,
+        to_latest,
+        to_current,
+        *(way is not None for way in (to_offset, shift_by, to_datetime, by_duration)),
+    ]
+    if sum(ways) != 1:
+        raise click.UsageError(f"say in one way where to: {_WAYS}")
+    store = session.store()
+    store.describe()
     reset = OffsetReset(
         to_earliest=to_earliest,
         to_latest=to_latest,

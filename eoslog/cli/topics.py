@@ -12,6 +12,7 @@ from eoslog.cli.columns import TYPE_NAMES, column, schema_of_file
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.client.records_deletion import ALL_DECIDED
 from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
+from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.partitions import partition_of
@@ -19,7 +20,6 @@ from eoslog.rules.state import Partition, StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.stored_schema import stored_schema
 
-_CONFIG = TopicConfig()
 _SETTINGS = ", ".join(kafka_spelling(name) for name in TopicConfig.model_fields)
 
 
@@ -42,22 +42,9 @@ def topics() -> None:
 )
 @click.option("--key", multiple=True, metavar="COLUMN", help="A column whose value chooses the partition.")
 @click.option(
-    "--segment-bytes",
-    type=click.IntRange(min=1),
-    default=_CONFIG.segment_bytes,
-    show_default=True,
-    help="A segment of so many bytes is closed.",
-)
-@click.option(
-    "--segment-batches",
-    type=click.IntRange(1, 1_000_000),
-    default=_CONFIG.segment_batches,
-    show_default=True,
-    help="A segment of so many batches is closed.",
-)
-@click.option(
     "--add-config", "settings", multiple=True, metavar="NAME=VALUE", help=f"A setting, once for each: {_SETTINGS}."
 )
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that is there as it is.")
 @global_options
 @pass_session
 def create(
@@ -67,9 +54,8 @@ def create(
     columns: tuple[str, ...],
     schema_from: str | None,
     key: tuple[str, ...],
-    segment_bytes: int,
-    segment_batches: int,
     settings: tuple[str, ...],
+    if_not_exists: bool,
 ) -> None:
     """Create the topic NAME, and the store with it if there is none.
 
@@ -84,19 +70,22 @@ def create(
     if columns and schema_from:
         raise click.UsageError("give --column or --schema-from, not both")
     schema = pa.schema([column(text) for text in columns]) if columns else None
-    topic = session.store().admin.create_topic(
-        name,
-        partitions=partitions,
-        schema=schema_of_file(schema_from) if schema_from else schema,
-        key=key,
-        config=changed_config(
+    admin = session.store().admin
+    done = "created topic"
+    try:
+        topic = admin.create_topic(
             name,
-            TopicConfig(segment_bytes=segment_bytes, segment_batches=segment_batches),
-            parsed_settings(name, settings),
-        ),
-    )
+            partitions=partitions,
+            schema=schema_of_file(schema_from) if schema_from else schema,
+            key=key,
+            config=changed_config(name, TopicConfig(), parsed_settings(name, settings)),
+        )
+    except TopicAlreadyExists:
+        if not if_not_exists:
+            raise
+        topic, done = admin.describe_topic(name), "there is already topic"
     session.print_result(
-        f"created topic {topic.topic} with {topic.partitions} partition{'s' * (topic.partitions > 1)}",
+        f"{done} {topic.topic} with {topic.partitions} partition{'s' * (topic.partitions > 1)}",
         {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": topic.partitions},
     )
 
@@ -205,11 +194,13 @@ def alter(
     """
     if partitions is not None and (settings or defaults):
         raise click.UsageError("give --add-config and --delete-config, or --partitions, not both")
+    if partitions is None and not settings and not defaults:
+        raise click.UsageError("nothing to alter: give --add-config, --delete-config or --partitions")
     changes = {setting_named(name, each): None for each in defaults} | parsed_settings(name, settings)
     admin = session.store().admin
     topic = admin.alter_topic(name, **changes) if partitions is None else admin.create_partitions(name, partitions)
     session.print_result(
-        f"altered topic {name}" if changes or partitions else f"nothing to alter in topic {name}: see --help",
+        f"altered topic {name}",
         {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions, **topic.config.model_dump()},
     )
 
@@ -217,9 +208,10 @@ def alter(
 @topics.command("delete")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--if-exists", is_flag=True, help="Succeed if there is no such topic.")
 @global_options
 @pass_session
-def delete(session: Session, name: str, yes: bool) -> None:
+def delete(session: Session, name: str, yes: bool, if_exists: bool) -> None:
     """Delete the topic NAME with all its rows. Its files go when vacuum runs.
 
     \b
@@ -228,7 +220,13 @@ def delete(session: Session, name: str, yes: bool) -> None:
       eoslog --store my-store topics delete payments --yes
     """
     admin = session.store().admin
-    topic = admin.describe_topic(name)
+    try:
+        topic = admin.describe_topic(name)
+    except UnknownTopicOrPartition:
+        if not if_exists:
+            raise
+        session.print_result(f"there is no topic {name}", {"topic": name, "topic_id": None, "deleted": False})
+        return
     if not yes:
         click.confirm(f"Delete topic {name} with all its rows?", abort=True, err=True)
     admin.delete_topic(name)

@@ -50,7 +50,9 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
         if key.transactional_id == transactional_id
     )
     if transaction is None and not versions:
-        raise TransactionalIdNotFound(f"no transactional id is {transactional_id!r}")
+        raise TransactionalIdNotFound(
+            f"no transactional id is named {transactional_id!r}, or it has expired; see list_transactions()"
+        )
     commit = None if transaction is None else transaction.last_commit
     if commit is None:
         return LastCommitted(transactional_id, None, None, None, None, None, None, {}, {}, versions)

@@ -167,9 +167,10 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
         where = f"{named} or the environment" if named else f"the environment ({_PREFIX}…)"
         if _SECRET.search(place):
             raise _no_secrets(where, place) from None
-        problem = "is unknown" if first["type"] == "extra_forbidden" else first["msg"]
-        valid = ", ".join(_names_beside(first["loc"]))
-        raise InvalidOption(f"setting {place!r} in {where}: {problem}; the settings there are: {valid}") from None
+        problem = f"{first['msg']}, not {first['input']!r}"
+        if first["type"] == "extra_forbidden":
+            problem = f"is unknown; the settings there are: {', '.join(_names_beside(first['loc']))}"
+        raise InvalidOption(f"setting {place!r} in {where}: {problem}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -40,7 +40,10 @@ def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not separator:
             raise InvalidTopic(f"topic {topic}: setting {text!r} is not NAME=VALUE, as retention.ms=86400000")
-        given[setting_named(topic, name.strip())] = value.strip()
+        if "=" in value:
+            raise InvalidTopic(f"topic {topic}: {text!r} is more than one setting: give each by itself")
+        # Kafka's tool has values with commas in brackets: cleanup.policy=[compact,delete].
+        given[setting_named(topic, name.strip())] = value.strip().removeprefix("[").removesuffix("]")
     try:
         config = TopicConfig.model_validate_strings(given)
     except ValidationError as error:

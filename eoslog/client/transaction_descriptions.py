@@ -105,8 +105,8 @@ class HangingTransaction(NamedTuple):
 
 
 WITHIN_TIMEOUT = "within its own time-out"
-PAST_TIMEOUT = "past its time-out, and nobody has written or swept since"
-PREPARED = "prepared, and its verdict is not given"
+PAST_TIMEOUT = "past its time-out: a coordinator, or the next who writes here, ends it"
+PREPARED = "prepared: it waits for complete_transaction, or force-terminate"
 NO_TRANSACTIONAL_ID = "no transactional id has this producer id"
 NOT_ITS_PARTITION = "its transactional id has no open transaction here"
 
@@ -324,4 +324,6 @@ def _find(state: StoreState, transactional_id: str) -> Transaction:
     job = state.transactions.get(job_id)
     if job is not None and number.isdigit() and int(number) < job.task_count:
         return _task(job, int(number))
-    raise TransactionalIdNotFound(f"no transactional id is {transactional_id!r}")
+    raise TransactionalIdNotFound(
+        f"no transactional id is named {transactional_id!r}, or it has expired; see list_transactions()"
+    )

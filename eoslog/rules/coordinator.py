@@ -249,7 +249,9 @@ def force_terminate(draft: Draft, transactional_id: str, *, time_ms: int) -> boo
 def _known(draft: Draft, transactional_id: str) -> Transaction:
     transaction = draft.transactions.get(transactional_id)
     if transaction is None:
-        raise TransactionalIdNotFound(f"no transactional id is {transactional_id!r}")
+        raise TransactionalIdNotFound(
+            f"no transactional id is named {transactional_id!r}, or it has expired; see list_transactions()"
+        )
     return transaction
 
 

@@ -35,7 +35,7 @@ def topic_named(state: StoreState | Draft, name: str) -> Topic:
 def create_topic(draft: Draft, entry: TopicCreated) -> None:
     check_topic_name(entry.topic)
     if entry.topic in draft.topic_ids:
-        raise TopicAlreadyExists(f"topic {entry.topic} exists already")
+        raise TopicAlreadyExists(f"topic {entry.topic} exists already: take another name, or delete it first")
     if entry.topic_id in draft.topics:
         raise InvalidTopic(f"topic id {entry.topic_id} is in use")
     if any(name.lower() == entry.topic.lower() for name in draft.topic_ids):

@@ -73,7 +73,7 @@ def translated(error: Exception, bucket: str, path: str) -> Exception:
             return StoreAccessDenied(
                 f"{where} could not be asked for: {type(error).__name__}; check credentials and options."
             )
-        return StoreUnavailable(f"{where} got no answer ({type(error).__name__}); try again.")
+        return StoreUnavailable(f"{where} got no answer; check the endpoint and the network, or try again: {error!r}")
     answer = f"{status} {code}".strip()
     if code == "NoSuchBucket":
         return NotAStore(f"Bucket {bucket!r} does not exist; create it, or correct the URL.")

@@ -79,13 +79,28 @@ def test_a_topic_takes_its_columns_from_a_parquet_file(command: Command, tmp_pat
 
 
 def test_settings_are_given_changed_and_shown(command: Command) -> None:
-    command.ok("topics", "create", "t", "--segment-batches", "5", "--add-config", "retention.ms=1000")
+    command.ok("topics", "create", "t", "--add-config", "segment.batches=5", "--add-config", "retention.ms=1000")
     altered = command.json("topics", "alter", "t", "--add-config", "retention.bytes=7", "--delete-config", "segment.ms")
     command.ok("topics", "alter", "t", "--delete-config", "retention.ms")
 
     described = command.json("topics", "describe", "t")
     assert (altered["retention_ms"], altered["retention_bytes"], altered["segment_batches"]) == (1000, 7, 5)
     assert (described["retention_ms"], described["retention_bytes"], described["segment_batches"]) == (-1, 7, 5)
+
+
+def test_a_topic_that_is_there_is_left_as_it_is_if_told_so(command: Command) -> None:
+    command.ok("topics", "create", "t", "--partitions", "2", "--if-not-exists")
+
+    again = command.ok("topics", "create", "t", "--if-not-exists")
+
+    assert again == "there is already topic t with 2 partitions\n"
+    assert command.run("topics", "create", "t").exit_code == 1
+
+
+def test_a_topic_that_is_not_there_is_deleted_if_told_so(command: Command, store: eoslog.Store) -> None:
+    assert command.json("topics", "delete", "t", "--if-exists", "--yes")["deleted"] is True
+    assert command.json("topics", "delete", "t", "--if-exists", "--yes")["deleted"] is False
+    assert command.run("topics", "delete", "t", "--yes").exit_code == 1
 
 
 def test_a_topic_gets_more_partitions(command: Command) -> None:
@@ -112,13 +127,13 @@ def test_the_oldest_records_are_deleted(command: Command, store: eoslog.Store) -
 
 
 def test_a_topic_is_described_with_its_partitions(command: Command) -> None:
-    command.ok("topics", "create", "t", "--partitions", "2", "--segment-batches", "7", "--segment-bytes", "1000")
+    command.ok("topics", "create", "t", "--partitions", "2", "--add-config", "segment.batches=7")
     command.ok("console", "produce", "t", "--partition", "1", text="a\nb\n")
 
     described = command.json("topics", "describe", "t")
     text = command.ok("topics", "describe", "t")
 
-    assert (described["segment_batches"], described["segment_bytes"], described["partition_count"]) == (7, 1000, 2)
+    assert (described["segment_batches"], described["partition_count"]) == (7, 2)
     assert [(each["high_watermark"], each["active_batches"]) for each in described["partitions"]] == [(0, 0), (2, 1)]
     assert "Partition   Earliest   LastStableOffset   HighWatermark" in text
 
@@ -336,7 +351,7 @@ def test_index_files_that_are_gone_are_listed_and_put_back(command: Command, sto
 
 
 def test_segments_that_are_large_enough_are_sealed(command: Command) -> None:
-    command.ok("topics", "create", "t", "--segment-batches", "1")
+    command.ok("topics", "create", "t", "--add-config", "segment.batches=1")
     command.ok("console", "produce", "t", text="a\n")
     command.ok("console", "produce", "t", text="b\n")
 

@@ -76,7 +76,7 @@ def test_a_run_in_which_a_step_fails_ends_with_an_error_after_all_the_others(
 ) -> None:
     with store.producer() as producer:
         producer.send("t", b"1")
-    command.ok("topics", "create", "s", "--segment-batches", "1")
+    command.ok("topics", "create", "s", "--add-config", "segment.batches=1")
     command.ok("console", "produce", "s", text="a\n")
     command.ok("coordinator", "--once")
     (index,) = Path(command.url, "s").rglob("*.index.parquet")
@@ -108,7 +108,8 @@ def test_the_daemon_tells_what_it_did_and_ends_when_it_is_told_to(
 
     assert (told["step"], told["aborted_transactions"]) == ("abort-timed-out-transactions", ["late"])
     assert state_of(command, "late") == "COMPLETE_ABORT"
-    assert (errors, process.returncode) == (b"", 0 if ended_by is signal.SIGTERM else 130)
+    assert errors.startswith(b"looking after ")
+    assert (errors.count(b"\n"), process.returncode) == (1, 0 if ended_by is signal.SIGTERM else 130)
 
 
 def test_a_daemon_tells_of_steps_that_found_nothing_to_do_only_if_it_is_asked_to(

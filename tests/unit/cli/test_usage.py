@@ -27,6 +27,8 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], 
 
 
 COMMANDS = dict(commands(cli))
+NEEDED = {("topics", "alter"): ("--partitions", "2"), ("groups", "reset-offsets"): ("t", "--to-latest")}
+"""What some commands need beside their arguments."""
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -65,6 +67,9 @@ def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
         ("topics create t --partitions many", "not a valid integer"),
         ("topics create", "Missing argument 'NAME'"),
         ("topics alter t --partitions 2 --add-config retention.ms=1", "not both"),
+        ("topics alter t", "nothing to alter: give --add-config"),
+        ("groups reset-offsets billing t", "say in one way where to: --to-earliest"),
+        ("groups reset-offsets billing t --to-earliest --shift-by 1", "say in one way where to: --to-earliest"),
         ("topics delete-records t --offset 5", "'5' is not PARTITION:OFFSET"),
         ("topics delete-records t --offset 0:all", "'0:all' is not PARTITION:OFFSET"),
         ("transactions describe-producers t -- -1", "not in the range"),
@@ -124,7 +129,7 @@ def test_wrong_usage_is_explained(command: Command, tmp_path: Path, arguments: s
         ("transactions abort absent", "TRANSACTIONAL_ID_NOT_FOUND"),
         ("transactions describe-producers t 1", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("offsets absent", "UNKNOWN_TOPIC_OR_PARTITION"),
-        ("offsets t --group absent", "INVALID_REQUEST"),
+        ("offsets t --group absent", "GROUP_ID_NOT_FOUND"),
         ("console produce absent", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("console produce t --partition 1", "UNKNOWN_TOPIC_OR_PARTITION"),
         ("console consume absent --timeout 0", "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -152,7 +157,7 @@ def test_no_command_but_that_which_creates_a_topic_makes_a_store(command: Comman
         if isinstance(parameter, click.Argument) and (parameter.nargs == 1 or parameter.required)
     ]
 
-    result = command.run(*path, *("0" for _ in wanted))
+    result = command.run(*path, *("0" for _ in wanted), *NEEDED.get(path, ()))
 
     assert result.exit_code == 1
     assert result.stderr.startswith("[EOSLOG_NOT_A_STORE] ")

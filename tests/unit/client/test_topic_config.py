@@ -72,6 +72,12 @@ def test_settings_are_given_in_kafkas_spelling_too() -> None:
         "retention_ms": 86400000,
         "segment_bytes": 10,
     }
+    assert parsed_settings("t", ["cleanup.policy=[compact,delete]"]) == {"cleanup_policy": "compact,delete"}
+
+
+def test_settings_with_commas_between_are_refused_with_what_to_do() -> None:
+    with pytest.raises(errors.InvalidTopic, match="more than one setting: give each by itself"):
+        parsed_settings("t", ["segment.ms=1000,retention.ms=1000"])
 
 
 @pytest.mark.parametrize("text", ["retention.ms", "retention.ms=soon", "retention.ms=", "retain.ms=1", "segment.ms=0"])

@@ -196,8 +196,8 @@ class Producer:
             timestamp: ms since the epoch; the store's time if None.
 
         Returns:
-            A future of where the record went, done after the flush. It cannot be cancelled; an abort of the transaction
-            ends it with ``TransactionAborted``.
+            A future of where the record went, done after the flush, for which its ``result()`` waits. It cannot be
+            cancelled; an abort of the transaction ends it with ``TransactionAborted``.
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.

@@ -49,8 +49,8 @@ def test_ages_and_expirations_are_those_of_the_settings(
     command: Command, store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.producer("idle").init_transactions()
-    lost = Path(command.url, "t", "lost.parquet")
-    lost.parent.mkdir()
+    lost = Path(command.url, "t", store.admin.describe_topic("t").topic_id, "0", "lost.parquet")
+    lost.parent.mkdir(parents=True)
     lost.write_bytes(b"unreferenced")
     command.ok("coordinator", "--once")
     assert lost.exists()

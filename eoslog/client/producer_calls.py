@@ -47,6 +47,13 @@ class ProducerCalls:
         if not self.lock.acquire(timeout=timeout_ms / 1000):
             self.is_to_be_closed = True
             self.limits.cut_short()
+            if self.lock.acquire(blocking=False):
+                # The call ended just before it could see that.
+                try:
+                    self.limits.end_call()
+                    self.shut_if_asked()
+                finally:
+                    self.lock.release()
             return
         try:
             with self.limits.call("close()", timeout_ms):

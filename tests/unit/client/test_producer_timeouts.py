@@ -331,6 +331,37 @@ def test_a_close_does_not_wait_for_a_call_that_hangs_and_the_producer_is_closed_
         producer.begin_transaction()
 
 
+class _EndsWhenGivenUp:
+    """The lock of a producer whose call ends just when another thread gives up waiting for it."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._lock = producer._calls.lock
+        self._is_held = True
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._is_held:
+            self._is_held = False
+            return False
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_a_close_that_misses_the_end_of_a_call_by_a_moment_closes_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer()
+    future = producer.send("t", b"v")
+    monkeypatch.setattr(producer._calls, "lock", _EndsWhenGivenUp(producer))
+
+    producer.close(timeout=0)
+
+    assert isinstance(future.exception(0), errors.TransactionAborted)
+    with pytest.raises(errors.IllegalState):
+        producer.send("t", b"w")
+
+
 def test_a_call_waits_for_that_of_another_thread_no_longer_than_max_block_ms(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import eoslog
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.json_values import row_of_json, to_json
 from eoslog.cli.output import progress
-from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch
+from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit
 from eoslog.rules.state import Topic
 from eoslog.segment.stored_schema import stored_schema
 
@@ -267,12 +267,13 @@ def _commit(consumer: eoslog.Consumer) -> None:
     """Commit the positions of a group's member, unless they are committed: an idle one writes nothing."""
     if consumer.group_id is None:
         return
-    committed = consumer.committed(consumer.assignment())
     moved: dict[eoslog.TopicPartition, int | eoslog.OffsetAndMetadata] = {}
-    for place, known in committed.items():
-        position = consumer.position(place)
-        if known is None or known.offset != position:
-            moved[place] = position
+    for place in consumer.assignment():
+        with suppress(UnstableOffsetCommit):
+            position = consumer.position(place)
+            known = consumer.committed([place])[place]
+            if known is None or known.offset != position:
+                moved[place] = position
     if moved:
         consumer.commit(moved)
 

@@ -363,9 +363,14 @@ class Consumer:
 
         Raises:
             IllegalState: the consumer has no group.
+            UnstableOffsetCommit: a prepared transaction may still set one of them, and who read on from the one before
+                would read again what that transaction has read. Not under read_uncommitted (Kafka's
+                ``requireStable``).
             UnknownTopicOrPartition
         """
-        return self._commits.committed(partitions)
+        return self._commits.committed(
+            partitions, require_stable=self._isolation is not IsolationLevel.READ_UNCOMMITTED
+        )
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition holds. Raises: UnknownTopicOrPartition"""

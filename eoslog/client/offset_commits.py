@@ -11,11 +11,18 @@ from eoslog.client.group import group_offsets
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.subscription import Subscription
 from eoslog.client.topics import partition_named
-from eoslog.errors import AbortableError, FencedInstanceId, RetriableError, UnknownTopicOrPartition
+from eoslog.errors import (
+    AbortableError,
+    FencedInstanceId,
+    RetriableError,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import OffsetsCommitted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.prepared import pending_partitions
 from eoslog.rules.state import StoreState
 
 if TYPE_CHECKING:
@@ -112,15 +119,23 @@ class OffsetCommits:
         """The partitions are others now."""
         self._auto_committed = {}
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    def committed(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, as of now. See ``Consumer.committed``."""
         group_id = self._subscription.group_metadata().group_id
         places = [TopicPartition(*place) for place in partitions]
 
         def look(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            pending = pending_partitions(state, group_id) if require_stable else set()
             for place in places:
                 _, partition = partition_named(state, place)
+                if partition.id in pending:
+                    raise UnstableOffsetCommit(
+                        f"a prepared transaction may still set the offset of group {group_id!r} of "
+                        f"{place.topic}-{place.partition}; ask again when it has ended"
+                    )
                 known = committed_offset(state, group_id, partition.id)
                 found[place] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None
             return found

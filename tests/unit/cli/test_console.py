@@ -192,6 +192,26 @@ def test_a_group_keeps_its_place_in_partitions_of_which_nothing_was_printed(comm
     assert command.ok(*consume) == "b\n"
 
 
+def test_a_group_commits_the_partitions_that_no_prepared_transaction_keeps_it_from(
+    command: Command, store: eoslog.Store
+) -> None:
+    command.ok("topics", "create", "two", "--partitions", "2")
+    command.ok("console", "produce", "two", "--partition", "0", text="a\n")
+    command.ok("console", "produce", "two", "--partition", "1", text="b\n")
+    producer = store.producer("x")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({eoslog.TopicPartition("two", 0): 1}, "g")
+    producer.prepare_transaction()
+    consume = ("console", "consume", "two", "--group", "g", "--from-beginning", "--timeout", "0.2")
+
+    printed = [command.ok(*consume), command.ok(*consume)]
+    producer.complete_transaction("")
+    printed.append(command.ok(*consume))
+
+    assert printed == ["b\n", "", "a\n"]
+
+
 def test_a_group_that_prints_nothing_new_commits_nothing(command: Command, store: eoslog.Store) -> None:
     command.ok("console", "produce", "t", text="a\n")
     consume = ("console", "consume", "t", "--group", "g", "--from-beginning", "--timeout", "0")

@@ -486,6 +486,24 @@ def test_a_consumer_waits_where_its_offset_is_prepared_and_reads_on_from_there(s
     assert [record.offset for record in consumer.poll(timeout=0)] == [7, 8, 9]
 
 
+def test_who_goes_back_to_the_committed_offset_is_told_that_it_may_still_change(store: Store) -> None:
+    """Else it would read and commit again what the prepared transaction has read."""
+    producer = store.producer("tx", staged=True)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({PLACE: 7}, "g")
+    prepared = producer.prepare_transaction()
+    other = TopicPartition("t", 1)
+
+    with pytest.raises(errors.UnstableOffsetCommit, match="t-0"):
+        store.consumer("g").committed([other, PLACE])
+
+    assert store.consumer("g").committed([other]) == {other: None}
+    assert store.consumer("g", isolation_level="read_uncommitted").committed([PLACE]) == {PLACE: None}
+    producer.complete_transaction(prepared)
+    assert store.consumer("g").committed([PLACE])[PLACE].offset == 7  # type: ignore[union-attr]
+
+
 def test_a_consumer_that_seeks_does_not_wait(store: Store, world: World) -> None:
     producer = begun(store, staged=True)
     producer.prepare_transaction()

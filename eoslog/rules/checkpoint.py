@@ -218,7 +218,7 @@ def _parquet(rows: Any, schema: pa.Schema) -> bytes:
 
 
 def _rows(body: bytes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(body)).read().to_pylist()
+    rows: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False).to_pylist()
     return rows
 
 

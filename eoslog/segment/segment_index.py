@@ -60,7 +60,7 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
 def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
     """As ``decode_segment_index``, one after the other."""
     try:
-        for rows in pq.ParquetFile(pa.BufferReader(body)).iter_batches(batch_size=_ROWS_AT_ONCE):
+        for rows in pq.ParquetFile(pa.BufferReader(body)).iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
             yield from map(batch_from_row, rows.to_pylist())
     except Exception as error:
         raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None

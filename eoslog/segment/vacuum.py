@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.log.log import Log
-from eoslog.log.paths import SLOTS, slot_of
+from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import DoomedDeleted, FileReference, HorizonMoved
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
@@ -53,15 +53,21 @@ def vacuum(
     ``StagedFilesExpired``.
     """
     log.read(lambda state, slot: None)
-    horizon_ms = max(0, store.clock.now_ms() - staged_max_age_ms)
+    now_ms = store.clock.now_ms()
+    horizon_ms = max(0, now_ms - staged_max_age_ms)
     if not dry_run:
+        if horizon_ms > _newest_slot_ms(log, store):
+            # The log was idle, or an answer had a wrong date: a slot of one's own tells the time.
+            _move_horizon(log, log.read(lambda state, slot: state.horizon_ms) + 1)
+            horizon_ms = min(now_ms, _newest_slot_ms(log, store)) - staged_max_age_ms
         _move_horizon(log, horizon_ms)
         log.environment.reached("segment.vacuum.horizon_moved")
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
+        now_ms = min(now_ms, _newest_slot_ms(log, store))
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(referenced_files(store, state))
-    ripe = _past_grace(store, state.doomed, reader_grace_ms)
+    ripe = _past_grace(store, state.doomed, now_ms - reader_grace_ms)
     waiting, dropped = _Dropped(store, state.doomed[len(ripe) :]), _Dropped(store, ripe)
     for info in _data_files(store):
         old = info.last_modified_ms < horizon_ms
@@ -105,6 +111,11 @@ class _Dropped:
         return path in self or path.startswith(self._unread)
 
 
+def _newest_slot_ms(log: Log[StoreState], store: ObjectStore) -> int:
+    """When the newest slot was written, by the store's own date of it: a time that has come."""
+    return store.get(slot_path(log.read(lambda state, slot: slot))).last_modified_ms
+
+
 def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:
     def propose(draft: Draft) -> None:
         if horizon_ms > draft.horizon_ms:
@@ -125,11 +136,10 @@ def _forget_doomed(log: Log[StoreState], doomed: Sequence[Doomed]) -> None:
         log.append(propose)
 
 
-def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], reader_grace_ms: int) -> tuple[Doomed, ...]:
+def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], newest_ms: int) -> tuple[Doomed, ...]:
     """Those of the doomed, which are in the order of their slots, that a slot at or after theirs shows to be old."""
     if not doomed:
         return ()
-    newest_ms = store.clock.now_ms() - reader_grace_ms
     old = [slot_of(info.path) for info in store.list(SLOTS) if info.last_modified_ms <= newest_ms]
     newest = max((slot for slot in old if slot is not None), default=-1)
     return tuple(each for each in doomed if each.slot <= newest)

@@ -323,3 +323,25 @@ def test_what_is_not_the_stores_is_left_alone(store: Store, clock: _Clock) -> No
     clock.now_ms += 30 * DAY_MS
 
     assert _vacuum(store).paths == []
+
+
+def test_one_answer_with_a_date_far_ahead_neither_expires_files_nor_deletes_them_early(
+    store: Store, clock: _Clock
+) -> None:
+    slow = store.producer("slow", staged=True)
+    slow.init_transactions()
+    slow.begin_transaction()
+    slow.send("t", b"staged")
+    slow.flush()
+    _produce(store, 2)
+    planned = store.scan("t")
+    store.admin.delete_records({TopicPartition("t", 0): -1})
+    clock.now_ms += 3650 * DAY_MS
+    store.object_store.list_directories("")
+    clock.now_ms -= 3650 * DAY_MS
+
+    assert _vacuum(store).paths == []
+
+    assert planned.to_table().num_rows == 2
+    slow.commit_transaction()
+    assert store.scan("t").record_count == 1

@@ -383,7 +383,11 @@ class Admin(GroupAdministration):
 
 
 def _check_partition_count(topic: str, partitions: object) -> None:
-    if not isinstance(partitions, int) or not 1 <= partitions <= _LARGEST_PARTITION_COUNT:
+    if (
+        not isinstance(partitions, int)
+        or isinstance(partitions, bool)
+        or not 1 <= partitions <= _LARGEST_PARTITION_COUNT
+    ):
         raise InvalidTopic(
             f"topic {topic}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, not {partitions!r}"
         )

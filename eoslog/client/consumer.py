@@ -306,9 +306,11 @@ class Consumer:
 
         Raises:
             IllegalState: the partition is not assigned.
-            InvalidRequest: the offset is negative.
+            InvalidRequest: the offset is negative, or no number.
         """
         self._fetch(partition, "seek()")
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise InvalidRequest(f"an offset of {partition[0]}-{partition[1]} is a number, not {offset!r}")
         if offset < 0:
             raise InvalidRequest(f"offset {offset} of {partition[0]}-{partition[1]} is negative")
         self._assigned.seek(partition, offset)
@@ -393,7 +395,11 @@ class Consumer:
 
         Raises:
             UnknownTopicOrPartition
+            InvalidRequest: a time is no number.
         """
+        for place, timestamp in timestamps.items():
+            if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+                raise InvalidRequest(f"a time for {place[0]}-{place[1]} is a number of ms, not {timestamp!r}")
         store = self._store
         return {
             place: offset_for_time(

@@ -39,6 +39,12 @@ def _send(store: Store, topic: str, table: pa.Table) -> None:
     producer.flush()
 
 
+def _assigned(store: Store) -> eoslog.Consumer:
+    consumer = store.consumer()
+    consumer.assign([eoslog.TopicPartition("typed", 0)])
+    return consumer
+
+
 REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], str]] = {
     "an unknown topic": (
         lambda store: _send(store, "absent", pa.table({"id": [1]})),
@@ -185,6 +191,21 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         lambda store: store.scan("typed", columns="id"),
         eoslog.InvalidOption,
         "columns are a list of names, not 'id'",
+    ),
+    "a number of partitions that is none": (
+        lambda store: store.admin.create_partitions("typed", True),
+        eoslog.InvalidTopic,
+        "the number of partitions must be 1 to 10000, not True",
+    ),
+    "a seek to what is no number": (
+        lambda store: _assigned(store).seek(eoslog.TopicPartition("typed", 0), 1.5),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "an offset of typed-0 is a number, not 1.5",
+    ),
+    "an offset for a time that is no number": (
+        lambda store: _assigned(store).offsets_for_times({eoslog.TopicPartition("typed", 0): "now"}),  # type: ignore[dict-item]
+        eoslog.InvalidRequest,
+        "a time for typed-0 is a number of ms, not 'now'",
     ),
     "a slot that is no number": (
         lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]

@@ -201,7 +201,9 @@ class Cleaner:
             if rows.timestamps is not None and count < batch.record_count:
                 times = rows.timestamps[here][retained]
                 left = left._replace(min_timestamp=max(-1, int(times.min())), max_timestamp=max(-1, int(times.max())))
-            if left.delete_horizon_ms == NO_TIME and (rows.tombstones[here] & retained).any():
+            # What the map does not reach has not deleted its key yet.
+            is_mapped = batch.end_offset <= self._map.end_offset
+            if is_mapped and left.delete_horizon_ms == NO_TIME and (rows.tombstones[here] & retained).any():
                 left = left._replace(delete_horizon_ms=self._now_ms + self._topic.config.delete_retention_ms)
             found.append(left)
             before += count

@@ -115,6 +115,23 @@ def test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention() -
     assert log.rows() == [Row(1, b"2", b"value"), Row(3, b"3", b"value")]
 
 
+def test_a_tombstone_that_a_pass_did_not_come_to_is_kept_from_the_pass_that_deletes_its_key_on() -> None:
+    log = CompactedLog(segment_batches=3)
+    log.send("plain", 1)
+    log.send("plain", 2, 3)
+    log.send("plain", 1, value=None)
+    log.compact(offset_map_bytes=1)
+    assert log.partition().cleaned_offset == 1
+    log.clock.now_ms += 2 * DAY_MS
+
+    log.compact()
+    assert log.rows() == [Row(1, b"2", b"value"), Row(2, b"3", b"value"), Row(3, b"1", None)]
+
+    log.clock.now_ms += 2 * DAY_MS
+    log.compact()
+    assert log.rows() == [Row(1, b"2", b"value"), Row(2, b"3", b"value")]
+
+
 def test_a_tombstone_that_a_newer_row_replaces_goes_at_once() -> None:
     log = CompactedLog()
     log.send("plain", 1, value=None)

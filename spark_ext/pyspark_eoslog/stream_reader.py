@@ -142,7 +142,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin.slot is not None and end.slot is not None:
             slot = self._last_slot(store, begin.slot, end.slot, max_rows)
             return StreamOffsets(begin.store_id, begin.topic_ids, {}, slot)
-        known = self._with_new_partitions(begin, end)
+        known = self._with_new_partitions(store, begin, end)
         ends = {place: max(offset, known[place]) for place, offset in end.offsets.items()}
         if self._options.transaction_consistent:
             ends = self._consistent_ends(store, end.topic_ids, known, ends, max_rows)
@@ -181,8 +181,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._store()
         return store_with_id(self._options.location, self._newest.store_id)
 
-    def _with_new_partitions(self, begin: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, int]:
-        """The start of every partition that is read now; those that were not before are read from their start."""
+    def _with_new_partitions(self, store: Store, begin: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, int]:
+        """The start of every partition that is read now; those that were not before are read from their log start."""
         vanished = begin.offsets.keys() - end.offsets.keys()
         if vanished and self._options.fail_on_data_loss:
             place = min(vanished)
@@ -190,7 +190,12 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"partition {place.topic}-{place.partition} is in the checkpoint but no longer read; subscribe to its "
                 "topic, or accept the loss with option failOnDataLoss=false"
             )
-        return {place: begin.offsets.get(place, 0) for place in end.offsets}
+        known = {place: begin.offsets.get(place, 0) for place in end.offsets}
+        if known.keys() - begin.offsets.keys():
+            for place, partition in self._look(store, refresh=False).partitions().items():
+                if place in known and place not in begin.offsets:
+                    known[place] = partition.log_start_offset
+        return known
 
     def _last_slot(self, store: Store, after: int, newest: int, max_rows: int | None) -> int:
         """The slot that ends a micro-batch of whole transactions: about ``max_rows`` rows, one transaction at least."""

@@ -230,6 +230,23 @@ def test_a_partition_that_is_new_is_read_from_its_beginning(store: eoslog.Store,
     assert rows(reader(store, isolationLevel=isolation), begin, end) == [2]
 
 
+def test_a_topic_that_joins_with_a_log_start_is_read_from_there_at_any_limit(store: eoslog.Store) -> None:
+    produce(store, 1)
+    alone = reader(store)
+    at = alone.latestOffset(alone.initialOffset(), ReadAllAvailable())
+    store.admin.create_topic("more", schema=NUMBERS)
+    produce(store, *range(100), topic="more")
+    store.admin.delete_records({eoslog.TopicPartition("more", 0): 50})
+
+    both, read = reader(store, subscribe="in,more"), []
+    for _ in range(5):
+        end = both.latestOffset(at, ReadMaxRows(20))
+        read += rows(both, at, end)
+        at = end
+
+    assert read == list(range(50, 100))
+
+
 def test_a_topic_that_leaves_is_an_error_unless_it_may_be_lost(store: eoslog.Store) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
     produce(store, 1)

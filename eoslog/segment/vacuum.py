@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eoslog.errors import CorruptRecord, InvalidEntry
@@ -80,7 +81,8 @@ def vacuum(
         for first in range(0, len(report.paths), _DELETED_AT_ONCE):
             store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
         log.environment.reached("segment.vacuum.files_deleted")
-        _forget_doomed(log, ripe)
+        if ripe:
+            _forget_doomed(log, ripe[-1].slot)
     return report
 
 
@@ -124,16 +126,14 @@ def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:
     log.append(propose)
 
 
-def _forget_doomed(log: Log[StoreState], doomed: Sequence[Doomed]) -> None:
-    for each in doomed:
+def _forget_doomed(log: Log[StoreState], slot: int) -> None:
+    """Note that what entries up to ``slot`` dropped is deleted."""
 
-        def propose(draft: Draft, slot: int = each.slot) -> None:
-            try:
-                draft.append(DoomedDeleted(slot=slot))
-            except InvalidEntry:
-                return
+    def propose(draft: Draft) -> None:
+        with suppress(InvalidEntry):
+            draft.append(DoomedDeleted(slot=slot))
 
-        log.append(propose)
+    log.append(propose)
 
 
 def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], newest_ms: int) -> tuple[Doomed, ...]:

@@ -345,3 +345,16 @@ def test_one_answer_with_a_date_far_ahead_neither_expires_files_nor_deletes_them
     assert planned.to_table().num_rows == 2
     slow.commit_transaction()
     assert store.scan("t").record_count == 1
+
+
+def test_what_many_entries_dropped_is_forgotten_in_one_slot(store: Store, clock: _Clock) -> None:
+    for number in range(4):
+        store.admin.create_topic(f"u{number}")
+        store.admin.delete_topic(f"u{number}")
+    clock.now_ms += 2 * DAY_MS
+    before = store.read(lambda state, slot: slot)
+
+    _vacuum(store)
+
+    horizon, forgotten = 1, 1
+    assert store.read(lambda state, slot: (slot, state.doomed)) == (before + horizon + forgotten, ())

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from eoslog.client.store import connect as connect
     from eoslog.read.isolation import IsolationLevel as IsolationLevel
     from eoslog.read.scan import Scan as Scan
-    from eoslog.rules.entries import TopicConfig as TopicConfig
     from eoslog.rules.names import TopicPartition as TopicPartition
+    from eoslog.rules.topic_entries import TopicConfig as TopicConfig
 
 _PUBLIC = {
     "Admin": "eoslog.client.admin",
@@ -53,7 +53,7 @@ _PUBLIC = {
     "RecordTransaction": "eoslog.client.consumer_records",
     "Scan": "eoslog.read.scan",
     "Store": "eoslog.client.store",
-    "TopicConfig": "eoslog.rules.entries",
+    "TopicConfig": "eoslog.rules.topic_entries",
     "TopicPartition": "eoslog.rules.names",
     "connect": "eoslog.client.store",
 }

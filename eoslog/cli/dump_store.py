@@ -26,7 +26,7 @@ from eoslog.log.checkpoint import CheckpointPart, inline_body, read_root
 from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.log.record import CheckpointReference, SlotRecord, decode_line, first_line
 from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
-from eoslog.rules.entries import FileReference
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import Batch, Partition, SealedSegment, StoreState
 from eoslog.segment.data_file import check_file, open_data_file

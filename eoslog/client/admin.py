@@ -27,7 +27,12 @@ from eoslog.client.transaction_descriptions import (
 from eoslog.errors import InvalidRequest, InvalidTopic
 from eoslog.rules.coordinator import abort_open_transaction, force_terminate
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import (
+from eoslog.rules.names import TopicPartition, check_topic_name
+from eoslog.rules.partitioner import check_key_type
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
+from eoslog.rules.state import StoreState, Topic
+from eoslog.rules.topic_entries import (
     PartitionsCreated,
     TopicConfig,
     TopicConfigChanged,
@@ -35,11 +40,6 @@ from eoslog.rules.entries import (
     TopicDeleted,
     TopicSchema,
 )
-from eoslog.rules.names import TopicPartition, check_topic_name
-from eoslog.rules.partitioner import check_key_type
-from eoslog.rules.partitions import partition_of
-from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.compaction import CompactionReport, compact
 from eoslog.segment.merging import MergeReport, merge_files

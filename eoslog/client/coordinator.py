@@ -19,7 +19,6 @@ from eoslog.errors import RetriableError
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.record import CheckpointReference
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import Expired
 from eoslog.rules.forgetting import (
     NEVER,
     OFFSETS_RETENTION_MS,
@@ -28,6 +27,7 @@ from eoslog.rules.forgetting import (
     TRANSACTIONAL_ID_EXPIRATION_MS,
     plan_expiry,
 )
+from eoslog.rules.forgetting_entries import Expired
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState

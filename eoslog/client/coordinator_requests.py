@@ -17,9 +17,10 @@ from eoslog.rules.coordinator import (
     prepare_transaction,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ApplicationToken, GroupOffsets, StagedBatch
+from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import check_prepared_timeout
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_timeout, prepared_identity, why_aborted
+from eoslog.rules.transaction_entries import ApplicationToken, StagedBatch
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store

@@ -9,7 +9,7 @@ from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.topics import partition_named
 from eoslog.errors import InvalidRequest
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupOffset, GroupOffsets
+from eoslog.rules.group_entries import GroupOffset, GroupOffsets
 from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.state import StoreState
 

@@ -17,7 +17,7 @@ from eoslog.client.offset_resets import OffsetChange, OffsetReset, planned_chang
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.topics import partition_named
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
+from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.group_forgetting import known_offsets
 from eoslog.rules.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.rules.members import plan_group_change

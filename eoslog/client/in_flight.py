@@ -8,10 +8,10 @@ from eoslog.client.awaited_offsets import AppendedRows, AwaitedOffsets
 from eoslog.errors import EosLogError
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import BatchAppended
 from eoslog.rules.names import PartitionId
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch, sequence_after
+from eoslog.rules.transaction_entries import BatchAppended
 from eoslog.segment.writer import WrittenFile
 
 

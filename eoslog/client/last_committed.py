@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.errors import TransactionalIdNotFound
-from eoslog.rules.entries import GroupOffsets
+from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
 

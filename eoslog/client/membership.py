@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from eoslog.client.heartbeats import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS, Heartbeats
 from eoslog.errors import EosLogError, FencedInstanceId, InvalidOption
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupMember
+from eoslog.rules.group_entries import GroupMember
 from eoslog.rules.groups import EMPTY_GROUP, static_member
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import check_id

@@ -19,7 +19,7 @@ from eoslog.errors import (
     UnstableOffsetCommit,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import OffsetsCommitted
+from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.prepared import pending_partitions

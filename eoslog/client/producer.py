@@ -32,10 +32,10 @@ from eoslog.errors import (
     TransactionAborted,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ApplicationToken
 from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.rules.state import Topic
+from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DEFAULT_BUFFER_BYTES
 
 if TYPE_CHECKING:

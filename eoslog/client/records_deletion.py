@@ -10,9 +10,9 @@ from eoslog.client.topics import partition_named
 from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange
 from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.log_start import last_end_slot_below, segment_cut_at
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import Partition, SealedSegment, StoreState, Topic
 
 ALL_DECIDED = -1

@@ -19,8 +19,8 @@ from eoslog.client.record_accumulator import RecordAccumulator
 from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
 from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId
-from eoslog.rules.entries import StagedBatch
 from eoslog.rules.state import Topic
+from eoslog.rules.transaction_entries import StagedBatch
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store

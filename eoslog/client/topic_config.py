@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from eoslog.errors import InvalidTopic
-from eoslog.rules.entries import TopicConfig
+from eoslog.rules.topic_entries import TopicConfig
 
 
 def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) -> TopicConfig:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entries import FileReference, TopicConfig, TopicSchema, TransactionPrepared
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.state import (
     Batch,
@@ -37,6 +37,8 @@ from eoslog.rules.state import (
     TransactionState,
     Verdict,
 )
+from eoslog.rules.topic_entries import TopicConfig, TopicSchema
+from eoslog.rules.transaction_entries import TransactionPrepared
 
 
 class Part(NamedTuple):

@@ -17,17 +17,7 @@ from eoslog.errors import (
     TransactionalIdNotFound,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import (
-    ApplicationToken,
-    BatchAppended,
-    CommitSummary,
-    GroupOffsets,
-    PreparedBatch,
-    ProducerInitialized,
-    StagedBatch,
-    TransactionEnded,
-    TransactionPrepared,
-)
+from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import PrepareRepeated
 from eoslog.rules.producer_ids import (
     ProducerIdentity,
@@ -36,6 +26,16 @@ from eoslog.rules.producer_ids import (
     plan_init,
 )
 from eoslog.rules.state import Transaction, TransactionState
+from eoslog.rules.transaction_entries import (
+    ApplicationToken,
+    BatchAppended,
+    CommitSummary,
+    PreparedBatch,
+    ProducerInitialized,
+    StagedBatch,
+    TransactionEnded,
+    TransactionPrepared,
+)
 from eoslog.rules.transactions import EndRepeated, check_token, plan_batch, plan_end, timed_out
 
 _TO_BE_PLANNED = 0

@@ -7,7 +7,7 @@ from itertools import islice
 
 from eoslog.errors import InvalidEntry
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import (
+from eoslog.rules.forgetting_entries import (
     DoomedDeleted,
     Expired,
     ExpiredProducer,

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from eoslog.errors import GroupSubscribedToTopic, InvalidEntry
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ExpiredGroup, ExpiredOffset, GroupDeleted, GroupOffsetsDeleted
+from eoslog.rules.forgetting_entries import ExpiredGroup, ExpiredOffset
+from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted
 from eoslog.rules.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.rules.names import PartitionId
 from eoslog.rules.prepared import drop_pending_offsets, pending_partitions

@@ -17,7 +17,7 @@ from eoslog.errors import (
     UnknownMember,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupOffsets
+from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import NO_TIME, CommittedOffset, Group, Member, StoreState

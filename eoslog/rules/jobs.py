@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from eoslog.errors import ConcurrentTransactions, ProducerFenced
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ApplicationToken, CommitSummary, LogStartMoved, StagedBatch
 from eoslog.rules.partitions import topic_of
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import TransactionState
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
 from eoslog.rules.transactions import check_token
 
 

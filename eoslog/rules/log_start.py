@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import FileReference, LogStartMoved
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import partition_of
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.segment_start import move_segment_start
 from eoslog.rules.state import NO_SLOT, Batch, Doomed, Partition, SealedSegment, Verdict
 

@@ -24,8 +24,9 @@ from eoslog.rules import (
     transactions,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ENTRY, Entry, OffsetsCommitted, StoreCreated
+from eoslog.rules.entries import ENTRY, Entry, StoreCreated
 from eoslog.rules.forgetting import expire, forget_doomed, move_horizon
+from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.log_start import move_log_start
 from eoslog.rules.replacement import clean_log, replace_segments
 from eoslog.rules.sequences import DuplicateBatch

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from eoslog.errors import IllegalGeneration, InvalidEntry
 from eoslog.rules.assignment import Assignment, partitions_to_read, share_out
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import AssignedPartitions, GroupChanged, GroupMember, MemberAssignment
+from eoslog.rules.group_entries import AssignedPartitions, GroupChanged, GroupMember, MemberAssignment
 from eoslog.rules.groups import EMPTY_GROUP, is_empty_since, static_member
 from eoslog.rules.names import PartitionId
 from eoslog.rules.state import Group, Member, StoreState

@@ -16,8 +16,9 @@ from eoslog.errors import (
 )
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import BatchAppended, FileReference, SegmentSealed, StagedBatch, TopicConfig
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
+from eoslog.rules.segment_entries import SegmentSealed
 from eoslog.rules.segment_start import move_segment_start
 from eoslog.rules.sequences import check_sequence, with_batch, with_marker
 from eoslog.rules.state import (
@@ -32,6 +33,8 @@ from eoslog.rules.state import (
     Topic,
     Verdict,
 )
+from eoslog.rules.topic_entries import TopicConfig
+from eoslog.rules.transaction_entries import BatchAppended, StagedBatch
 
 
 def topic_of(state: StoreState | Draft, topic_id: str) -> Topic:

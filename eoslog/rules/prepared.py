@@ -12,13 +12,14 @@ from dataclasses import replace
 
 from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupOffset, GroupOffsets, StagedBatch, TransactionPrepared
+from eoslog.rules.group_entries import GroupOffset, GroupOffsets
 from eoslog.rules.groups import check_offsets, committed_offset
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import check_file_place, check_upload, partition_of, topic_of
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, prepared_identity
 from eoslog.rules.sequences import MAX_EPOCH
 from eoslog.rules.state import GroupPartition, StoreState, Transaction, TransactionState
+from eoslog.rules.transaction_entries import StagedBatch, TransactionPrepared
 
 DEFAULT_PREPARED_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 MOST_PREPARED_FILES = 50_000

@@ -20,10 +20,10 @@ from eoslog.errors import (
     UnknownProducerId,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ProducerInitialized
 from eoslog.rules.names import check_id
 from eoslog.rules.sequences import LAST_USABLE_EPOCH
 from eoslog.rules.state import NO_SLOT, IdempotentProducer, StoreState, Transaction, TransactionState
+from eoslog.rules.transaction_entries import ProducerInitialized
 
 TASKS_BITS = 20
 MAX_TASKS = (1 << TASKS_BITS) - 1

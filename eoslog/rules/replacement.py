@@ -9,9 +9,9 @@ from bisect import bisect_left
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import LogCleaned, SegmentsReplaced
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import check_file_place, check_upload, partition_of, topic_of
+from eoslog.rules.segment_entries import LogCleaned, SegmentsReplaced
 from eoslog.rules.state import Doomed, Partition, SealedSegment
 
 

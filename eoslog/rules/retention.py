@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eoslog.rules.entries import TopicConfig
 from eoslog.rules.state import Partition
+from eoslog.rules.topic_entries import TopicConfig
 
 
 class _Stretch(NamedTuple):

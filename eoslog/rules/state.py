@@ -8,16 +8,11 @@ from enum import Enum, IntEnum
 from typing import NamedTuple
 
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entries import (
-    ApplicationToken,
-    FileReference,
-    GroupOffsets,
-    Model,
-    TopicConfig,
-    TopicSchema,
-    TransactionPrepared,
-)
+from eoslog.rules.entry_fields import FileReference, Model
+from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId
+from eoslog.rules.topic_entries import TopicConfig, TopicSchema
+from eoslog.rules.transaction_entries import ApplicationToken, TransactionPrepared
 
 NO_OFFSET = -1
 NO_SEQUENCE = -1

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import (
+from eoslog.rules.groups import without_topic
+from eoslog.rules.names import check_topic_name
+from eoslog.rules.state import Doomed, Partition, StoreState, Topic
+from eoslog.rules.topic_entries import (
     PartitionsCreated,
     TopicConfig,
     TopicConfigChanged,
@@ -14,9 +17,6 @@ from eoslog.rules.entries import (
     TopicDeleted,
     TopicSchema,
 )
-from eoslog.rules.groups import without_topic
-from eoslog.rules.names import check_topic_name
-from eoslog.rules.state import Doomed, Partition, StoreState, Topic
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:

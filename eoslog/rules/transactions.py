@@ -19,7 +19,6 @@ from eoslog.errors import (
     Replayed,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import BatchAppended, Marker, StagedBatch, TransactionEnded
 from eoslog.rules.groups import check_offsets, commit_offsets
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import (
@@ -62,6 +61,7 @@ from eoslog.rules.state import (
     Transaction,
     TransactionState,
 )
+from eoslog.rules.transaction_entries import BatchAppended, Marker, StagedBatch, TransactionEnded
 
 _E = TransactionState
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {

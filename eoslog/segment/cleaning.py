@@ -18,7 +18,7 @@ from eoslog.rules.cleaning import (
     may_drop_tombstones,
     without_rows,
 )
-from eoslog.rules.entries import FileReference
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.state import NO_SLOT, NO_TIME, Batch, ProducerState, Topic
 from eoslog.segment.offset_map import OffsetMap
 from eoslog.segment.replacing import SegmentRun, read_aborted, read_batches

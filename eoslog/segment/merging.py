@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
-from eoslog.rules.entries import FileReference
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.state import Batch, Partition, SealedSegment, StoreState, Topic
 from eoslog.segment.replacing import (

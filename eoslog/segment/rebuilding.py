@@ -12,7 +12,7 @@ from typing import Literal
 
 from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
-from eoslog.rules.entries import FileReference
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.state import SealedSegment, StoreState
 from eoslog.rules.topics import topic_named

@@ -10,8 +10,9 @@ from eoslog.errors import OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPa
 from eoslog.log.log import Log
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import FileReference, LogCleaned, ReplacedSegment, SegmentsReplaced
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
+from eoslog.rules.segment_entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.rules.state import Batch, SealedSegment, StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import crc32c

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from eoslog.log.log import Log
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.retention import retention_offset
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import StoreState
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore

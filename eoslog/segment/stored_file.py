@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from eoslog.errors import CorruptRecord
-from eoslog.rules.entries import FileReference
+from eoslog.rules.entry_fields import FileReference
 from eoslog.segment.data_file import check_file
 from eoslog.store.object_store import ObjectNotFound, ObjectStore
 

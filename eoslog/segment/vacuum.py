@@ -16,8 +16,9 @@ from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import DoomedDeleted, FileReference, HorizonMoved
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
+from eoslog.rules.forgetting_entries import DoomedDeleted, HorizonMoved
 from eoslog.rules.state import Doomed, StoreState
 from eoslog.segment.data_file import check_file
 from eoslog.segment.segment_index import decode_segment_index

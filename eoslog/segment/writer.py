@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.rules.entries import FileReference, StagedBatch
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.state import StoreState, Topic
+from eoslog.rules.transaction_entries import StagedBatch
 from eoslog.segment.data_file import crc32c, encode_data_file
 from eoslog.store.object_store import ObjectStore
 

@@ -9,10 +9,10 @@ from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
 from eoslog.rules.coordinator import initialise
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import ApplicationToken, CommitSummary
 from eoslog.rules.jobs import commit_job
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.rules.state import TokenKey
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
 from pyspark_eoslog.tasks import TaskCommit

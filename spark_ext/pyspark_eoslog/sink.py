@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
-from eoslog.rules.entries import ApplicationToken
+from eoslog.rules.transaction_entries import ApplicationToken
 from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import ENVIRONMENT, plain_errors

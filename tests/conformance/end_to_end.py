@@ -12,8 +12,8 @@ from eoslog.client.consumer_records import ConsumerRecord
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.log.view import LogConfig
-from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.topic_entries import TopicConfig
 from eoslog.segment.sealing import seal_segments
 from tests.unit.client.world import World
 

@@ -7,8 +7,9 @@ import pytest
 from eoslog import TopicPartition
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.coordinator import append_batch
-from eoslog.rules.entries import BatchAppended, FileReference
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.sequences import DuplicateBatch
+from eoslog.rules.transaction_entries import BatchAppended
 from tests.unit.segment.compacted_log import CompactedLog
 
 PLACE = TopicPartition("t", 0)

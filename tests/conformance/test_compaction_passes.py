@@ -9,7 +9,7 @@ from eoslog import TopicPartition
 from eoslog.client.coordinator import Coordinator
 from eoslog.errors import ProducerFenced
 from eoslog.rules import coordinator
-from eoslog.rules.entries import CommitSummary
+from eoslog.rules.transaction_entries import CommitSummary
 from eoslog.segment.stored_schema import stored_schema
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from tests.conformance.sleepers import Died

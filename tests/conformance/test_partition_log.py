@@ -8,8 +8,8 @@ from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, InvalidEntry, OffsetOutOfRange, StoreAccessDenied
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.machine import encode_entry
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments

@@ -11,9 +11,9 @@ import eoslog
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied
 from eoslog.rules.coordinator import initialise
-from eoslog.rules.entries import ProducerInitialized
 from eoslog.rules.machine import encode_entry
 from eoslog.rules.producer_ids import MAX_TASKS, TASKS_BITS, task_producer_id
+from eoslog.rules.transaction_entries import ProducerInitialized
 from tests.conformance.rules import is_inert
 from tests.unit.client.world import FaultyStore, World
 from tests.unit.rules.histories import History

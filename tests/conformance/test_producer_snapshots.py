@@ -6,9 +6,9 @@ import pytest
 
 from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord
-from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import SealedSegment
+from eoslog.rules.topic_entries import TopicConfig
 from eoslog.segment.producer_snapshot import (
     ProducerSnapshotEntry,
     decode_producer_snapshot,

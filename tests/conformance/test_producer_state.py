@@ -9,8 +9,8 @@ from eoslog.client.store import Store
 from eoslog.errors import InvalidTxnState, OutOfOrderSequence, ProducerFenced, UnknownProducerId
 from eoslog.log.deletion import delete_old_slots
 from eoslog.rules.coordinator import append_batch
-from eoslog.rules.entries import OffsetsCommitted
 from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.machine import new_draft
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import check_batch

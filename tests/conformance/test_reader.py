@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.client.store import Store
-from eoslog.rules.entries import TopicConfig
+from eoslog.rules.topic_entries import TopicConfig
 from tests.conformance.partitions import partition_of
 from tests.conformance.readers import PLACE, Keep, any_keep, assigned, consumed, producer_of, send
 from tests.unit.client.world import SLOTS, World, faulty

@@ -9,10 +9,10 @@ import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTxnState, ProducerFenced
 from eoslog.rules.coordinator import initialise
-from eoslog.rules.entries import ProducerInitialized
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, plan_init
 from eoslog.rules.sequences import MAX_EPOCH
 from eoslog.rules.state import TransactionState
+from eoslog.rules.transaction_entries import ProducerInitialized
 from eoslog.rules.transactions import VALID_PREVIOUS_STATES, transit
 from tests.conformance.rules import end_refused, reloaded
 from tests.unit.rules.histories import History

@@ -9,11 +9,11 @@ from eoslog.client.store import Store
 from eoslog.errors import (
     InvalidTransactionTimeout,
 )
-from eoslog.rules.entries import ApplicationToken
 from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
 from eoslog.rules.machine import fold
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import StoreState, TransactionState
+from eoslog.rules.transaction_entries import ApplicationToken
 from tests.conformance.rules import reloaded
 from tests.unit.client.world import World
 from tests.unit.rules.histories import History

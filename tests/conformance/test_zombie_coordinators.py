@@ -11,10 +11,13 @@ from eoslog.client.store import Store
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.log.deletion import delete_old_slots
 from eoslog.rules.coordinator import abort_timed_out, end_request
-from eoslog.rules.entries import Entry, GroupChanged, GroupMember, HorizonMoved, LogStartMoved, OffsetsCommitted
+from eoslog.rules.entries import Entry
 from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting_entries import HorizonMoved
+from eoslog.rules.group_entries import GroupChanged, GroupMember, OffsetsCommitted
 from eoslog.rules.machine import encode_entry, new_draft
 from eoslog.rules.members import plan_group_change
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import StoreState, TransactionState
 from eoslog.rules.transactions import plan_end
 from eoslog.segment.sealing import seal_segments

@@ -7,9 +7,9 @@ import pyarrow as pa
 from eoslog.client.store import Store
 from eoslog.errors import Replayed
 from eoslog.rules.coordinator import commit_job
-from eoslog.rules.entries import ApplicationToken, CommitSummary
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.topics import topic_named
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from tests.simulation.ledger import Ledger, Outcome, Work

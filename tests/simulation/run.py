@@ -13,8 +13,8 @@ import click
 from rich.progress import track
 
 from eoslog.client.coordinator import Coordinator
-from eoslog.rules.entries import TopicConfig
 from eoslog.rules.state import TransactionState
+from eoslog.rules.topic_entries import TopicConfig
 from tests.simulation.checker import check_everything, check_orphans
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger, Outcome

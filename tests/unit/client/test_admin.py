@@ -21,9 +21,9 @@ from eoslog.client.transaction_descriptions import (
     WITHIN_TIMEOUT,
     hanging_transactions,
 )
-from eoslog.rules.entries import TransactionPrepared
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
+from eoslog.rules.transaction_entries import TransactionPrepared
 from tests.unit.client.world import World
 
 

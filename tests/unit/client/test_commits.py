@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
-from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.names import PartitionId
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import Partition
 from eoslog.segment.sealing import seal_segments
 from tests.unit.client.world import World

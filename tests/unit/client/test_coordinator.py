@@ -9,8 +9,8 @@ from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
 from eoslog.client.timeouts import end_timed_out
 from eoslog.log.view import LogConfig
-from eoslog.rules.entries import TopicConfig
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.topic_entries import TopicConfig
 from tests.unit.client.test_admin import begun
 from tests.unit.client.world import World, at_last_epoch, values
 

@@ -12,7 +12,7 @@ from eoslog.client.coordinator import Coordinator
 from eoslog.client.coordinator_steps import STEPS, StepReport
 from eoslog.client.settings import CoordinatorSettings
 from eoslog.client.store import Store
-from eoslog.rules.entries import TopicConfig
+from eoslog.rules.topic_entries import TopicConfig
 from eoslog.store.object_store import PutOutcome
 from tests.unit.client.test_admin import begun
 from tests.unit.client.world import FaultyStore, World

@@ -177,7 +177,7 @@ def test_a_producer_that_was_idle_for_longer_than_files_may_wait_still_writes(st
 
 
 def _move_horizon(horizon_ms: int) -> Any:
-    from eoslog.rules.entries import HorizonMoved
+    from eoslog.rules.forgetting_entries import HorizonMoved
 
     return lambda draft: draft.append(HorizonMoved(horizon_ms=horizon_ms))
 

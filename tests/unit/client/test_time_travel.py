@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store
-from eoslog.rules.entries import LogStartMoved
+from eoslog.rules.segment_entries import LogStartMoved
 from tests.unit.client.world import World
 
 

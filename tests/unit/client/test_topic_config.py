@@ -9,7 +9,7 @@ import pytest
 from eoslog import errors
 from eoslog.client.store import Store
 from eoslog.client.topic_config import parsed_settings
-from eoslog.rules.entries import TopicConfig
+from eoslog.rules.topic_entries import TopicConfig
 from tests.unit.client.world import World
 
 

@@ -17,10 +17,13 @@ from eoslog.rules.coordinator import (
     prepare_request,
     prepare_transaction,
 )
-from eoslog.rules.entries import BatchAppended, FileReference, StoreCreated, TopicCreated, TopicSchema
+from eoslog.rules.entries import StoreCreated
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.state import StoreState, TransactionState
+from eoslog.rules.topic_entries import TopicCreated, TopicSchema
+from eoslog.rules.transaction_entries import BatchAppended
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/semantics.md").read_text(encoding="utf-8")
 TOPIC_ID = "0" * 32

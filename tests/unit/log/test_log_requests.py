@@ -6,9 +6,12 @@ import pytest
 
 from eoslog.log.log import Log
 from eoslog.rules.coordinator import append_batch, initialise
-from eoslog.rules.entries import BatchAppended, FileReference, StoreCreated, TopicCreated, TopicSchema
+from eoslog.rules.entries import StoreCreated
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.state import StoreState
+from eoslog.rules.topic_entries import TopicCreated, TopicSchema
+from eoslog.rules.transaction_entries import BatchAppended
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from tests.unit.log.ledger import add

@@ -12,7 +12,7 @@ import pytest
 import eoslog
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, NotAStore, ProducerFenced
-from eoslog.rules.entries import ApplicationToken
+from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from pyspark_eoslog import stores
 from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over

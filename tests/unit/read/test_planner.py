@@ -151,7 +151,7 @@ def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
 
 
 def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
-    from eoslog.rules.entries import LogStartMoved
+    from eoslog.rules.segment_entries import LogStartMoved
 
     slot = store.read(lambda state, slot: slot)
     topic_id = store.admin.describe_topic("t").topic_id

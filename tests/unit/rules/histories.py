@@ -23,29 +23,19 @@ from eoslog.rules.coordinator import (
     prepare_transaction,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import (
-    ApplicationToken,
-    BatchAppended,
-    CommitSummary,
-    FileReference,
-    GroupMember,
-    GroupOffsets,
-    SegmentSealed,
-    SegmentsReplaced,
-    StagedBatch,
-    StoreCreated,
-    TopicConfig,
-    TopicCreated,
-    TopicDeleted,
-    TopicSchema,
-)
+from eoslog.rules.entries import StoreCreated
+from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.group_entries import GroupMember, GroupOffsets
 from eoslog.rules.groups import EMPTY_GROUP
 from eoslog.rules.jobs import commit_job
 from eoslog.rules.machine import encode_entry, fold, new_draft
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import PartitionId
 from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.segment_entries import SegmentSealed, SegmentsReplaced
 from eoslog.rules.state import Batch, Group, Partition, StoreState, Transaction, Verdict
+from eoslog.rules.topic_entries import TopicConfig, TopicCreated, TopicDeleted, TopicSchema
+from eoslog.rules.transaction_entries import ApplicationToken, BatchAppended, CommitSummary, StagedBatch
 
 NOW_MS = 1_000_000
 TOPIC_ID = "a" * 32

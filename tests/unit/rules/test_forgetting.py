@@ -6,14 +6,15 @@ import pytest
 
 from eoslog.errors import EosLogError, InvalidEntry, UnknownProducerId
 from eoslog.rules.coordinator import append_batch, end_request, end_transaction
-from eoslog.rules.entries import ApplicationToken, DoomedDeleted, HorizonMoved
 from eoslog.rules.forgetting import (
     PRODUCER_ID_EXPIRATION_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
     Expired,
     plan_expiry,
 )
+from eoslog.rules.forgetting_entries import DoomedDeleted, HorizonMoved
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.rules.transaction_entries import ApplicationToken
 from tests.unit.rules.histories import History
 
 

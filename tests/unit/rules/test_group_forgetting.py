@@ -9,8 +9,8 @@ import pytest
 from eoslog.errors import GroupIdNotFound, GroupNotEmpty, GroupSubscribedToTopic, InvalidEntry, UnknownMember
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.forgetting import NEVER, OFFSETS_RETENTION_MS, plan_expiry
+from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import PartitionId
 from eoslog.rules.prepared import pending_partitions

@@ -12,7 +12,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.rules.coordinator import end_request, end_transaction
-from eoslog.rules.entries import GroupOffsets, OffsetsCommitted
+from eoslog.rules.group_entries import GroupOffsets, OffsetsCommitted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import PartitionId
 from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created

@@ -11,19 +11,15 @@ from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced,
 from eoslog.rules import checkpoint
 from eoslog.rules.aborted import AbortedTransaction, collect_aborted
 from eoslog.rules.coordinator import abort_open_transaction, append_batch, end_request, end_transaction
-from eoslog.rules.entries import (
-    BatchAppended,
-    HorizonMoved,
-    LogStartMoved,
-    OffsetsCommitted,
-    PartitionsCreated,
-    TopicConfig,
-    TopicConfigChanged,
-)
 from eoslog.rules.forgetting import plan_expiry
+from eoslog.rules.forgetting_entries import HorizonMoved
+from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import Batch, Control, ProducerState, StoreState
+from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged
+from eoslog.rules.transaction_entries import BatchAppended
 from tests.unit.rules.histories import TOPIC_ID, History, Model, joining, offsets_of, topic_created, visible
 
 PARTITIONS = 2

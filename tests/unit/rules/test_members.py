@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import IllegalGeneration, InvalidEntry
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import GroupChanged
+from eoslog.rules.group_entries import GroupChanged
 from eoslog.rules.groups import check_offsets
 from eoslog.rules.machine import new_draft
 from eoslog.rules.members import plan_group_change

@@ -27,12 +27,9 @@ from eoslog.rules.coordinator import (
     prepare_request,
     prepare_transaction,
 )
-from eoslog.rules.entries import (
-    ApplicationToken,
-    HorizonMoved,
-    OffsetsCommitted,
-)
 from eoslog.rules.forgetting import plan_expiry
+from eoslog.rules.forgetting_entries import HorizonMoved
+from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.machine import decode_entry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.prepared import (
@@ -44,6 +41,7 @@ from eoslog.rules.prepared import (
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.sequences import MAX_EPOCH, DuplicateBatch
 from eoslog.rules.state import NO_SLOT, Control, TransactionState
+from eoslog.rules.transaction_entries import ApplicationToken
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 PLACE = PartitionId(TOPIC_ID, 0)

@@ -16,7 +16,7 @@ from eoslog.errors import (
 )
 from eoslog.rules.coordinator import append_batch, initialise
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import Expired, ExpiredTransactionalId
+from eoslog.rules.forgetting_entries import Expired, ExpiredTransactionalId
 from eoslog.rules.producer_ids import (
     LAST_USABLE_EPOCH,
     MAX_TASKS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eoslog.rules.coordinator import append_batch
-from eoslog.rules.entries import TopicConfig
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.retention import retention_offset
+from eoslog.rules.topic_entries import TopicConfig
 from tests.unit.rules.histories import NOW_MS, History
 
 

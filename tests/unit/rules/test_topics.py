@@ -6,14 +6,9 @@ import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.coordinator import append_batch
-from eoslog.rules.entries import (
-    DoomedDeleted,
-    PartitionsCreated,
-    TopicConfig,
-    TopicConfigChanged,
-    TopicDeleted,
-)
+from eoslog.rules.forgetting_entries import DoomedDeleted
 from eoslog.rules.names import check_topic_name
+from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged, TopicDeleted
 from eoslog.rules.topics import topic_named
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, joining, topic_created
 
@@ -75,7 +70,7 @@ def test_kafkas_names_are_allowed(name: str) -> None:
 
 
 def test_a_topic_of_columns_needs_a_schema_and_one_of_records_has_its_own() -> None:
-    from eoslog.rules.entries import TopicSchema
+    from eoslog.rules.topic_entries import TopicSchema
 
     history = History()
     for schema in (TopicSchema(kind="columns"), TopicSchema(kind="records", arrow="AAAA")):

@@ -7,8 +7,8 @@ import pytest
 
 from eoslog import CorruptRecord, InvalidTopic, OffsetOutOfRange, Store, TopicConfig, TopicPartition
 from eoslog.errors import InvalidRecord
-from eoslog.rules.entries import LogStartMoved
 from eoslog.rules.names import PartitionId
+from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.segment.merging import merge_files
 from eoslog.segment.vacuum import vacuum
 from eoslog.store.environment import Environment

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
-from eoslog.rules.entries import LogCleaned, LogStartMoved
+from eoslog.rules.segment_entries import LogCleaned, LogStartMoved
 from eoslog.rules.state import Partition, StoreState
 from eoslog.segment.merging import MergeReport, chunks, doubling_runs, merge_files
 from eoslog.segment.sealing import seal_segments

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from eoslog.client.store import Store
 from eoslog.errors import Replayed
-from eoslog.rules.coordinator import commit_job
+from eoslog.rules.jobs import commit_job
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.topics import topic_named
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord
-from eoslog.rules.checkpoint import BATCHES_SCHEMA, batch_from_row, batch_row
+from eoslog.rules.partition_rows import BATCHES_SCHEMA, batch_from_row, batch_row
 from eoslog.rules.state import Batch
 
 _ROWS_AT_ONCE = 4096

@@ -11,7 +11,7 @@ from eoslog.client.timeouts import end_timed_out
 from eoslog.log.view import LogConfig
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.topic_entries import TopicConfig
-from tests.unit.client.test_admin import begun
+from tests.unit.client.transactions import begun
 from tests.unit.client.world import World, at_last_epoch, values
 
 DAY_MS = 24 * 3600 * 1000

@@ -14,7 +14,7 @@ from eoslog.client.settings import CoordinatorSettings
 from eoslog.client.store import Store
 from eoslog.rules.topic_entries import TopicConfig
 from eoslog.store.object_store import PutOutcome
-from tests.unit.client.test_admin import begun
+from tests.unit.client.transactions import begun
 from tests.unit.client.world import FaultyStore, World
 
 HOUR_MS = 3_600_000

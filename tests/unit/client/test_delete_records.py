@@ -11,7 +11,7 @@ from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
-from tests.unit.client.test_admin import begun
+from tests.unit.client.transactions import begun
 from tests.unit.client.world import World
 
 T0 = TopicPartition("t", 0)

@@ -12,7 +12,7 @@ from eoslog.client.metrics import CALL_TIMES, store_metrics
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
-from tests.unit.client.test_admin import begun
+from tests.unit.client.transactions import begun
 from tests.unit.client.world import World
 
 MINUTE_MS = 60_000

@@ -10,7 +10,7 @@ from eoslog import errors
 from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
-from tests.unit.client.test_admin import begun
+from tests.unit.client.transactions import begun
 from tests.unit.client.world import FaultyStore, ManualEnvironment, World
 
 T0 = TopicPartition("t", 0)

@@ -172,12 +172,14 @@ class Cleaner:
         newest, end_offset, row = self._map.newest, self._map.end_offset, 0
         for rows in read_rows(source, body, self._stored, columns):
             end = row + rows.num_rows
-            # A row without a key is not kept, as Kafka's cleaner keeps none.
+            keys = self._keys.keys(rows)
+            # No row replaces one without a key, so it stays, unlike with Kafka's cleaner: its writer was told that it
+            # is there, and may not have known yet that the topic is compacted.
             is_newest[row:end] = [
-                key is not None and offset >= newest.get(key, -1)
-                for key, offset in zip(self._keys.keys(rows), offsets[row:end].tolist(), strict=True)
+                key is None or offset >= newest.get(key, -1)
+                for key, offset in zip(keys, offsets[row:end].tolist(), strict=True)
             ]
-            tombstones[row:end] = self._keys.tombstones(rows)
+            tombstones[row:end] = self._keys.tombstones(rows) & [key is not None for key in keys]
             if timestamps is not None:
                 timestamps[row:end] = rows.column(_TIMESTAMP).cast(pa.int64()).to_numpy()
             row = end

@@ -8,7 +8,7 @@ import pytest
 from eoslog import TopicPartition
 from eoslog.client.coordinator import Coordinator
 from eoslog.errors import ProducerFenced
-from eoslog.rules import coordinator
+from eoslog.rules import jobs
 from eoslog.rules.transaction_entries import CommitSummary
 from eoslog.segment.stored_schema import stored_schema
 from eoslog.segment.writer import DataFileWriter, TopicTarget
@@ -33,7 +33,7 @@ def commit_job(log: CompactedLog, *tasks: list[int]) -> None:
         writer.append(target, 0, pa.Table.from_pylist(rows, stored_schema(topic)), log.clock.now_ms)
         batches += [each.staged(task) for each in writer.flush(log.clock.now_ms)]
     log.store.append(
-        lambda draft: coordinator.commit_job(
+        lambda draft: jobs.commit_job(
             draft,
             "job",
             "run",
@@ -162,17 +162,21 @@ def test_an_old_epoch_is_fenced_and_the_new_one_goes_on_when_all_rows_of_a_produ
     assert log.record_keys() == [1, 2]
 
 
-def test_rows_without_a_key_from_before_the_topic_was_compacted_go_with_the_first_pass() -> None:
+def test_rows_without_a_key_that_a_compacted_topic_holds_stay() -> None:
     log = CompactedLog(cleanup_policy="delete")
     producer = log.producer("plain")
-    for key in (b"1", None, b"2", None):
-        producer.send("t", b"value", key=key)
-    producer.flush()
+    for key, value in ((b"1", b"old"), (None, b"value"), (b"1", b"new"), (None, None)):
+        producer.send("t", value, key=key)
     log.store.admin.alter_topic("t", cleanup_policy="compact")
+    producer.flush()
 
     log.compact()
 
-    assert [(row.offset, row.key) for row in log.rows()] == [(0, b"1"), (2, b"2")]
+    assert [(row.offset, row.key, row.value) for row in log.rows()] == [
+        (1, None, b"value"),
+        (2, b"1", b"new"),
+        (3, None, None),
+    ]
 
 
 def test_a_log_that_begins_in_the_middle_is_compacted_from_there() -> None:

@@ -1,0 +1,31 @@
+"""A prepared transaction, and what its ends and other prepares are refused with."""
+
+from __future__ import annotations
+
+from eoslog.rules.coordinator import end_request, end_transaction, prepare_request, prepare_transaction
+from eoslog.rules.names import PartitionId
+from eoslog.rules.producer_ids import ProducerIdentity
+from tests.unit.rules.histories import TOPIC_ID, History
+
+PLACE = PartitionId(TOPIC_ID, 0)
+
+
+def eager(history: History) -> ProducerIdentity:
+    """A prepared transaction with two rows at offsets 0 and 1."""
+    identity = history.init()
+    history.send(identity, 0, 2)
+    return history.prepare(identity)
+
+
+def end_refused(history: History, identity: ProducerIdentity, verdict: str, **options: object) -> Exception:
+    request = end_request("tx", identity, verdict, time_ms=history.now_ms, **options)  # type: ignore[arg-type]
+    return history.refused(lambda draft: end_transaction(draft, request))
+
+
+def prepare_refused(history: History, identity: ProducerIdentity, **options: object) -> Exception:
+    request = prepare_request(
+        "tx",
+        identity,
+        **({"time_ms": history.now_ms, "timeout_ms": None, "upload_ms": history.now_ms} | options),  # type: ignore[arg-type]
+    )
+    return history.refused(lambda draft: prepare_transaction(draft, request))

@@ -1,0 +1,74 @@
+"""Who ends a prepared transaction in its holder's place: its own time-out, or an administrator by force."""
+
+from __future__ import annotations
+
+from eoslog.errors import InvalidTxnState, ProducerFenced, TransactionalIdNotFound
+from eoslog.rules.coordinator import abort_open_transaction, append_batch, force_terminate
+from eoslog.rules.forgetting import plan_expiry
+from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS
+from eoslog.rules.state import TransactionState
+from tests.unit.rules.histories import History
+from tests.unit.rules.prepared import eager, end_refused
+
+
+def test_its_own_time_out_counts_and_not_that_of_the_transaction() -> None:
+    history = History()
+    identity = history.init()
+    history.send(identity)
+    history.now_ms += 50_000
+    history.prepare(identity, timeout_ms=DEFAULT_PREPARED_TIMEOUT_MS)
+    history.now_ms += DEFAULT_PREPARED_TIMEOUT_MS
+    assert history.abort_timed_out() == []
+    history.now_ms += 1
+
+    assert history.abort_timed_out() == ["tx"]
+
+    assert isinstance(end_refused(history, identity, "commit"), InvalidTxnState)
+    assert history.partition().last_stable_offset == 2
+
+
+def test_without_a_time_out_it_waits_for_ever_and_never_expires() -> None:
+    history = History()
+    identity = eager(history)
+    history.now_ms += 10**12
+
+    assert history.abort_timed_out() == []
+    assert plan_expiry(history.state, history.now_ms) is None
+    history.commit(identity)
+
+
+def test_an_init_does_not_prolong_it() -> None:
+    history = History()
+    identity = history.init()
+    history.prepare(identity, timeout_ms=1_000)
+    history.now_ms += 900
+    history.init(keep_prepared=True)
+    history.now_ms += 101
+
+    assert history.abort_timed_out() == ["tx"]
+
+
+def test_an_administrator_ends_it_only_by_force_which_fences_its_holder() -> None:
+    history = History()
+    identity = eager(history)
+
+    error = history.refused(lambda draft: abort_open_transaction(draft, "tx", reason="admin", time_ms=0))
+    assert isinstance(error, InvalidTxnState)
+    assert "force-terminate" in str(error)
+    assert history.force_terminate() is True
+    assert history.force_terminate() is False
+
+    assert history.transaction().state is TransactionState.EMPTY
+    for verdict in ("commit", "abort"):
+        assert isinstance(end_refused(history, identity, verdict), ProducerFenced)
+    late = history.batch(identity, 2)
+    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), ProducerFenced)
+
+
+def test_force_ends_what_is_open_and_not_prepared_too_and_an_unknown_id_is_named() -> None:
+    history = History()
+    history.send(history.init())
+
+    assert history.force_terminate() is True
+    error = history.refused(lambda draft: force_terminate(draft, "nobody", time_ms=0))
+    assert isinstance(error, TransactionalIdNotFound)

@@ -13,7 +13,7 @@ from eoslog.cli.output import shown
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot
 from eoslog.log.record import SlotRecord
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.state import Batch
+from eoslog.rules.partition_state import Batch
 from eoslog.segment.data_file import corrupt_if_unreadable
 from eoslog.segment.producer_snapshot import ProducerSnapshotEntry
 

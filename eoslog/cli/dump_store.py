@@ -28,7 +28,8 @@ from eoslog.log.record import CheckpointReference, SlotRecord, decode_line, firs
 from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import Batch, Partition, SealedSegment, StoreState
+from eoslog.rules.partition_state import Batch, Partition, SealedSegment
+from eoslog.rules.state import StoreState
 from eoslog.segment.data_file import check_file, open_data_file
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
 from eoslog.segment.segment_index import iterate_segment_index

@@ -14,8 +14,9 @@ from eoslog.client.records_deletion import ALL_DECIDED
 from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.partitions import partition_of
-from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topic_entries import TopicConfig
 from eoslog.rules.topics import topic_named
 from eoslog.segment.stored_schema import stored_schema

@@ -12,8 +12,9 @@ from eoslog.errors import EosLogError, NoOffsetForPartition, OffsetOutOfRange, U
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.prepared import pending_partitions
-from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from eoslog.client.positions import RecordMetadata
 from eoslog.errors import EosLogError
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import NO_OFFSET, Topic
+from eoslog.rules.partition_state import NO_OFFSET
+from eoslog.rules.state import Topic
 
 
 class AppendedRows(NamedTuple):

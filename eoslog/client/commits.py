@@ -13,7 +13,8 @@ from eoslog.read.commits import slices_by_commit
 from eoslog.read.planner import FileSlice, PartitionPlan
 from eoslog.read.scan import Scan
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import NO_SLOT, Partition, StoreState, Topic
+from eoslog.rules.partition_state import NO_SLOT, Partition
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.stored_schema import stored_schema
 

@@ -29,7 +29,8 @@ from eoslog.errors import (
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.names import TopicPartition, check_id
-from eoslog.rules.state import Partition, Topic
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import Topic
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store

@@ -11,7 +11,8 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import SegmentIndexes, plan_partition
 from eoslog.read.slices import read_slices
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import Partition, Topic
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import Topic
 from eoslog.segment.stored_schema import stored_schema
 from eoslog.store.object_store import ObjectStore
 

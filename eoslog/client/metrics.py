@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import Partition, StoreState, TransactionState
+from eoslog.rules.state import StoreState, TransactionState
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
 """A transaction is late when it is open for longer than any may be, and this (Kafka's ``ProducerStateManager``)."""

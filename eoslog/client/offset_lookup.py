@@ -12,7 +12,8 @@ from eoslog.client.consumer_records import columns_to_read
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import FileSlice, SegmentIndexes, plan_partition
 from eoslog.read.slices import read_slices
-from eoslog.rules.state import Partition, Topic
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import Topic
 from eoslog.segment.stored_schema import stored_schema
 from eoslog.store.object_store import ObjectStore
 

@@ -16,7 +16,8 @@ from eoslog.errors import InvalidRequest
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.groups import committed_offset, group_named
 from eoslog.rules.names import PartitionId, TopicPartition
-from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 
 if TYPE_CHECKING:

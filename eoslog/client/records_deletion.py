@@ -12,8 +12,9 @@ from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.draft import Draft
 from eoslog.rules.log_start import last_end_slot_below, segment_cut_at
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.partition_state import Partition, SealedSegment
 from eoslog.rules.segment_entries import LogStartMoved
-from eoslog.rules.state import Partition, SealedSegment, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 
 ALL_DECIDED = -1
 """All records up to the last stable offset (Kafka's -1: up to the high watermark)."""

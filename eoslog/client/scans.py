@@ -17,8 +17,9 @@ from eoslog.read.planner import check_offset, plan_partition
 from eoslog.read.scan import Scan
 from eoslog.read.time_travel import check_as_of, resolve, timestamp_ms
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.partitions import partition_of
-from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.stored_schema import stored_schema
 

@@ -29,9 +29,10 @@ from eoslog.read.scan import Scan
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.machine import StoreMachine
+from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import NO_SLOT, StoreState
+from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome

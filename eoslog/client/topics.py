@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from eoslog.errors import UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId, TopicPartition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.partitions import partition_of
-from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 
 if TYPE_CHECKING:

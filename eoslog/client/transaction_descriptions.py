@@ -11,9 +11,10 @@ from eoslog.client.topics import partition_named
 from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId, TopicPartition, check_id
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.prepared import prepared_state
 from eoslog.rules.producer_ids import prepared_identity, task_producer_id, task_transactional_id
-from eoslog.rules.state import Partition, StoreState, Transaction, TransactionState
+from eoslog.rules.state import StoreState, Transaction, TransactionState
 
 COORDINATOR_EPOCH = 0
 """Kafka counts the moves of a coordinator from broker to broker; here the log itself decides."""

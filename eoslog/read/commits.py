@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from eoslog.read.planner import FileSlice, SegmentIndexes, slice_of
-from eoslog.rules.state import Batch, Partition, Verdict
+from eoslog.rules.partition_state import Batch, Partition, Verdict
 
 Place = TypeVar("Place", bound=Hashable)
 

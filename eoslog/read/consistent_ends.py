@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
 from eoslog.read.planner import SegmentIndexes, batches_between
-from eoslog.rules.state import NO_SLOT, Batch, Partition, Verdict
+from eoslog.rules.partition_state import NO_SLOT, Batch, Partition, Verdict
 
 Place = TypeVar("Place", bound=Hashable)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from eoslog.errors import InvalidOption
-from eoslog.rules.state import Batch, Partition, Verdict
+from eoslog.rules.partition_state import Batch, Partition, Verdict
 
 
 class IsolationLevel(StrEnum):

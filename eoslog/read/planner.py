@@ -14,8 +14,8 @@ from typing import NamedTuple
 from eoslog.errors import OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 from eoslog.rules.sequences import sequence_after
-from eoslog.rules.state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 from eoslog.segment.segment_index import decode_segment_index, rows_of_files
 from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectStore

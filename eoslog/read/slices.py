@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from eoslog.errors import CorruptRecord
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
+from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
 from eoslog.rules.sequences import SEQUENCES
-from eoslog.rules.state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
 from eoslog.segment.data_file import OFFSET_COLUMN, check_file, read_data_file
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.store.object_store import ObjectStore

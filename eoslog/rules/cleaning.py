@@ -6,7 +6,7 @@ stays, without rows if need be, because it holds the producer's last sequence.
 
 from __future__ import annotations
 
-from eoslog.rules.state import NO_TIME, Batch, Partition, ProducerState, Verdict
+from eoslog.rules.partition_state import NO_TIME, Batch, Partition, ProducerState, Verdict
 
 
 class CleanedTransactions:

@@ -11,17 +11,8 @@ from typing import Generic, TypeVar
 
 from eoslog.rules.entries import Entry
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import (
-    Doomed,
-    Group,
-    IdempotentProducer,
-    Moment,
-    Partition,
-    StoreState,
-    TokenKey,
-    Topic,
-    Transaction,
-)
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import Doomed, Group, IdempotentProducer, Moment, StoreState, TokenKey, Topic, Transaction
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -16,12 +16,7 @@ from eoslog.rules.forgetting_entries import (
 )
 from eoslog.rules.group_forgetting import expire_offsets, plan_offset_expiry
 from eoslog.rules.producer_ids import forget_producer_ids
-from eoslog.rules.state import (
-    IdempotentProducer,
-    StoreState,
-    Transaction,
-    TransactionState,
-)
+from eoslog.rules.state import IdempotentProducer, StoreState, Transaction, TransactionState
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000

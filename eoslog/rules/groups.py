@@ -9,18 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eoslog.errors import (
-    FencedInstanceId,
-    GroupIdNotFound,
-    GroupNotEmpty,
-    IllegalGeneration,
-    UnknownMember,
-)
+from eoslog.errors import FencedInstanceId, GroupIdNotFound, GroupNotEmpty, IllegalGeneration, UnknownMember
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import NO_TIME
 from eoslog.rules.partitions import partition_of
-from eoslog.rules.state import NO_TIME, CommittedOffset, Group, Member, StoreState
+from eoslog.rules.state import CommittedOffset, Group, Member, StoreState
 
 EMPTY_GROUP = Group(0, {}, {})
 

@@ -8,10 +8,11 @@ from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import NO_SLOT, Batch, Partition, SealedSegment, Verdict
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.segment_start import move_segment_start
-from eoslog.rules.state import NO_SLOT, Batch, Doomed, Partition, SealedSegment, Verdict
+from eoslog.rules.state import Doomed
 
 
 def move_log_start(draft: Draft, entry: LogStartMoved) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import Batch, Control, Partition, ProducerState, SealedSegment, SequenceRange, Verdict
+from eoslog.rules.partition_state import Batch, Control, Partition, ProducerState, SealedSegment, SequenceRange, Verdict
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
 _FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])

@@ -7,32 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from eoslog.errors import (
-    InvalidEntry,
-    InvalidTxnState,
-    OffsetOutOfRange,
-    StagedFilesExpired,
-    UnknownTopicOrPartition,
-)
+from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import NO_SLOT, NO_TIME, Batch, Control, Partition, SealedSegment, Verdict
 from eoslog.rules.segment_entries import SegmentSealed
 from eoslog.rules.segment_start import move_segment_start
 from eoslog.rules.sequences import check_sequence, with_batch, with_marker
-from eoslog.rules.state import (
-    NO_SLOT,
-    NO_TIME,
-    Batch,
-    Control,
-    Moment,
-    Partition,
-    SealedSegment,
-    StoreState,
-    Topic,
-    Verdict,
-)
+from eoslog.rules.state import Moment, StoreState, Topic
 from eoslog.rules.topic_entries import TopicConfig
 from eoslog.rules.transaction_entries import BatchAppended, StagedBatch
 

@@ -21,8 +21,9 @@ from eoslog.errors import (
 )
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import check_id
+from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.sequences import LAST_USABLE_EPOCH
-from eoslog.rules.state import NO_SLOT, IdempotentProducer, StoreState, Transaction, TransactionState
+from eoslog.rules.state import IdempotentProducer, StoreState, Transaction, TransactionState
 from eoslog.rules.transaction_entries import ProducerInitialized
 
 TASKS_BITS = 20

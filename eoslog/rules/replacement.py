@@ -10,9 +10,10 @@ from bisect import bisect_left
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Partition, SealedSegment
 from eoslog.rules.partitions import check_file_place, check_upload, partition_of, topic_of
 from eoslog.rules.segment_entries import LogCleaned, SegmentsReplaced
-from eoslog.rules.state import Doomed, Partition, SealedSegment
+from eoslog.rules.state import Doomed
 
 
 def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:

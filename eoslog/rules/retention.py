@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eoslog.rules.state import Partition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.topic_entries import TopicConfig
 
 

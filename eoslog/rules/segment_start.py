@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eoslog.rules.draft import Draft
+from eoslog.rules.partition_state import NO_OFFSET, NO_SEQUENCE, Batch, Partition, ProducerState, SequenceRange
 from eoslog.rules.sequences import last_sequence_of
-from eoslog.rules.state import NO_OFFSET, NO_SEQUENCE, Batch, Partition, ProducerState, SequenceRange
 
 
 def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Batch]) -> None:

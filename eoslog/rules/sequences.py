@@ -7,7 +7,7 @@ Kafka: a batch that lies below the last five is known as a duplicate at any age.
 from __future__ import annotations
 
 from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
-from eoslog.rules.state import NO_OFFSET, ProducerState, SequenceRange
+from eoslog.rules.partition_state import NO_OFFSET, ProducerState, SequenceRange
 
 BATCHES_TO_RETAIN = 5
 MAX_EPOCH = 32767

@@ -8,7 +8,8 @@ from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, Unknow
 from eoslog.rules.draft import Draft
 from eoslog.rules.groups import without_topic
 from eoslog.rules.names import check_topic_name
-from eoslog.rules.state import Doomed, Partition, StoreState, Topic
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import Doomed, StoreState, Topic
 from eoslog.rules.topic_entries import (
     PartitionsCreated,
     TopicConfig,

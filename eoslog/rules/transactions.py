@@ -21,6 +21,7 @@ from eoslog.errors import (
 from eoslog.rules.draft import Draft
 from eoslog.rules.groups import check_offsets, commit_offsets
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import NO_SLOT, Control
 from eoslog.rules.partitions import (
     append_batch,
     append_staged,
@@ -51,16 +52,7 @@ from eoslog.rules.producer_ids import (
     task_transactional_id,
     why_aborted,
 )
-from eoslog.rules.state import (
-    NO_SLOT,
-    Control,
-    IdempotentProducer,
-    LastCommit,
-    TokenKey,
-    TopicRows,
-    Transaction,
-    TransactionState,
-)
+from eoslog.rules.state import IdempotentProducer, LastCommit, TokenKey, TopicRows, Transaction, TransactionState
 from eoslog.rules.transaction_entries import BatchAppended, Marker, StagedBatch, TransactionEnded
 
 _E = TransactionState

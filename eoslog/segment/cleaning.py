@@ -19,7 +19,8 @@ from eoslog.rules.cleaning import (
     without_rows,
 )
 from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.state import NO_SLOT, NO_TIME, Batch, ProducerState, Topic
+from eoslog.rules.partition_state import NO_SLOT, NO_TIME, Batch, ProducerState
+from eoslog.rules.state import Topic
 from eoslog.segment.offset_map import OffsetMap
 from eoslog.segment.replacing import SegmentRun, read_aborted, read_batches
 from eoslog.segment.rewriting import RewrittenFile, SourceFile, read_rows, row_offsets, source_files

@@ -13,8 +13,9 @@ from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
 from eoslog.rules.cleaning import dirty_ratio
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import NO_SLOT, Partition, SealedSegment
 from eoslog.rules.segment_entries import LogCleaned
-from eoslog.rules.state import NO_SLOT, Partition, SealedSegment, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.cleaning import Cleaner
 from eoslog.segment.offset_map import OFFSET_MAP_BYTES, build_offset_map
 from eoslog.segment.replacing import (

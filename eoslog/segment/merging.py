@@ -15,7 +15,8 @@ from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import Batch, Partition, SealedSegment, StoreState, Topic
+from eoslog.rules.partition_state import Batch, Partition, SealedSegment
+from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.replacing import (
     SegmentRun,
     append_unless_lost,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eoslog.rules.state import Batch, SealedSegment, Topic, Verdict
+from eoslog.rules.partition_state import Batch, SealedSegment, Verdict
+from eoslog.rules.state import Topic
 from eoslog.segment.replacing import read_batches
 from eoslog.segment.rewriting import SourceFile, read_rows, row_offsets, source_files
 from eoslog.segment.row_keys import RowKeys

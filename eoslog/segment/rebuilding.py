@@ -14,7 +14,8 @@ from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import SealedSegment, StoreState
+from eoslog.rules.partition_state import SealedSegment
+from eoslog.rules.state import StoreState
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import check_file
 from eoslog.segment.segment_index import DerivedFiles, decode_derived_files

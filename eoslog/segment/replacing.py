@@ -12,16 +12,12 @@ from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Batch, SealedSegment
 from eoslog.rules.segment_entries import LogCleaned, ReplacedSegment, SegmentsReplaced
-from eoslog.rules.state import Batch, SealedSegment, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import crc32c
-from eoslog.segment.segment_index import (
-    DerivedFiles,
-    decode_derived_files,
-    decode_segment_index,
-    encode_segment_index,
-)
+from eoslog.segment.segment_index import DerivedFiles, decode_derived_files, decode_segment_index, encode_segment_index
 from eoslog.segment.stored_file import read_file
 from eoslog.segment.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.store.environment import Environment

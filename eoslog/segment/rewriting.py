@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.state import Batch
+from eoslog.rules.partition_state import Batch
 from eoslog.segment.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read_data_file
 from eoslog.store.object_store import ObjectStore
 

@@ -12,9 +12,10 @@ from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.log.log import Log
 from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.partition_state import NO_OFFSET, NO_SEQUENCE, Partition, ProducerState
 from eoslog.rules.partitions import sealable_end
 from eoslog.rules.segment_entries import SegmentSealed
-from eoslog.rules.state import NO_OFFSET, NO_SEQUENCE, Partition, ProducerState, StoreState, Topic
+from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.data_file import crc32c
 from eoslog.segment.producer_snapshot import ProducerSnapshotEntry, encode_producer_snapshot
 from eoslog.segment.segment_index import DerivedFiles, encode_segment_index

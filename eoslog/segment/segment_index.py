@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord
 from eoslog.rules.partition_rows import BATCHES_SCHEMA, batch_from_row, batch_row
-from eoslog.rules.state import Batch
+from eoslog.rules.partition_state import Batch
 
 _ROWS_AT_ONCE = 4096
 _TXNINDEX = "eoslog.txnindex"

@@ -12,7 +12,8 @@ from eoslog.errors import InvalidOption, RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import Partition, StoreState, Topic
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from pyspark_eoslog.options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, OffsetsOption
 from pyspark_eoslog.packing import Piece

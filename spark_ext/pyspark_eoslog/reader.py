@@ -17,7 +17,7 @@ from eoslog.read.planner import plan_partition
 from eoslog.read.slices import read_slices
 from eoslog.read.time_travel import check_as_of, resolve
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import NO_SLOT, Partition
+from eoslog.rules.partition_state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import decode_schema
 from pyspark_eoslog.options import EARLIEST, LATEST, Options, StoreLocation

@@ -17,7 +17,7 @@ from eoslog.read.consistent_ends import limited_consistent_ends, transaction_con
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan, plan_partition
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import NO_SLOT, Partition
+from eoslog.rules.partition_state import NO_SLOT, Partition
 from pyspark_eoslog.options import EARLIEST, LATEST, Options
 from pyspark_eoslog.packing import Piece
 from pyspark_eoslog.read_plan import Look, end_timed_out, look_at_topics, piece_of, resolve_offsets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import Partition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.topic_entries import TopicConfig
 
 SEGMENT_BATCHES = 2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.coordinator import append_batch, end_request, end_transaction
 from eoslog.rules.machine import fold
+from eoslog.rules.partition_state import NO_OFFSET, ProducerState
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
-from eoslog.rules.state import NO_OFFSET, ProducerState, StoreState
+from eoslog.rules.state import StoreState
 from tests.unit.rules.histories import History
 
 

@@ -7,7 +7,7 @@ import pytest
 from eoslog.client.store import Store
 from eoslog.rules.aborted import AbortedTransaction, collect_aborted
 from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.state import Partition
+from eoslog.rules.partition_state import Partition
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.segment.vacuum import vacuum

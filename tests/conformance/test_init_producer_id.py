@@ -7,8 +7,9 @@ import pytest
 from eoslog.client.store import Store
 from eoslog.errors import InvalidRequest, NotAStore, ProducerFenced, RequestTimedOut, StoreUnavailable
 from eoslog.rules.coordinator import initialise
+from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.rules.state import TransactionState, Verdict
+from eoslog.rules.state import TransactionState
 from tests.conformance.partitions import read, write
 from tests.conformance.rules import batch_refused
 from tests.unit.client.world import FaultyStore, World

@@ -7,13 +7,9 @@ import pytest
 from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.state import SealedSegment
+from eoslog.rules.partition_state import SealedSegment
 from eoslog.rules.topic_entries import TopicConfig
-from eoslog.segment.producer_snapshot import (
-    ProducerSnapshotEntry,
-    decode_producer_snapshot,
-    encode_producer_snapshot,
-)
+from eoslog.segment.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
 from tests.conformance.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write

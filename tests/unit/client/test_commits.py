@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.segment_entries import LogStartMoved
-from eoslog.rules.state import Partition
 from eoslog.segment.sealing import seal_segments
 from tests.unit.client.world import World
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eoslog import InvalidOption, Store, TopicConfig
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import Partition
+from eoslog.rules.partition_state import Partition
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore

@@ -31,9 +31,10 @@ from eoslog.rules.jobs import commit_job
 from eoslog.rules.machine import encode_entry, fold, new_draft
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Batch, Partition, Verdict
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.segment_entries import SegmentSealed, SegmentsReplaced
-from eoslog.rules.state import Batch, Group, Partition, StoreState, Transaction, Verdict
+from eoslog.rules.state import Group, StoreState, Transaction
 from eoslog.rules.topic_entries import TopicConfig, TopicCreated, TopicDeleted, TopicSchema
 from eoslog.rules.transaction_entries import ApplicationToken, BatchAppended, CommitSummary, StagedBatch
 

@@ -14,10 +14,11 @@ from eoslog.rules.coordinator import abort_open_transaction, append_batch, end_r
 from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.group_entries import OffsetsCommitted
+from eoslog.rules.partition_state import Batch, Control, ProducerState
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import Batch, Control, ProducerState, StoreState
+from eoslog.rules.state import StoreState
 from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.rules.transaction_entries import BatchAppended
 from tests.unit.rules.histories import TOPIC_ID, History, Model, joining, offsets_of, topic_created, visible

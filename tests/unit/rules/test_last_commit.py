@@ -5,8 +5,9 @@ from __future__ import annotations
 from eoslog.errors import InvalidTxnState
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.coordinator import commit_once, end_request
+from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.state import LastCommit, TopicRows, TransactionState, Verdict
+from eoslog.rules.state import LastCommit, TopicRows, TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
 from tests.unit.rules.histories import TOPIC_ID, History, offsets_of
 

@@ -7,9 +7,9 @@ import pytest
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
+from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import NO_SLOT
 from tests.unit.rules.histories import TOPIC_ID, History
 from tests.unit.rules.test_partitions import Writers
 

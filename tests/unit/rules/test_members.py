@@ -15,7 +15,8 @@ from eoslog.rules.groups import check_offsets
 from eoslog.rules.machine import new_draft
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import NO_TIME, Group
+from eoslog.rules.partition_state import NO_TIME
+from eoslog.rules.state import Group
 from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 

@@ -9,10 +9,10 @@ from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.coordinator import append_batch
 from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, plan_expiry
 from eoslog.rules.forgetting_entries import HorizonMoved
+from eoslog.rules.partition_state import Control, Verdict
 from eoslog.rules.partitions import check_batch, sealable_end
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import Control, Verdict
 from eoslog.rules.topic_entries import TopicConfig
 from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, History
 

@@ -20,10 +20,11 @@ from eoslog.rules.coordinator import append_batch, initialise
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.machine import decode_entry
+from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.prepared import parse_prepared_state, pending_partitions, prepared_state
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import NO_SLOT, TransactionState
+from eoslog.rules.state import TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
 from tests.unit.rules.histories import OTHER_TOPIC_ID, History, joining, offsets_of, topic_created
 from tests.unit.rules.prepared import PLACE, eager, end_refused, prepare_refused

@@ -6,9 +6,10 @@ import pytest
 
 from eoslog.errors import InvalidTxnState, ProducerFenced
 from eoslog.rules.coordinator import append_batch, initialise
+from eoslog.rules.partition_state import Control
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
 from eoslog.rules.sequences import MAX_EPOCH
-from eoslog.rules.state import Control, TransactionState
+from eoslog.rules.state import TransactionState
 from tests.unit.rules.histories import History
 from tests.unit.rules.prepared import eager, end_refused, prepare_refused
 

@@ -9,8 +9,9 @@ import pytest
 from eoslog.errors import InvalidEntry, InvalidTopic, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.forgetting_entries import HorizonMoved
+from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.segment_entries import LogCleaned, LogStartMoved
-from eoslog.rules.state import NO_SLOT, Doomed, StoreState
+from eoslog.rules.state import Doomed, StoreState
 from eoslog.rules.topic_entries import TopicConfig, TopicConfigChanged, TopicCreated, TopicSchema
 from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History
 

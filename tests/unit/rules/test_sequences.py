@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
+from eoslog.rules.partition_state import NO_OFFSET, ProducerState, SequenceRange
 from eoslog.rules.sequences import (
     DuplicateBatch,
     check_sequence,
@@ -15,7 +16,6 @@ from eoslog.rules.sequences import (
     with_batch,
     with_marker,
 )
-from eoslog.rules.state import NO_OFFSET, ProducerState, SequenceRange
 
 LARGEST = 2**31 - 1
 

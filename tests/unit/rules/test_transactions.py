@@ -20,8 +20,9 @@ from eoslog.rules.coordinator import abort_timed_out, append_batch, end_request,
 from eoslog.rules.draft import Draft
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.machine import decode_entry
+from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
-from eoslog.rules.state import TokenKey, TransactionState, Verdict
+from eoslog.rules.state import TokenKey, TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.rules.transactions import VALID_PREVIOUS_STATES, transit
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from eoslog import Store, TopicConfig
 from eoslog.client.producer import Producer
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.state import Batch, Partition, StoreState
+from eoslog.rules.partition_state import Batch, Partition
+from eoslog.rules.state import StoreState
 from eoslog.segment.compaction import CompactionReport, compact
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.segment_index import decode_segment_index

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.segment_entries import LogCleaned, LogStartMoved
-from eoslog.rules.state import Partition, StoreState
+from eoslog.rules.state import StoreState
 from eoslog.segment.merging import MergeReport, chunks, doubling_runs, merge_files
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.segment_index import decode_segment_index

@@ -10,7 +10,8 @@ from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.errors import CorruptRecord, UnknownTopicOrPartition
 from eoslog.log.view import LogConfig
 from eoslog.rules.forgetting import plan_expiry
-from eoslog.rules.state import SealedSegment, StoreState
+from eoslog.rules.partition_state import SealedSegment
+from eoslog.rules.state import StoreState
 from eoslog.segment.merging import merge_files
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
 from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files

@@ -6,7 +6,8 @@ import pytest
 
 from eoslog import Store, TopicConfig
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.state import SealedSegment, StoreState
+from eoslog.rules.partition_state import SealedSegment
+from eoslog.rules.state import StoreState
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.segment_index import decode_segment_index

@@ -9,22 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from eoslog.errors import (
-    EosLogError,
-    InvalidTxnState,
-    RecordFull,
-    Replayed,
-    TransactionalIdNotFound,
-)
+from eoslog.errors import EosLogError, InvalidTxnState, RecordFull, Replayed, TransactionalIdNotFound
+from eoslog.rules.batches import plan_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import PrepareRepeated
-from eoslog.rules.producer_ids import (
-    ProducerIdentity,
-    check_expected,
-    check_timeout,
-    plan_init,
-)
+from eoslog.rules.producer_ids import ProducerIdentity, check_expected, check_timeout, plan_init
 from eoslog.rules.state import Transaction, TransactionState
 from eoslog.rules.transaction_entries import (
     ApplicationToken,
@@ -36,7 +26,7 @@ from eoslog.rules.transaction_entries import (
     TransactionEnded,
     TransactionPrepared,
 )
-from eoslog.rules.transactions import EndRepeated, check_token, plan_batch, plan_end, timed_out
+from eoslog.rules.transactions import EndRepeated, check_token, plan_end, timed_out
 
 _TO_BE_PLANNED = 0
 _MOST_ABORTED_A_RECORD = 100

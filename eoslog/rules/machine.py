@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
 from eoslog.rules import (
+    batches,
     checkpoint,
     group_forgetting,
     groups,
@@ -69,7 +70,7 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "create_partitions": topics.create_partitions,
     "delete_topic": topics.delete_topic,
     "init": producer_ids.apply_init,
-    "batch": transactions.apply_batch,
+    "batch": batches.apply_batch,
     "prepare": prepared.apply_prepare,
     "end": transactions.apply_end,
     "offsets": _commit_offsets,

@@ -1,4 +1,4 @@
-"""Transactions: begun by their first batch, ended in one slot with everything they hold.
+"""The end of transactions: everything that they hold, in one slot.
 
 Answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). The end
 passes through PREPARE_* and reaches COMPLETE_* within its slot, so there is nothing to roll forward, no marker to lose.
@@ -22,16 +22,7 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.groups import check_offsets, commit_offsets
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_SLOT, Control
-from eoslog.rules.partitions import (
-    append_batch,
-    append_staged,
-    check_batch,
-    check_file_place,
-    check_upload,
-    partition_of,
-    place_marker,
-    topic_of,
-)
+from eoslog.rules.partitions import append_staged, check_file_place, check_upload, partition_of, place_marker, topic_of
 from eoslog.rules.prepared import (
     check_not_prepared,
     committed_batches,
@@ -43,8 +34,6 @@ from eoslog.rules.prepared import (
 from eoslog.rules.producer_ids import (
     TASKS_BITS,
     ProducerIdentity,
-    check_identity,
-    check_registered,
     forget_producer_ids,
     identities_before,
     next_identity,
@@ -52,21 +41,9 @@ from eoslog.rules.producer_ids import (
     task_transactional_id,
     why_aborted,
 )
-from eoslog.rules.state import IdempotentProducer, LastCommit, TokenKey, TopicRows, Transaction, TransactionState
-from eoslog.rules.transaction_entries import BatchAppended, Marker, StagedBatch, TransactionEnded
-
-_E = TransactionState
-VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
-    _E.EMPTY: frozenset({_E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}),
-    _E.ONGOING: frozenset({_E.ONGOING, _E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}),
-    _E.PREPARE_COMMIT: frozenset({_E.ONGOING}),
-    _E.PREPARE_ABORT: frozenset({_E.ONGOING, _E.PREPARE_EPOCH_FENCE, _E.EMPTY, _E.COMPLETE_COMMIT, _E.COMPLETE_ABORT}),
-    _E.COMPLETE_COMMIT: frozenset({_E.PREPARE_COMMIT}),
-    _E.COMPLETE_ABORT: frozenset({_E.PREPARE_ABORT}),
-    _E.DEAD: frozenset({_E.EMPTY, _E.COMPLETE_ABORT, _E.COMPLETE_COMMIT}),
-    _E.PREPARE_EPOCH_FENCE: frozenset({_E.ONGOING}),
-}
-"""From which states each may be entered (``TransactionState.java``)."""
+from eoslog.rules.state import LastCommit, TokenKey, TopicRows, Transaction, TransactionState
+from eoslog.rules.transaction_entries import Marker, StagedBatch, TransactionEnded
+from eoslog.rules.transaction_states import transit
 
 
 class EndRepeated(Exception):
@@ -75,71 +52,6 @@ class EndRepeated(Exception):
     def __init__(self, identity: ProducerIdentity) -> None:
         super().__init__("the transaction was ended before")
         self.identity = identity
-
-
-def transit(transaction: Transaction, *states: TransactionState) -> Transaction:
-    """The transaction after it passed through ``states``.
-
-    Raises:
-        InvalidTxnState: Kafka allows no such transition.
-    """
-    for state in states:
-        if transaction.state not in VALID_PREVIOUS_STATES[state]:
-            raise InvalidTxnState(
-                f"transactional id {transaction.transactional_id!r} cannot go from {transaction.state.name} "
-                f"to {state.name}"
-            )
-        transaction = replace(transaction, state=state)
-    return transaction
-
-
-def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
-    """The batch with the base offset that it gets at this slot.
-
-    Raises:
-        DuplicateBatch: it was appended before.
-        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced, UnknownProducerId, OutOfOrderSequence,
-        InvalidTxnState, UnknownTopicOrPartition, StagedFilesExpired: it may not be appended.
-    """
-    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
-    transaction = None
-    if entry.transactional_id is None:
-        check_registered(draft, identity)
-    else:
-        transaction = check_identity(draft, entry.transactional_id, identity)
-    partition_id = PartitionId(entry.topic_id, entry.partition)
-    partition = partition_of(draft, partition_id)
-    topic = topic_of(draft, entry.topic_id)
-    check_file_place(topic, partition_id, entry.file)
-    # A repeat first: it names no file anew, so it is no matter how old its file is.
-    check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
-    if transaction is not None:
-        check_not_prepared(transaction)
-    check_upload(draft, entry.upload_ms)
-    return entry.model_copy(update={"base_offset": partition.next_offset})
-
-
-def apply_batch(draft: Draft, entry: BatchAppended) -> None:
-    if plan_batch(draft, entry).base_offset != entry.base_offset:
-        raise InvalidEntry(f"a batch at slot {draft.slot} has base offset {entry.base_offset}, which is not the next")
-    partition_id = PartitionId(entry.topic_id, entry.partition)
-    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
-    if entry.transactional_id is None:
-        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
-        return
-    transaction = draft.transactions[entry.transactional_id]
-    begins = transaction.state is not TransactionState.ONGOING
-    transaction = transit(transaction, TransactionState.ONGOING)
-    draft.transactions[entry.transactional_id] = replace(
-        transaction,
-        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
-        start_ms=entry.time_ms if begins else transaction.start_ms,
-        start_slot=draft.slot if begins else transaction.start_slot,
-        last_update_ms=entry.time_ms,
-        last_slot=draft.slot,
-    )
-    if begins:
-        draft.ongoing[entry.transactional_id] = entry.time_ms
 
 
 def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:

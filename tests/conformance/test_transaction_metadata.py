@@ -13,7 +13,7 @@ from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, plan_
 from eoslog.rules.sequences import MAX_EPOCH
 from eoslog.rules.state import TransactionState
 from eoslog.rules.transaction_entries import ProducerInitialized
-from eoslog.rules.transactions import VALID_PREVIOUS_STATES, transit
+from eoslog.rules.transaction_states import VALID_PREVIOUS_STATES, transit
 from tests.conformance.rules import end_refused, reloaded
 from tests.unit.rules.histories import History
 

@@ -24,7 +24,7 @@ from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
 from eoslog.rules.state import TokenKey, TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
-from eoslog.rules.transactions import VALID_PREVIOUS_STATES, transit
+from eoslog.rules.transaction_states import VALID_PREVIOUS_STATES, transit
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
 
 

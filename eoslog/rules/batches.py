@@ -1,0 +1,64 @@
+"""Batches that get their offsets at once: of idempotent producers, and of transactions, which the first one begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eoslog.errors import InvalidEntry
+from eoslog.rules.draft import Draft
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partitions import append_batch, check_batch, check_file_place, check_upload, partition_of, topic_of
+from eoslog.rules.prepared import check_not_prepared
+from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered
+from eoslog.rules.state import IdempotentProducer, TransactionState
+from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_states import transit
+
+
+def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
+    """The batch with the base offset that it gets at this slot.
+
+    Raises:
+        DuplicateBatch: it was appended before.
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced, UnknownProducerId, OutOfOrderSequence,
+        InvalidTxnState, UnknownTopicOrPartition, StagedFilesExpired: it may not be appended.
+    """
+    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    transaction = None
+    if entry.transactional_id is None:
+        check_registered(draft, identity)
+    else:
+        transaction = check_identity(draft, entry.transactional_id, identity)
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    partition = partition_of(draft, partition_id)
+    topic = topic_of(draft, entry.topic_id)
+    check_file_place(topic, partition_id, entry.file)
+    # A repeat first: it names no file anew, so it is no matter how old its file is.
+    check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
+    if transaction is not None:
+        check_not_prepared(transaction)
+    check_upload(draft, entry.upload_ms)
+    return entry.model_copy(update={"base_offset": partition.next_offset})
+
+
+def apply_batch(draft: Draft, entry: BatchAppended) -> None:
+    if plan_batch(draft, entry).base_offset != entry.base_offset:
+        raise InvalidEntry(f"a batch at slot {draft.slot} has base offset {entry.base_offset}, which is not the next")
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
+    if entry.transactional_id is None:
+        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
+        return
+    transaction = draft.transactions[entry.transactional_id]
+    begins = transaction.state is not TransactionState.ONGOING
+    transaction = transit(transaction, TransactionState.ONGOING)
+    draft.transactions[entry.transactional_id] = replace(
+        transaction,
+        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
+        start_ms=entry.time_ms if begins else transaction.start_ms,
+        start_slot=draft.slot if begins else transaction.start_slot,
+        last_update_ms=entry.time_ms,
+        last_slot=draft.slot,
+    )
+    if begins:
+        draft.ongoing[entry.transactional_id] = entry.time_ms

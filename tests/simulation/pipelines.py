@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
+from eoslog.client.consumer import Consumer
+from eoslog.client.consumer_records import ConsumerRecord
+from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.errors import Replayed
 from eoslog.rules.jobs import commit_job
@@ -13,21 +18,26 @@ from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from tests.simulation.ledger import Ledger, Outcome, Work
-from tests.simulation.service import IN, JOB, OUT, PARTITIONS, GaveUp, Service, open_store, until_done
+from tests.simulation.service import IN, JOB, OUT, PARTITIONS, Service, open_store, until_done
 from tests.simulation.world import Process, World
-from tests.simulation.writers import commit
+from tests.simulation.writers import TwoPhaseService, commit
 
 GROUP = "pipeline"
 
 
-class Pipeline(Service):
-    """Consume, transform, produce: each input row becomes one output row, whoever dies."""
+class Pipeline(TwoPhaseService):
+    """Consume, transform, produce: each input row becomes one output row, whoever dies, in one phase or in two."""
 
     def incarnation(self, process: Process) -> None:
         store = open_store(process)
-        producer = store.producer(self.name, transaction_timeout_ms=20_000)
-        until_done(producer.init_transactions)
-        consumer = store.consumer(GROUP, auto_offset_reset="earliest", max_poll_records=5, session_timeout_ms=6_000)
+        producer = self.recover(store)
+        consumer = store.consumer(
+            GROUP,
+            auto_offset_reset="earliest",
+            max_poll_records=5,
+            session_timeout_ms=6_000,
+            group_instance_id=self.random.choice((None, self.name)),
+        )
         consumer.subscribe([IN])
         while not self.world.stopping:
             records = until_done(lambda: consumer.poll(timeout=2.0))
@@ -35,18 +45,35 @@ class Pipeline(Service):
                 self.pause(process)
                 continue
             work = self.ledger.begin(self.name)
-            producer.begin_transaction()
-            positions: dict[TopicPartition, int] = {}
-            for record in records:
-                partition = self.random.randrange(PARTITIONS[OUT])
-                value = b"%s#%d|%s" % (work.name.encode(), len(work.rows), record.value)
-                work.rows.append((OUT, partition, value))
-                producer.send(OUT, value, partition=partition)
-                positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
-            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
-            commit(producer, work)
+            self._transform(producer, consumer, records, work)
+            if self.random.random() < 0.2:
+                work.outcome = Outcome.ABORTED
+                until_done(producer.abort_transaction)
+            elif self.random.random() < 0.3:
+                self.commit_in_two_phases(process, producer, work)
+            else:
+                commit(producer, work)
             if work.outcome is not Outcome.COMMITTED:
-                raise GaveUp
+                self._go_back(consumer)
+
+    def _transform(self, producer: Producer, consumer: Consumer, records: Sequence[ConsumerRecord], work: Work) -> None:
+        producer.begin_transaction()
+        for record in records:
+            partition = self.random.randrange(PARTITIONS[OUT])
+            value = b"%s#%d|%s" % (work.name.encode(), len(work.rows), record.value)
+            work.rows.append((OUT, partition, value))
+            producer.send(OUT, value, partition=partition)
+            place = TopicPartition(record.topic, record.partition)
+            if self.random.random() < 0.2:
+                producer.send_offsets_to_transaction({place: record.offset + 1}, consumer.group_metadata())
+        positions = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
+        producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+
+    def _go_back(self, consumer: Consumer) -> None:
+        """Read again from what the group has committed."""
+        committed = until_done(lambda: consumer.committed(consumer.assignment()))
+        for place, found in committed.items():
+            consumer.seek(place, found.offset if found is not None else 0)
 
 
 class Job(Service):

@@ -22,7 +22,7 @@ from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.service import GRACE_MS, PARTITIONS, TABLE, Service, open_store
 from tests.simulation.upkeep import Daemon, Reader, take_steps
 from tests.simulation.world import Process, Violation, World
-from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseWriter
+from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseService, TwoPhaseWriter
 
 DEFAULT_STEPS = 2_000
 _MOST_STEPS = 1_000_000
@@ -121,7 +121,7 @@ class Simulation:
         process.sleep(GRACE_MS)
         store = open_store(process)
         for service in self._services:
-            if isinstance(service, TwoPhaseWriter):
+            if isinstance(service, TwoPhaseService):
                 service.recover(store)
         take_steps(self._upkeep(process), ["abort-timed-out-transactions"])
         still_open = [

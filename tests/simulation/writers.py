@@ -106,20 +106,13 @@ class TableWriter(Service):
             self.pause(process)
 
 
-class TwoPhaseWriter(Service):
+class TwoPhaseService(Service):
     """Transactions that a database outside decides: what it wrote down before a crash is what happens after it."""
 
     def __init__(self, world: World, ledger: Ledger, name: str) -> None:
         super().__init__(world, ledger, name)
         self.decided: dict[str, Work] = {}
         """The database: prepared transactions that it has decided to commit."""
-
-    def incarnation(self, process: Process) -> None:
-        store = open_store(process)
-        producer = self.recover(store)
-        while not self.world.stopping:
-            self._transaction(process, producer)
-            self.pause(process)
 
     def recover(self, store: Store) -> Producer:
         """A producer that has ended what its predecessor prepared as the database says."""
@@ -131,17 +124,10 @@ class TwoPhaseWriter(Service):
             until_done(lambda: producer.complete_transaction(prepared if prepared in self.decided else ""))
         return producer
 
-    def _transaction(self, process: Process, producer: Producer) -> None:
-        work = self.ledger.begin(self.name)
+    def commit_in_two_phases(self, process: Process, producer: Producer, work: Work) -> None:
+        """Prepare, let the database decide, and complete what it decided."""
         work.outcome = Outcome.ABORTED
         try:
-            producer.begin_transaction()
-            for _ in range(self.random.randrange(1, 5)):
-                topic = self.random.choice((IN, OTHER))
-                partition = self.random.randrange(PARTITIONS[topic])
-                producer.send(topic, work.row(topic, partition), partition=partition)
-                if self.random.random() < 0.3:
-                    until_done(producer.flush)
             prepared = until_done(producer.prepare_transaction)
         except AbortableError:
             until_done(producer.abort_transaction)
@@ -155,6 +141,26 @@ class TwoPhaseWriter(Service):
         self.decided[prepared] = work
         process.sleep(self.random.choice((1, 1_000, 60_000)))
         until_done(lambda: producer.complete_transaction(prepared))
+
+
+class TwoPhaseWriter(TwoPhaseService):
+    """Rows in several partitions under a two-phase commit."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        producer = self.recover(store)
+        while not self.world.stopping:
+            work = self.ledger.begin(self.name)
+            work.outcome = Outcome.ABORTED
+            producer.begin_transaction()
+            for _ in range(self.random.randrange(1, 5)):
+                topic = self.random.choice((IN, OTHER))
+                partition = self.random.randrange(PARTITIONS[topic])
+                producer.send(topic, work.row(topic, partition), partition=partition)
+                if self.random.random() < 0.3:
+                    until_done(producer.flush)
+            self.commit_in_two_phases(process, producer, work)
+            self.pause(process)
 
 
 class IdempotentWriter(Service):

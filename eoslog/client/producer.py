@@ -294,6 +294,7 @@ class Producer:
         """
         with self._calls.of("prepare_transaction()"):
             self._need_transactional("prepare_transaction()")
+            self._calls.check_not_repeated()
             self._lifecycle.check_not_abortable()
             self._lifecycle.enter(ProducerPhase.PREPARING, "prepare_transaction()")
             self.flush()
@@ -347,6 +348,7 @@ class Producer:
         """
         with self._calls.of("commit_transaction()"):
             self._need_transactional("commit_transaction()")
+            self._calls.check_not_repeated()
             self._lifecycle.check_not_abortable()
             token = self._token(application_id, version)
             self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
@@ -388,6 +390,7 @@ class Producer:
         """
         with self._calls.of("abort_transaction()"):
             self._need_transactional("abort_transaction()")
+            self._calls.check_not_repeated()
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
             self._limits.end_delivery()
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from eoslog.client.metrics import CALL_TIMES, CallTimes
 from eoslog.client.time_limits import TimeLimits
-from eoslog.errors import RequestTimedOut
+from eoslog.errors import IllegalState, RequestTimedOut
 from eoslog.store.environment import Environment
 
 
@@ -24,8 +24,8 @@ class ProducerCalls:
         self.limits = limits
         self.call_times = call_times
         self.lock = threading.RLock()
-        self.depth = 0
-        """How many calls are under way within each other."""
+        self.under_way: list[str] = []
+        """The calls that hold the producer, each made within the one before, by a callback of its rows."""
         self.is_timed = False
         """Whether the outermost of them has limits of its own; a close gives its own to those that it makes."""
         self.is_to_be_closed = False
@@ -63,6 +63,12 @@ class ProducerCalls:
             self._shut()
             self.lock.release()
 
+    def check_not_repeated(self) -> None:
+        """Raises: IllegalState: the newest call is made by a callback of the same call, which will end by itself."""
+        *outer, newest = self.under_way
+        if newest in outer:
+            raise IllegalState(f"{newest} is under way: a callback of its rows cannot call it again")
+
     def shut_if_asked(self) -> None:
         """Do what a ``close`` of another thread had no time to wait for, while no call is under way."""
         if self.is_to_be_closed:
@@ -90,15 +96,15 @@ class ProducerCall:
         began_ns = calls.environment.monotonic_ns()
         if not calls.lock.acquire(False) and not calls.lock.acquire(timeout=limits.max_block_ms / 1000):
             raise RequestTimedOut(f"{self._name}: another call of this producer took all the time; repeat this one")
-        calls.depth += 1
-        if calls.depth > 1:
+        calls.under_way.append(self._name)
+        if len(calls.under_way) > 1:
             return
         calls.is_timed = not limits.in_call
         if calls.is_timed:
             try:
                 calls.shut_if_asked()
             except BaseException:
-                calls.depth = 0
+                calls.under_way.clear()
                 calls.lock.release()
                 raise
             limits.begin_call(self._name, limits.max_block_ms, began_ns // 1_000_000)
@@ -107,9 +113,9 @@ class ProducerCall:
 
     def __exit__(self, *error: object) -> None:
         calls = self._calls
-        calls.depth -= 1
+        calls.under_way.pop()
         try:
-            if calls.depth == 0 and calls.is_timed:
+            if not calls.under_way and calls.is_timed:
                 if self._metric is not None:
                     calls.call_times.add(self._metric, calls.environment.monotonic_ns() - self._began_ns)
                 calls.limits.end_call()

@@ -31,6 +31,36 @@ def test_a_callback_of_a_flush_may_end_the_transaction(
     assert values(world.process()) == [*shown, b"2"]
 
 
+@pytest.mark.parametrize(
+    ("call", "shown"), [("commit_transaction", [b"1"]), ("abort_transaction", []), ("prepare_transaction", [])]
+)
+def test_a_callback_cannot_repeat_the_call_that_tells_it(
+    store: Store, world: World, call: str, shown: list[bytes]
+) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    refused: list[BaseException | None] = []
+
+    def repeat(_: Future[RecordMetadata]) -> None:
+        with pytest.raises(errors.IllegalState, match="under way") as error:
+            getattr(producer, call)()
+        refused.append(error.value)
+
+    producer.send("t", b"1").add_done_callback(repeat)
+
+    getattr(producer, call)()
+
+    assert len(refused) == 1
+    assert values(world.process()) == shown
+    if call == "prepare_transaction":
+        producer.complete_transaction("")
+    producer.begin_transaction()
+    producer.send("t", b"2")
+    producer.commit_transaction()
+    assert values(world.process()) == [*shown, b"2"]
+
+
 def test_a_callback_of_a_refused_flush_may_abort_the_transaction(store: Store, world: World) -> None:
     producer = store.producer("tx")
     producer.init_transactions()

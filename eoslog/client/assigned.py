@@ -11,7 +11,7 @@ from eoslog.client.fetch import PartitionFetch
 from eoslog.errors import EosLogError, NoOffsetForPartition, OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.groups import committed_offset
-from eoslog.rules.names import TopicPartition
+from eoslog.rules.names import TopicPartition, topic_partition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.prepared import pending_partitions
 from eoslog.rules.state import StoreState, Topic
@@ -52,7 +52,7 @@ class AssignedPartitions:
         return len(self._fetches)
 
     def get(self, place: TopicPartition) -> PartitionFetch | None:
-        return self._fetches.get(TopicPartition(*place))
+        return self._fetches.get(topic_partition(place))
 
     def without(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
         """The partitions that are not among these. One of a topic that was created again is another."""
@@ -90,7 +90,7 @@ class AssignedPartitions:
 
     def seek(self, place: TopicPartition, position: int | str) -> None:
         """Go on from an offset, or from where the policy ``earliest`` or ``latest`` leads when it is resolved."""
-        place = TopicPartition(*place)
+        place = topic_partition(place)
         self._resets.pop(place, None)
         if isinstance(position, str):
             self._resets[place] = position

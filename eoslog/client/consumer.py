@@ -28,7 +28,7 @@ from eoslog.errors import (
     UnstableOffsetCommit,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.rules.names import TopicPartition, check_id
+from eoslog.rules.names import TopicPartition, check_id, topic_partition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import Topic
 
@@ -170,7 +170,7 @@ class Consumer:
         self._check_open("assign()")
         if self._subscription.is_active:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
-        wanted = [_topic_partition(place) for place in partitions]
+        wanted = [topic_partition(place) for place in partitions]
         for place in wanted:
             find_topic(self._store, place.topic)
         found = self._partitions_of(wanted, refresh=False)
@@ -454,16 +454,10 @@ class Consumer:
     def _partitions_of(
         self, partitions: Iterable[TopicPartition], *, refresh: bool = True
     ) -> dict[TopicPartition, tuple[Topic, Partition]]:
-        places = [TopicPartition(*place) for place in partitions]
+        places = [topic_partition(place) for place in partitions]
         return self._store.read(
             lambda state, slot: {place: partition_named(state, place) for place in places}, refresh=refresh
         )
-
-
-def _topic_partition(place: object) -> TopicPartition:
-    if isinstance(place, tuple) and len(place) == 2:
-        return TopicPartition(*place)
-    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {place!r}")
 
 
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:

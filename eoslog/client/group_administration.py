@@ -21,7 +21,7 @@ from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted, Offset
 from eoslog.rules.group_forgetting import known_offsets
 from eoslog.rules.groups import EMPTY_GROUP, check_empty, group_named
 from eoslog.rules.members import plan_group_change
-from eoslog.rules.names import TopicPartition, check_id
+from eoslog.rules.names import TopicPartition, check_id, topic_partition
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -115,7 +115,7 @@ class GroupAdministration:
             GroupSubscribedToTopic: a member reads one of the topics.
             UnknownTopicOrPartition
         """
-        wanted = sorted({TopicPartition(*place) for place in partitions})
+        wanted = sorted({topic_partition(place) for place in partitions})
 
         def propose(draft: Draft) -> list[TopicPartition]:
             found = {place: partition_named(draft, place)[1].id for place in wanted}

@@ -21,7 +21,7 @@ from eoslog.errors import (
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.groups import committed_offset
-from eoslog.rules.names import TopicPartition
+from eoslog.rules.names import TopicPartition, topic_partition
 from eoslog.rules.prepared import pending_partitions
 from eoslog.rules.state import StoreState
 
@@ -81,7 +81,7 @@ class OffsetCommits:
 
     def _gone(self, draft: Draft, offsets: _Offsets) -> set[TopicPartition]:
         """Those of the partitions whose topic was deleted, or created again, since their records were read."""
-        fetches = {TopicPartition(*place): self._assigned.get(place) for place in offsets}
+        fetches = {topic_partition(place): self._assigned.get(place) for place in offsets}
         return {
             place
             for place, fetch in fetches.items()
@@ -124,7 +124,7 @@ class OffsetCommits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, as of now. See ``Consumer.committed``."""
         group_id = self._subscription.group_metadata().group_id
-        places = [TopicPartition(*place) for place in partitions]
+        places = [topic_partition(place) for place in partitions]
 
         def look(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}

@@ -15,7 +15,7 @@ from eoslog.client.topics import partition_named
 from eoslog.errors import InvalidRequest
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.groups import committed_offset, group_named
-from eoslog.rules.names import PartitionId, TopicPartition
+from eoslog.rules.names import PartitionId, TopicPartition, topic_partition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
@@ -91,7 +91,7 @@ def _places(state: StoreState, group_id: str, wanted: Iterable[str | TopicPartit
         if isinstance(each, str):
             chosen |= {_named(state, place) for place in topic_named(state, each).partition_ids()}
         else:
-            chosen.add(TopicPartition(*each))
+            chosen.add(topic_partition(each))
     found = []
     for place in sorted(chosen):
         topic, partition = partition_named(state, place)

@@ -11,7 +11,7 @@ from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange
 from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.draft import Draft
 from eoslog.rules.log_start import last_end_slot_below, segment_cut_at
-from eoslog.rules.names import TopicPartition
+from eoslog.rules.names import TopicPartition, topic_partition
 from eoslog.rules.partition_state import Partition, SealedSegment
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import StoreState, Topic
@@ -35,7 +35,7 @@ def segments_cut(state: StoreState, offsets: Mapping[TopicPartition, int]) -> li
     """
     found = []
     for given, offset in offsets.items():
-        _, partition = partition_named(state, TopicPartition(*given))
+        _, partition = partition_named(state, topic_partition(given))
         segment = segment_cut_at(partition, offset) if isinstance(offset, int) else None
         if segment is not None:
             found.append(SegmentCut(segment, offset))
@@ -69,7 +69,7 @@ def delete_records(
     """
     found = {}
     for given, offset in offsets.items():
-        place = TopicPartition(*given)
+        place = topic_partition(given)
         topic, partition = partition_named(draft, place)
         wanted = _wanted_offset(topic, partition, offset)
         if wanted > partition.log_start_offset:

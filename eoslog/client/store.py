@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,7 @@ from eoslog.client.metrics import CallTimes, StoreMetrics, store_metrics
 from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
-from eoslog.errors import CommitStateUnknown, InvalidEntry, NotAStore, StoreAlreadyExists
+from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidRequest, NotAStore, StoreAlreadyExists
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
 from eoslog.read.isolation import IsolationLevel
@@ -345,4 +345,6 @@ class Store:
             UnknownTopicOrPartition, InvalidOption
             OffsetOutOfRange: rows that were committed after ``after_slot`` have been deleted since.
         """
+        if not isinstance(topics, Iterable):
+            raise InvalidRequest(f"topics are given as a name or a list of names, not as {topics!r}")
         return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)

@@ -19,6 +19,17 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+def topic_partition(place: object) -> TopicPartition:
+    """A partition as callers give it: a ``TopicPartition``, or a tuple of a topic and a number.
+
+    Raises:
+        InvalidRequest: anything else.
+    """
+    if isinstance(place, tuple) and len(place) == 2:
+        return TopicPartition(*place)
+    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {place!r}")
+
+
 class PartitionId(NamedTuple):
     """A partition of one incarnation of a topic."""
 

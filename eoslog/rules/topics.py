@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
 from eoslog.rules.groups import without_topic
 from eoslog.rules.names import check_topic_name
@@ -24,8 +24,11 @@ def topic_named(state: StoreState | Draft, name: str) -> Topic:
     """The live topic of this name.
 
     Raises:
+        InvalidRequest: no string was given.
         UnknownTopicOrPartition: there is none; the message names those there are.
     """
+    if not isinstance(name, str):
+        raise InvalidRequest(f"a topic is given by its name, not as {name!r}")
     topic_id = state.topic_ids.get(name)
     if topic_id is None:
         names = ", ".join(sorted(state.topic_ids)[:20]) or "none"

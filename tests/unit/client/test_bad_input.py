@@ -345,3 +345,23 @@ def test_without_permission_to_write_the_refusal_is_clean_and_reading_goes_on(st
 
     assert reader.scan("t").to_table().num_rows == 1
     assert source.admin.list_topics() == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda store: store.scan(["typed"]), r"a topic is given by its name, not as \['typed'\]"),
+        (lambda store: store.commits(7), "topics are given as a name or a list of names, not as 7"),
+        (lambda store: store.admin.delete_records({"typed": 1}), r"TopicPartition\(topic, partition\), not 'typed'"),
+        (lambda store: store.consumer("g").committed(["typed"]), r"TopicPartition\(topic, partition\), not 'typed'"),
+    ],
+)
+def test_topics_and_partitions_given_in_another_form_are_named(
+    store: Store, call: Callable[[Store], object], message: str
+) -> None:
+    before = _everything(store)
+
+    with pytest.raises(eoslog.InvalidRequest, match=message):
+        call(store)
+
+    assert _everything(store) == before

@@ -17,14 +17,25 @@ Place = TypeVar("Place", bound=Hashable)
 
 
 def slices_by_commit(
-    indexes: SegmentIndexes, partitions: Mapping[Place, Partition], after_slot: int, until_slot: int
+    indexes: SegmentIndexes,
+    partitions: Mapping[Place, Partition],
+    after_slot: int,
+    until_slot: int,
+    *,
+    control_rows: bool = False,
 ) -> Iterator[tuple[int, int, dict[Place, tuple[FileSlice, ...]]]]:
     """Slot, log's time there (ms) and rows by partition, of each slot in (after_slot, until_slot] that committed rows.
+
+    Args:
+        control_rows: whether control rows are rows too.
 
     Raises:
         CorruptRecord, StoreUnavailable: an index cannot be read.
     """
-    feeds = {place: _Feed(indexes, partition, after_slot, until_slot) for place, partition in partitions.items()}
+    feeds = {
+        place: _Feed(indexes, partition, after_slot, until_slot, control_rows)
+        for place, partition in partitions.items()
+    }
     while True:
         slot = min((feed.first_slot for feed in feeds.values() if feed.first_slot is not None), default=None)
         behind = [feed for feed in feeds.values() if not feed.is_known(slot)]
@@ -42,7 +53,10 @@ def slices_by_commit(
 class _Feed:
     """One partition's committed rows by the slot that ended them, as far as it was read."""
 
-    def __init__(self, indexes: SegmentIndexes, partition: Partition, after_slot: int, until_slot: int) -> None:
+    def __init__(
+        self, indexes: SegmentIndexes, partition: Partition, after_slot: int, until_slot: int, control_rows: bool
+    ) -> None:
+        self._control_rows = control_rows
         self._after_slot = after_slot
         self._until_slot = until_slot
         self._log_start_offset = partition.log_start_offset
@@ -81,13 +95,13 @@ class _Feed:
     def _add(self, batches: Sequence[Batch], file_rows: Mapping[str, int] | None) -> None:
         for batch in batches:
             if (
-                batch.file is None
-                or not batch.record_count
+                not batch.record_count
+                or (batch.control is not None and not self._control_rows)
                 or batch.verdict is not Verdict.COMMITTED
                 or batch.end_offset <= self._log_start_offset
                 or not self._after_slot < batch.end_slot <= self._until_slot
             ):
                 continue
-            rows = batch.record_count if file_rows is None else file_rows[batch.file.path]
+            rows = batch.record_count if file_rows is None or batch.file is None else file_rows[batch.file.path]
             start = max(batch.base_offset, self._log_start_offset)
             self._pending[batch.end_slot].append(slice_of(batch, rows, start, batch.end_offset))

@@ -173,7 +173,7 @@ def plan_partition(
     end = max(start_offset, last if end_offset is None else min(end_offset, last))
     slices = tuple(
         slice_of(batch, file_rows, start_offset, end)
-        for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot)
+        for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot, slot)
         if batch.record_count
         and (control_rows or batch.control is None)
         and is_visible(batch, isolation, after_slot, slot, time_ms)
@@ -191,16 +191,33 @@ def check_offset(topic: str, partition: Partition, offset: int) -> None:
 
 
 def batches_between(
-    indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int
+    indexes: SegmentIndexes,
+    partition: Partition,
+    start: int,
+    end: int,
+    after_slot: int = NO_SLOT,
+    until_slot: int | None = None,
 ) -> Iterator[tuple[Batch, int]]:
-    """The batches of a range of offsets, each with the number of rows of its whole file."""
+    """The batches of a range of offsets, each with the number of rows of its whole file.
+
+    Segments are read one after the other, as far as the caller iterates; those of which nothing ended after
+    ``after_slot`` are passed over, and what came after ``until_slot`` is not reached.
+    """
     if start >= end:
         return
-    for segment in partition.sealed:
-        if segment.end_offset > start and segment.base_offset < end and segment.max_end_slot > after_slot:
-            file_rows = indexes.file_rows(segment)
-            for batch in _between(indexes.batches(segment), start, end):
-                yield batch, file_rows[batch.file.path] if batch.file is not None else 0
+    for index in range(
+        bisect_right(partition.sealed, start, key=lambda segment: segment.end_offset), len(partition.sealed)
+    ):
+        segment = partition.sealed[index]
+        if segment.base_offset >= end:
+            return
+        if segment.max_end_slot <= after_slot:
+            continue
+        file_rows = indexes.file_rows(segment)
+        for batch in _between(indexes.batches(segment), start, end):
+            if until_slot is not None and batch.slot > until_slot:
+                return  # Rows get their offsets in the order of the slots, and end no earlier than that.
+            yield batch, file_rows[batch.file.path] if batch.file is not None else 0
     for batch in _between(partition.active, start, end):
         yield batch, batch.record_count
 

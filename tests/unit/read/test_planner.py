@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog import InvalidOption, OffsetOutOfRange, Store, UnknownTopicOrPartition
+from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownTopicOrPartition
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -122,8 +122,6 @@ def test_unknown_names_are_refused_with_the_valid_ones(store: Store) -> None:
 def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
     memory_store: ObjectStore, environment: Environment, isolation: str
 ) -> None:
-    from eoslog import TopicConfig
-
     store = Store(memory_store, environment)
     store.admin.create_topic("t", config=TopicConfig(segment_batches=3))
     producer = store.producer("etl")
@@ -162,3 +160,25 @@ def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: St
     assert _values(store, isolation_level="snapshot") == [b"behind"]
     with pytest.raises(OffsetOutOfRange, match="dropped rows at slot"):
         store.scan("t", isolation_level="snapshot", slot=slot)
+
+
+def test_a_snapshot_of_an_early_slot_reads_no_index_of_what_came_later(
+    memory_store: ObjectStore, environment: Environment
+) -> None:
+    store = Store(memory_store, environment)
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
+    with store.producer() as producer:
+        for number in range(20):
+            producer.send("t", b"%d" % number)
+            producer.flush()
+    seal_segments(store.log, memory_store, environment)
+    early = store.scan("t", starting_offsets={0: 1}, ending_offsets={0: 2}, columns=["_slot"]).to_table()["_slot"][0]
+    other = Store(memory_store, environment)
+    other.scan("t", isolation_level="snapshot", slot=0)
+    before = other.requests["GET"]
+
+    plan = other.scan("t", isolation_level="snapshot", slot=early.as_py())
+
+    log_polls, indexes = 1, 1
+    assert plan.record_count == 2
+    assert other.requests["GET"] - before == log_polls + indexes

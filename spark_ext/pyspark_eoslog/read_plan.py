@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eoslog.client import timeouts
+from eoslog.client.offset_lookup import offset_for_time
 from eoslog.client.store import Store
-from eoslog.errors import InvalidOption, RetriableError, StoreAccessDenied
+from eoslog.client.topics import check_partition
+from eoslog.errors import InvalidOption, OffsetOutOfRange, RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan
-from eoslog.rules.names import TopicPartition
+from eoslog.rules.names import PartitionId, TopicPartition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
-from pyspark_eoslog.options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, OffsetsOption
+from pyspark_eoslog.offset_options import (
+    EARLIEST,
+    EARLIEST_OFFSET,
+    LATEST,
+    LATEST_OFFSET,
+    ByTimestamp,
+    NumbersByPartition,
+    OffsetsOption,
+)
 from pyspark_eoslog.packing import Piece
+from pyspark_eoslog.topic_options import TopicSelection
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic and its partitions as they stood at the slot of the look."""
+    """A topic, and those of its partitions that are read, as they stood at the slot of the look."""
 
     topic: Topic
     partitions: tuple[Partition, ...]
@@ -49,18 +61,17 @@ class Look:
         }
 
 
-def look_at_topics(store: Store, names: Sequence[str], *, refresh: bool = True) -> Look:
-    """One look at the named topics, by default as of now.
+def look_at_topics(store: Store, selection: TopicSelection, *, refresh: bool = True) -> Look:
+    """One look at the selected topics, by default as of now. A pattern selects those that match it then, maybe none.
 
     Raises:
-        UnknownTopicOrPartition: there is no such topic; the message names those there are.
+        UnknownTopicOrPartition: there is no topic or partition that was named; the message names those there are.
     """
 
     def look(state: StoreState, slot: int) -> Look:
         views = []
-        for name in names:
-            topic = topic_named(state, name)
-            views.append(TopicView(topic, tuple(state.partitions[place] for place in topic.partition_ids())))
+        for topic, places in _selected(state, selection):
+            views.append(TopicView(topic, tuple(state.partitions[place] for place in places)))
         return Look(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
 
     return store.read(look, refresh=refresh)
@@ -84,23 +95,24 @@ def end_timed_out(store: Store, look: Look) -> bool:
 
 
 def resolve_offsets(
-    option: OffsetsOption, look: Look, isolation: IsolationLevel, option_name: str
+    store: Store, option: OffsetsOption, look: Look, isolation: IsolationLevel, option_name: str
 ) -> dict[TopicPartition, int]:
-    """An offset for each partition of the topics that are read.
+    """An offset for each partition that is read.
 
     Raises:
-        InvalidOption: the option names other partitions than the topics have.
+        InvalidOption: the option names other partitions.
+        OffsetOutOfRange: a partition has no row as late as the option asks for, and that is to be an error.
     """
     partitions = look.partitions()
-    if not isinstance(option, str):
-        _check_complete(option, partitions, option_name)
+    if isinstance(option, ByTimestamp):
+        return _offsets_by_time(store, option, look, isolation)
+    if isinstance(option, str):
+        wanted = dict.fromkeys(partitions, {EARLIEST: EARLIEST_OFFSET, LATEST: LATEST_OFFSET}[option])
+    else:
+        wanted = _of_each(option, partitions, option_name)
     resolved = {}
     for place, partition in partitions.items():
-        offset = (
-            {EARLIEST: EARLIEST_OFFSET, LATEST: LATEST_OFFSET}[option]
-            if isinstance(option, str)
-            else (option[place.topic][place.partition])
-        )
+        offset = wanted[place]
         if offset == EARLIEST_OFFSET:
             offset = partition.log_start_offset
         elif offset == LATEST_OFFSET:
@@ -113,16 +125,55 @@ def piece_of(topic: Topic, plan: PartitionPlan) -> Piece:
     return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, plan.slices)
 
 
-def _check_complete(
-    option: Mapping[str, Mapping[int, int]], partitions: Mapping[TopicPartition, Partition], option_name: str
-) -> None:
-    named = {TopicPartition(topic, partition) for topic, offsets in option.items() for partition in offsets}
+def _selected(state: StoreState, selection: TopicSelection) -> Iterator[tuple[Topic, Sequence[PartitionId]]]:
+    names = selection.names
+    if selection.pattern is not None:
+        pattern = re.compile(selection.pattern)
+        names = tuple(name for name in sorted(state.topic_ids) if pattern.fullmatch(name))
+    for name in names:
+        topic = topic_named(state, name)
+        yield topic, topic.partition_ids()
+    for name, partitions in selection.assigned.items():
+        topic = topic_named(state, name)
+        yield topic, [PartitionId(topic.topic_id, check_partition(topic, each)) for each in partitions]
+
+
+def _offsets_by_time(
+    store: Store, option: ByTimestamp, look: Look, isolation: IsolationLevel
+) -> dict[TopicPartition, int]:
+    partitions = look.partitions()
+    times = option.timestamps_ms
+    wanted = dict.fromkeys(partitions, times) if isinstance(times, int) else _of_each(times, partitions, option.option)
+    topics = {view.topic.topic: view.topic for view in look.topics}
+    resolved = {}
+    for place, partition in partitions.items():
+        found = offset_for_time(
+            store.object_store, store.indexes, topics[place.topic], partition, isolation, wanted[place]
+        )
+        if found is None and option.if_none != LATEST:
+            raise OffsetOutOfRange(
+                f"option {option.option!r}: partition {place.topic}-{place.partition} has no row with a timestamp of "
+                f"{wanted[place]} or later; give an earlier one, or begin at its end with option "
+                "startingOffsetsByTimestampStrategy=latest"
+            )
+        resolved[place] = visible_end(partition, isolation) if found is None else found.offset
+    return resolved
+
+
+def _of_each(
+    numbers: NumbersByPartition, partitions: Mapping[TopicPartition, Partition], option_name: str
+) -> dict[TopicPartition, int]:
+    """A number for each partition, which must be all that are read.
+
+    Raises:
+        InvalidOption: it names others.
+    """
+    given = {TopicPartition(topic, each): number for topic, parts in numbers.items() for each, number in parts.items()}
     for problem, places in (
-        ("lacks", partitions.keys() - named),
-        ("names, but nobody reads,", named - partitions.keys()),
+        ("lacks", partitions.keys() - given.keys()),
+        ("names, but nobody reads,", given.keys() - partitions.keys()),
     ):
         if places:
             listed = ", ".join(f"{place.topic}-{place.partition}" for place in sorted(places))
-            raise InvalidOption(
-                f"option {option_name!r} {problem} {listed}; give an offset for each partition that is read"
-            )
+            raise InvalidOption(f"option {option_name!r} {problem} {listed}; give one for each partition that is read")
+    return given

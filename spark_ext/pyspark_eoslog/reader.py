@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,11 +21,21 @@ from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import decode_schema
-from pyspark_eoslog.options import EARLIEST, LATEST, Options, StoreLocation
+from pyspark_eoslog.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
+from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.packing import Piece, pack
 from pyspark_eoslog.read_plan import Look, end_timed_out, look_at_topics, piece_of, resolve_offsets
 from pyspark_eoslog.schemas import ReadColumns, choose_columns
 from pyspark_eoslog.stores import object_store, plain_errors, verified_store
+
+_logger = logging.getLogger(__name__)
+_ADMISSION = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxFilesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +97,10 @@ class EosLogReader(DataSourceReader):
             log_time_ms=look.time_ms,
             now_ms=store.now_ms(),
         )
-        starts = resolve_offsets(options.starting_offsets or EARLIEST, look, options.isolation, "startingOffsets")
-        ends = resolve_offsets(options.ending_offsets or LATEST, look, options.isolation, "endingOffsets")
+        starts = resolve_offsets(
+            store, options.starting_offsets or EARLIEST, look, options.isolation, "startingOffsets"
+        )
+        ends = resolve_offsets(store, options.ending_offsets or LATEST, look, options.isolation, "endingOffsets")
         if options.transaction_consistent:
             ends = _consistent_ends(store, look, starts, ends)
         pieces = []
@@ -129,14 +142,19 @@ def _consistent_ends(
 
 def _check_options(options: Options) -> None:
     options.check_consistent_end()
-    if options.starting_offsets == LATEST:
-        raise InvalidOption(
-            "option 'startingOffsets' is 'latest', with which a batch would read nothing; use 'earliest'"
-        )
-    if options.ending_offsets == EARLIEST:
-        raise InvalidOption("option 'endingOffsets' is 'earliest', with which a batch would read nothing; use 'latest'")
-    if options.max_offsets_per_trigger is not None:
-        raise InvalidOption("option 'maxOffsetsPerTrigger' is for readStream; a batch ends at 'endingOffsets'")
+    options.refuse(("columns", "predicate", "maxRecordsPerPartition"), "is not supported for batch reads")
+    for name, offsets, nothing, offset, instead in (
+        ("startingOffsets", options.starting_offsets, LATEST, LATEST_OFFSET, EARLIEST),
+        ("endingOffsets", options.ending_offsets, EARLIEST, EARLIEST_OFFSET, LATEST),
+    ):
+        each = [number for parts in offsets.values() for number in parts.values()] if isinstance(offsets, dict) else []
+        if offsets == nothing or offset in each:
+            raise InvalidOption(
+                f"option {name!r} is {nothing!r}, with which a batch would read nothing; use {instead!r}"
+            )
+    ignored = [name for name in _ADMISSION if name in options.given]
+    if ignored:
+        _logger.warning("a batch is read as a whole; ignored, as they are for readStream: %s", ", ".join(ignored))
     travels = options.slot is not None or options.timestamp_ms is not None
     if travels and options.isolation is not IsolationLevel.SNAPSHOT:
         raise InvalidOption(

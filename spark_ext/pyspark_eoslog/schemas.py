@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnsupportedSchema
+from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.read.columns import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -78,8 +78,14 @@ def default_schema(topics: Sequence[Topic], options: Options) -> StructType:
     """What the topics are read as unless the user gives a schema.
 
     Raises:
+        UnknownTopicOrPartition: there are none, since none matches the pattern.
         InvalidOption: their columns differ.
     """
+    if not topics:
+        raise UnknownTopicOrPartition(
+            f"no topic matches option 'subscribePattern', {options.topics.pattern!r}: create one first, or say which "
+            "columns such topics will have with schema(...)"
+        )
     schemas = [_topic_columns(topic, options) for topic in topics]
     for topic, schema in zip(topics, schemas, strict=True):
         if schema != schemas[0]:

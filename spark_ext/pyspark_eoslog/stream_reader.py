@@ -18,7 +18,8 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan, plan_partition
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import NO_SLOT, Partition
-from pyspark_eoslog.options import EARLIEST, LATEST, Options
+from pyspark_eoslog.offset_options import EARLIEST, LATEST
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.packing import Piece
 from pyspark_eoslog.read_plan import Look, end_timed_out, look_at_topics, piece_of, resolve_offsets
 from pyspark_eoslog.reader import read_partitions, read_task
@@ -28,12 +29,28 @@ from pyspark_eoslog.stream_offsets import StreamOffsets, check_origin, limit_off
 _logger = logging.getLogger(__name__)
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 1_000
+_NOT_SUPPORTED = (
+    "subscribePattern",
+    "assign",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "maxBytesPerTrigger",
+    "maxFilesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxRecordsPerPartition",
+    "columns",
+    "predicate",
+)
 
 
 class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream of topics. Spark makes several, so none asks the store for anything before a call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        with plain_errors():
+            options.refuse(_NOT_SUPPORTED, "is not supported for streams")
         self._options = options
         self._schema = schema
         self._initial: StreamOffsets | None = None
@@ -111,12 +128,13 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffsets(look.store_id, topic_ids, ends)
 
     def _first_offsets(self) -> StreamOffsets:
-        look = self._look()
+        store = self._store()
+        look = self._look(store)
         newest = self._offsets_of(look)
         option = self._options.starting_offsets or LATEST
         if self._options.isolation is IsolationLevel.SNAPSHOT:
             return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
-        offsets = resolve_offsets(option, look, self._options.isolation, "startingOffsets")
+        offsets = resolve_offsets(store, option, look, self._options.isolation, "startingOffsets")
         if self._options.transaction_consistent and option == LATEST:
             partitions = look.partitions()
             starts = {place: partition.log_start_offset for place, partition in partitions.items()}
@@ -327,8 +345,10 @@ def _check_slot(look: Look, slot: int) -> None:
 
 def _check_options(options: Options) -> None:
     options.check_consistent_end()
-    if options.ending_offsets is not None:
-        raise InvalidOption("option 'endingOffsets' is for batch reads; end a stream with trigger(availableNow=True)")
+    options.refuse(
+        ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
+        "is for batch reads; end a stream with trigger(availableNow=True)",
+    )
     if options.slot is not None or options.timestamp_ms is not None:
         raise InvalidOption(
             "options 'slot', 'versionAsOf' and 'timestampAsOf' are for batch reads; a stream keeps its slot in the "

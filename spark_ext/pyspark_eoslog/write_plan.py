@@ -44,6 +44,7 @@ def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
 
 def _plan(options: Options, columns: pa.Schema, store: Store, *, refresh: bool) -> WritePlan:
     name = options.topic_to_write()
+    options.refuse(("mergeSchema",), "is not supported: the columns of a topic do not change")
 
     def look(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
         if name is None:

@@ -47,13 +47,11 @@ def test_a_memory_store_is_refused() -> None:
         Options.of({"path": "memory://x"})
 
 
-def test_subscribe_takes_several_topics() -> None:
-    assert of(subscribe="a, b,a").topics_to_read() == ("a", "b")
+def test_without_a_path_the_driver_s_default_store_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EOSLOG_STORE", "/default")
 
-
-def test_topic_and_subscribe_exclude_each_other() -> None:
-    with pytest.raises(InvalidOption, match="not both"):
-        of(topic="a", subscribe="b")
+    assert Options.of({"topic": "a"}).location.url == "/default"
+    assert of().location.url == "/store"
 
 
 def test_a_read_needs_a_topic() -> None:
@@ -65,21 +63,8 @@ def test_a_write_takes_one_topic_or_none() -> None:
     assert of().topic_to_write() is None
     with pytest.raises(InvalidOption, match="column 'topic'"):
         of(subscribe="a,b").topic_to_write()
-
-
-def test_offsets_are_read_as_the_kafka_connector_reads_them() -> None:
-    options = of(startingOffsets='{"a": {"0": 23, "1": -2}}')
-
-    assert options.starting_offsets == {"a": {0: 23, 1: -2}}
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["newest", "[]", '{"a": 1}', '{"a": {"x": 1}}', '{"a": {"0": -3}}', '{"a": {"0": "1"}}', '{"a": {"0": true}}'],
-)
-def test_other_offsets_are_refused(value: str) -> None:
-    with pytest.raises(InvalidOption, match="'earliest', 'latest' and offsets by topic and partition as JSON"):
-        of(endingOffsets=value)
+    with pytest.raises(InvalidOption, match="column 'topic'"):
+        of(assign='{"a": [0]}').topic_to_write()
 
 
 @pytest.mark.parametrize(
@@ -93,6 +78,14 @@ def test_other_offsets_are_refused(value: str) -> None:
         ("includeHeaders", "1"),
         ("transactionalId", " "),
         ("isolationLevel", "serializable"),
+        ("maxBytesPerTrigger", "0"),
+        ("maxFilesPerTrigger", "0"),
+        ("minOffsetsPerTrigger", "many"),
+        ("maxTriggerDelay", "soon"),
+        ("maxRecordsPerPartition", "0"),
+        ("mergeSchema", "yes"),
+        ("columns", " , "),
+        ("predicate", ""),
     ],
 )
 def test_values_that_are_not_allowed_are_refused(name: str, value: str) -> None:
@@ -118,3 +111,25 @@ def test_the_driver_s_settings_travel_with_the_location_unless_options_say_other
 
     assert dict(s3.location.options) == {"endpoint_url": "https://s3.example.com", "max_attempts": "9"}
     assert dict(of().location.options) == {"fsync": "False"}
+
+
+def test_the_options_of_admission_take_sparks_sizes_and_durations() -> None:
+    options = of(maxBytesPerTrigger="64m", maxTriggerDelay="2min", minOffsetsPerTrigger="7", maxFilesPerTrigger="3")
+
+    assert (options.max_bytes_per_trigger, options.max_trigger_delay_ms) == (64 << 20, 120_000)
+    assert (options.min_offsets_per_trigger, options.max_files_per_trigger) == (7, 3)
+    assert of().max_trigger_delay_ms == 15 * 60_000
+
+
+def test_columns_are_names_in_their_order() -> None:
+    assert of(columns=" b, a ,b").columns == ("b", "a")
+    assert of().columns is None
+
+
+def test_what_was_given_is_known_and_can_be_refused() -> None:
+    options = of(MAXFILESPERTRIGGER="1")
+
+    assert options.given == {"path", "maxFilesPerTrigger"}
+    options.refuse(("maxBytesPerTrigger",), "is not meant")
+    with pytest.raises(InvalidOption, match="option 'maxFilesPerTrigger' is for streams"):
+        options.refuse(("maxBytesPerTrigger", "maxFilesPerTrigger"), "is for streams")

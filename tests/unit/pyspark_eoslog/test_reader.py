@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import eoslog
-from eoslog.errors import InvalidOption, SchemaMismatch
+from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.read_plan import look_at_topics
 from pyspark_eoslog.reader import EosLogReader
 from pyspark_eoslog.schemas import default_schema
 
@@ -49,9 +50,19 @@ def options(store: eoslog.Store, **given: Any) -> Options:
 
 
 def rows(store: eoslog.Store, schema: StructType | None = None, **given: Any) -> list[dict[str, Any]]:
-    chosen = options(store, **given)
+    return read(options(store, **given), schema)
+
+
+def records(store: eoslog.Store, **given: Any) -> list[tuple[str, int, int]]:
+    """The places of the rows that are read when ``given`` says which topics."""
+    found = read(Options.of({"path": store.url, **{name: str(value) for name, value in given.items()}}))
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in found)
+
+
+def read(chosen: Options, schema: StructType | None = None) -> list[dict[str, Any]]:
     if schema is None:
-        schema = default_schema([store.admin.describe_topic(topic) for topic in chosen.topics], chosen)
+        look = look_at_topics(stores.verified_store(chosen.location), chosen.topics_to_read())
+        schema = default_schema([view.topic for view in look.topics], chosen)
     reader = EosLogReader(chosen, schema)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -180,3 +191,90 @@ def test_a_transaction_consistent_batch_leaves_out_what_it_would_show_in_part(st
 
     assert numbers() == [1, 2]
     assert numbers(transactionConsistent="true") == [1]
+
+
+@pytest.fixture
+def timed(store: eoslog.Store) -> eoslog.Store:
+    """Topics of Kafka records of two partitions; the timestamp of each row is 1000 ms and ten times its offset."""
+    for topic in ("a1", "a2", "b"):
+        store.admin.create_topic(topic, partitions=2)
+        for first in (0, 3):
+            with store.producer() as producer:
+                for offset in range(first, first + 3):
+                    for partition in (0, 1):
+                        producer.send(topic, b"x", partition=partition, timestamp=1000 + 10 * offset)
+    return store
+
+
+def test_a_pattern_matches_whole_names(timed: eoslog.Store) -> None:
+    assert {topic for topic, _, _ in records(timed, subscribePattern="a.")} == {"a1", "a2"}
+    assert {topic for topic, _, _ in records(timed, subscribePattern="b|a1")} == {"a1", "b"}
+
+
+def test_a_pattern_that_nothing_matches_has_no_columns_but_those_that_are_given(timed: eoslog.Store) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="no topic matches option 'subscribePattern', 'c'"):
+        records(timed, subscribePattern="c")
+
+    chosen = Options.of({"path": timed.url, "subscribePattern": "c"})
+    assert read(chosen, StructType([StructField("offset", LongType())])) == []
+
+
+def test_only_assigned_partitions_are_read(timed: eoslog.Store) -> None:
+    found = records(
+        timed, assign='{"a1": [1], "b": [0, 1]}', startingOffsets='{"a1": {"1": 4}, "b": {"0": 5, "1": -2}}'
+    )
+
+    assert found == [("a1", 1, 4), ("a1", 1, 5), ("b", 0, 5), *(("b", 1, offset) for offset in range(6))]
+
+
+def test_an_assigned_partition_that_is_not_there_is_told(timed: eoslog.Store) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="topic a1 has partitions 0 to 1, not 2"):
+        records(timed, assign='{"a1": [0, 2]}')
+
+
+def test_a_batch_goes_from_a_time_to_another(timed: eoslog.Store) -> None:
+    found = records(timed, topic="a1", startingTimestamp=1011, endingTimestamp=1040)
+
+    assert found == [("a1", partition, offset) for partition in (0, 1) for offset in (2, 3)]
+
+
+def test_each_partition_may_have_its_own_times(timed: eoslog.Store) -> None:
+    found = records(
+        timed,
+        topic="a1",
+        startingOffsetsByTimestamp='{"a1": {"0": 1050, "1": 0}}',
+        endingOffsetsByTimestamp='{"a1": {"0": 9999, "1": 1010}}',
+        startingOffsets="earliest",
+    )
+
+    assert found == [("a1", 0, 5), ("a1", 1, 0)]
+    with pytest.raises(InvalidOption, match="option 'startingOffsetsByTimestamp' lacks a1-1"):
+        records(timed, topic="a1", startingOffsetsByTimestamp='{"a1": {"0": 1050}}')
+
+
+def test_a_start_later_than_all_rows_is_an_error_unless_it_may_be_the_end(timed: eoslog.Store) -> None:
+    with pytest.raises(OffsetOutOfRange, match="a1-0 has no row with a timestamp of 1051 or later"):
+        records(timed, topic="a1", startingTimestamp=1051)
+
+    assert records(timed, topic="a1", startingTimestamp=1051, startingOffsetsByTimestampStrategy="latest") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ({"startingOffsets": "latest"}, "earliest"),
+        ({"startingOffsets": '{"in": {"0": -1}}'}, "earliest"),
+        ({"endingOffsets": "earliest"}, "latest"),
+        ({"endingOffsets": '{"in": {"0": -2}}'}, "latest"),
+    ],
+)
+def test_a_batch_that_would_read_nothing_is_refused(store: eoslog.Store, given: dict[str, Any], instead: str) -> None:
+    with pytest.raises(InvalidOption, match=f"a batch would read nothing; use '{instead}'"):
+        rows(store, **given)
+
+
+def test_options_of_streams_are_named_and_ignored(store: eoslog.Store, caplog: pytest.LogCaptureFixture) -> None:
+    produce(store, 1)
+
+    assert len(rows(store, maxOffsetsPerTrigger=1, maxTriggerDelay="1s")) == 1
+    assert "ignored, as they are for readStream: maxOffsetsPerTrigger, maxTriggerDelay" in caplog.text

@@ -1,0 +1,127 @@
+"""Values of options: numbers, booleans, texts, sizes and durations, as Spark and its Kafka connector spell them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from eoslog.errors import InvalidOption
+
+_LARGEST = 2**63 - 1
+_WITH_UNIT = re.compile(r"([0-9]+)([a-z]*)", re.ASCII)
+_MICROSECONDS = {
+    "us": 1,
+    "": 1_000,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_BYTES = {"": 1, "b": 1} | {
+    prefix + suffix: 1024**power for power, prefix in enumerate("kmgtp", start=1) for suffix in ("", "b")
+}
+
+
+def whole_number(options: Mapping[str, str], name: str, *, at_least: int) -> int | None:
+    """Raises: InvalidOption: not a whole number of at least ``at_least`` and at most 63 bits."""
+    value = options.get(name.lower())
+    if value is None:
+        return None
+    text = value.strip()
+    if not text.isdecimal() or not text.isascii() or not at_least <= int(text) <= _LARGEST:
+        raise InvalidOption(f"option {name!r} is {value!r}; it must be a whole number of at least {at_least}")
+    return int(text)
+
+
+def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Raises: InvalidOption: neither ``true`` nor ``false``."""
+    value = options.get(name.lower())
+    if value is None:
+        return default
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidOption(f"option {name!r} is {value!r}; it must be true or false")
+    return value.strip().lower() == "true"
+
+
+def text(options: Mapping[str, str], name: str) -> str | None:
+    """A text as it was given. Raises: InvalidOption: it is empty."""
+    value = options.get(name.lower())
+    if value is not None and not value.strip():
+        raise InvalidOption(f"option {name!r} is empty; leave it out or give a value")
+    return value
+
+
+def names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """Names with commas between them, each once, in their order. Raises: InvalidOption: there is none."""
+    value = options.get(name.lower())
+    if value is None:
+        return None
+    found = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
+    if not found:
+        raise InvalidOption(f"option {name!r} is {value!r}; give names with commas between them")
+    return found
+
+
+def size_bytes(options: Mapping[str, str], name: str) -> int | None:
+    """A number of bytes, with a unit as in Spark's settings: ``500k``, ``64m``. Raises: InvalidOption: none, or 0."""
+    number = _with_unit(options, name, _BYTES, "a size such as 500k, 64m or 1g, or a number of bytes")
+    if number == 0:
+        raise InvalidOption(f"option {name!r} is {options[name.lower()]!r}; it must be at least one byte")
+    return number
+
+
+def duration_ms(options: Mapping[str, str], name: str) -> int | None:
+    """A time in ms, with a unit as in Spark's settings: ``500ms``, ``15m``. Raises: InvalidOption: it is none."""
+    microseconds = _with_unit(
+        options, name, _MICROSECONDS, "a time such as 500ms, 50s, 15m, 2h or 1d, or a number of ms"
+    )
+    return None if microseconds is None else microseconds // 1_000
+
+
+def json_object(value: str) -> dict[str, Any] | None:
+    """A JSON object without the same name twice; None for any other text."""
+    try:
+        found = json.loads(value, object_pairs_hook=_each_name_once)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def numbers_by_partition(value: str, *, at_least: int) -> dict[str, dict[int, int]] | None:
+    """Whole numbers by topic and partition, as in ``{"flights": {"0": 23}}``; None for any other text."""
+    found = json_object(value)
+    if found is None:
+        return None
+    numbers: dict[str, dict[int, int]] = {}
+    for topic, partitions in found.items():
+        if not isinstance(partitions, dict):
+            return None
+        numbers[topic] = {}
+        for partition, number in partitions.items():
+            if not partition.isdecimal() or not partition.isascii():
+                return None
+            if type(number) is not int or not at_least <= number <= _LARGEST:
+                return None
+            numbers[topic][int(partition)] = number
+    return numbers
+
+
+def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], valid: str) -> int | None:
+    value = options.get(name.lower())
+    if value is None:
+        return None
+    found = _WITH_UNIT.fullmatch(value.strip().lower())
+    if found is None or found[2] not in units or int(found[1]) * units[found[2]] > _LARGEST:
+        raise InvalidOption(f"option {name!r} is {value!r}; give {valid}")
+    return int(found[1]) * units[found[2]]
+
+
+def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found

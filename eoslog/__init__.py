@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from eoslog.client.consumer_records import RecordTransaction as RecordTransaction
     from eoslog.client.coordinator import Coordinator as Coordinator
     from eoslog.client.group import GroupMetadata as GroupMetadata
+    from eoslog.client.history import History as History
     from eoslog.client.last_committed import LastCommitted as LastCommitted
     from eoslog.client.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
     from eoslog.client.offset_resets import OffsetReset as OffsetReset
+    from eoslog.client.operations import Operation as Operation
     from eoslog.client.positions import (
         OffsetAndMetadata as OffsetAndMetadata,
     )
@@ -42,11 +44,13 @@ _PUBLIC = {
     "ConsumerRecord": "eoslog.client.consumer_records",
     "Coordinator": "eoslog.client.coordinator",
     "GroupMetadata": "eoslog.client.group",
+    "History": "eoslog.client.history",
     "IsolationLevel": "eoslog.read.isolation",
     "LastCommitted": "eoslog.client.last_committed",
     "OffsetAndMetadata": "eoslog.client.positions",
     "OffsetAndTimestamp": "eoslog.client.offset_lookup",
     "OffsetReset": "eoslog.client.offset_resets",
+    "Operation": "eoslog.client.operations",
     "PartitionOffsets": "eoslog.client.positions",
     "Producer": "eoslog.client.producer",
     "RecordMetadata": "eoslog.client.positions",

@@ -20,7 +20,7 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import check_prepared_timeout
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_timeout, prepared_identity, why_aborted
-from eoslog.rules.transaction_entries import ApplicationToken, StagedBatch
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -101,7 +101,7 @@ class CoordinatorRequests:
 
         self.identity, self.prepared = self._append(propose)
 
-    def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None) -> None:
+    def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
         """Prepare the transaction with these staged batches and the offsets that were added."""
         assert self.identity is not None
         assert self._transactional_id is not None
@@ -113,6 +113,7 @@ class CoordinatorRequests:
             batches=staged,
             upload_ms=upload_ms,
             offsets=self._offsets,
+            summary=summary,
         )
         # From here on it may land at any time, until the next slot is taken.
         self._may_be_known = True
@@ -132,6 +133,7 @@ class CoordinatorRequests:
         staged: Sequence[StagedBatch] = (),
         upload_ms: int | None = None,
         token: ApplicationToken | None = None,
+        summary: CommitSummary | None = None,
     ) -> bool:
         """End the transaction. A commit takes these staged batches and the offsets that were added.
 
@@ -148,6 +150,7 @@ class CoordinatorRequests:
             upload_ms=upload_ms if staged else None,
             offsets=self._offsets if verdict == "commit" else (),
             token=token,
+            summary=summary,
             time_ms=self._store.now_ms(),
         )
         # From here on it may land at any time, until the next slot is taken.

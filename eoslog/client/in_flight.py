@@ -33,6 +33,11 @@ class InFlightBatches:
     def __bool__(self) -> bool:
         return bool(self._batches)
 
+    @property
+    def batches(self) -> Sequence[BatchAppended]:
+        """Those that are in flight."""
+        return tuple(self._batches)
+
     def send(
         self,
         files: Sequence[WrittenFile],

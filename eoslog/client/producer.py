@@ -92,6 +92,7 @@ class Producer:
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction."""
         self._committing: tuple[ApplicationToken | None] | None = None
+        self._began_ms = self._store.environment.monotonic_ms()
         self._requests.forget()
         self._sender.forget()
         self._limits.end_delivery()
@@ -299,7 +300,8 @@ class Producer:
             self._lifecycle.enter(ProducerPhase.PREPARING, "prepare_transaction()")
             self.flush()
             staged = self._sender.staged_batches()
-            self._guarded(lambda: self._requests.prepare(staged, self._sender.upload_ms))
+            summary = self._sender.numbers.summary(staged, self._open_for_ms())
+            self._guarded(lambda: self._requests.prepare(staged, self._sender.upload_ms, summary))
             self._store.environment.reached("client.producer.prepared")
             self._forget()
             self._lifecycle.arrive(ProducerPhase.PREPARED)
@@ -359,10 +361,15 @@ class Producer:
             committed = True
             if holds or self._requests.prepared is not None:
                 upload_ms = self._sender.upload_ms
-                committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, token))
+                summary = self._sender.numbers.summary(staged, self._open_for_ms())
+                committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, token, summary))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
             return committed
+
+    def _open_for_ms(self) -> int:
+        """How long ago the transaction was begun here."""
+        return self._store.environment.monotonic_ms() - self._began_ms
 
     def _token(self, application_id: str | None, version: int | None) -> ApplicationToken | None:
         """What the application calls the work that is to be committed."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eoslog.client.awaited_offsets import AppendedRows
+from eoslog.client.commit_numbers import CommitNumbers
 from eoslog.client.coordinator_requests import Append, CoordinatorRequests
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.positions import RecordMetadata
@@ -54,6 +55,8 @@ class Sender:
         """Those found so far by name: the same ones throughout a transaction."""
         self.has_appended = False
         """Whether batches of the transaction are known to be in the log."""
+        self.numbers = CommitNumbers()
+        """What these batches hold."""
         self._accumulator.discard()
         self._in_flight.reset()
 
@@ -193,6 +196,7 @@ class Sender:
             return
         appended = self._append_in_flight()
         self.has_appended = True
+        self.numbers.add(self._in_flight.batches)
         if self._transactional_id is None:
             self.topics.clear()
         # Last: who is told may end the transaction.

@@ -16,6 +16,7 @@ from eoslog.client.description import (
     decode_description,
     read_description,
 )
+from eoslog.client.history import History
 from eoslog.client.metrics import CallTimes, StoreMetrics, store_metrics
 from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
@@ -348,3 +349,28 @@ class Store:
         if not isinstance(topics, Iterable):
             raise InvalidRequest(f"topics are given as a name or a list of names, not as {topics!r}")
         return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)
+
+    def history(
+        self,
+        topic: str | None = None,
+        *,
+        limit: int | None = None,
+        transactional_id: str | None = None,
+        include_aborts: bool = False,
+    ) -> History:
+        """What was done to topics, the newest first: commits, and whatever else changed a topic or its rows.
+
+        It is read from the log as the iterator goes on: a request brings many slots. Old slots are deleted after a
+        grace, and the history ends there; ``is_cut`` of what is returned tells that.
+
+        Args:
+            topic: only what touched this topic since it was created, with the numbers of its rows alone.
+            limit: so many operations at most.
+            transactional_id: only the transactions of this one.
+            include_aborts: with the transactions that were aborted.
+
+        Raises:
+            UnknownTopicOrPartition, InvalidOption
+            CorruptRecord, UnsupportedFormat: as the iterator comes to a slot that cannot be read.
+        """
+        return History(self, topic, limit=limit, transactional_id=transactional_id, include_aborts=include_aborts)

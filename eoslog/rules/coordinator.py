@@ -106,6 +106,7 @@ def prepare_request(
     batches: Sequence[StagedBatch] = (),
     upload_ms: int | None = None,
     offsets: Sequence[GroupOffsets] = (),
+    summary: CommitSummary | None = None,
 ) -> TransactionPrepared:
     """A prepare as its caller wants it.
 
@@ -120,6 +121,7 @@ def prepare_request(
         upload_ms=upload_ms if batches else None,
         offsets=tuple(offsets),
         timeout_ms=timeout_ms,
+        summary=summary,
         time_ms=time_ms,
     )
 
@@ -130,6 +132,9 @@ def end_transaction(draft: Draft, wanted: TransactionEnded) -> ProducerIdentity:
     Raises:
         Replayed: the application token was committed before.
     """
+    held = draft.transactions.get(wanted.transactional_id)
+    if held is not None and held.prepared is not None and wanted.verdict == "commit":
+        wanted = wanted.model_copy(update={"summary": held.prepared.summary})
     try:
         entry = plan_end(draft, wanted)
     except EndRepeated as repeated:

@@ -108,13 +108,34 @@ class ApplicationToken(Model):
     """A version at or below the largest committed one was done before."""
 
 
+class WrittenRows(Model):
+    """What a commit wrote into one topic."""
+
+    topic_id: Hex
+    rows: Count = 0
+    files: Count = 0
+    bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)] = 0
+
+
 class CommitSummary(Model):
-    """Numbers of a commit for people: they decide nothing."""
+    """Numbers and words of a commit for people: they decide nothing."""
 
     rows: Count = 0
     files: Count = 0
     bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)] = 0
     duration_ms: Annotated[int, Field(strict=True, ge=0)] = 0
+    topics: tuple[WrittenRows, ...] | None = None
+    """By topic, where files that got their offsets before the commit went to several."""
+    operation: Annotated[str, Field(max_length=64)] | None = None
+    """What the writer meant it to be: ``append``, ``overwrite`` or ``complete``."""
+    query_id: Annotated[str, Field(max_length=1024)] | None = None
+    """The streaming query that wrote it, also by its ``foreachBatch``."""
+    query_name: Annotated[str, Field(max_length=1024)] | None = None
+    """The name that its user gave the query."""
+    batch_id: Annotated[int, Field(strict=True, ge=0, lt=2**63)] | None = None
+    """The query's micro-batch."""
+    engine: Annotated[str, Field(max_length=256)] | None = None
+    """What ran the job, with its version."""
 
 
 class TransactionPrepared(Model):
@@ -133,6 +154,8 @@ class TransactionPrepared(Model):
     """Group offsets that count if the transaction commits. Their generation is checked here."""
     timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**53)] | None = None
     """Anybody may abort the transaction when it has been prepared for longer; None: nobody ever."""
+    summary: CommitSummary | None = None
+    """That of its commit, as far as it is known here."""
     time_ms: Milliseconds
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from pyspark import __version__ as pyspark_version
 
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
@@ -17,8 +20,10 @@ from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
 from pyspark_eoslog.tasks import TaskCommit
 
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _ATTEMPTS = 3
+_LONGEST_NAME = 200
 
 
 def take_job_over(store: Store, job_id: str, owner: str, token: ApplicationToken | None) -> bool:
@@ -51,10 +56,13 @@ def commit_tasks(
     take_over: bool,
     token: ApplicationToken | None,
     replaces: str | None = None,
+    operation: str = "append",
+    query_name: str | None = None,
 ) -> None:
     """Commit what the tasks uploaded. Work whose token was committed before is done already, and stays as it is.
 
-    ``replaces`` is the id of a topic whose rows so far go in the same step.
+    ``replaces`` is the id of a topic whose rows so far go in the same step. ``operation`` and ``query_name`` are what
+    the history tells of the commit, beside its numbers.
 
     Raises:
         ProducerFenced: another run has taken the job over.
@@ -68,6 +76,11 @@ def commit_tasks(
         files=len(staged),
         bytes=sum(batch.file.length for batch in staged),
         duration_ms=max(0, now_ms - min(message.planned_ms for message in messages)),
+        operation=operation,
+        query_id=_common(message.query_id for message in messages),
+        query_name=None if query_name is None else query_name[:_LONGEST_NAME],
+        batch_id=_common(message.batch_id for message in messages),
+        engine=f"spark-{pyspark_version}",
     )
 
     def propose(draft: Draft) -> ProducerIdentity:
@@ -92,8 +105,16 @@ def commit_tasks(
     mark_current(location)
 
 
-def same_for_all(messages: Sequence[TaskCommit | None]) -> list[TaskCommit]:
+def _common(values: Iterable[T]) -> T | None:
+    """The value, if it is the same for all."""
+    distinct = set(values)
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = False) -> list[TaskCommit]:
     """The messages of a commit: one of each task, all of the same run.
+
+    A streaming query's tasks all know it; those of a batch that ``foreachBatch`` writes may, and nothing leans on it.
 
     Raises:
         IllegalState: Spark asks to commit a job that is not complete.
@@ -101,7 +122,8 @@ def same_for_all(messages: Sequence[TaskCommit | None]) -> list[TaskCommit]:
     complete = [message for message in messages if message is not None]
     if not complete or len(complete) < len(messages):
         raise IllegalState("Spark asked to commit a job without the messages of all its tasks; run it again")
-    for name in ("store_id", "sink", "run_id", "query_id", "batch_id"):
+    of_query = ("run_id", "query_id", "batch_id") if of_stream else ()
+    for name in ("store_id", "sink", *of_query):
         if len({getattr(message, name) for message in complete}) > 1:
             raise IllegalState(f"Spark asked to commit tasks of which each has another {name}; run the job again")
     return complete

@@ -100,6 +100,7 @@ class Options:
     version: int | None
     merge_schema: bool
     checkpoint_location: str | None
+    query_name: str | None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Options:
@@ -143,6 +144,7 @@ class Options:
             version=whole_number(options, "txnVersion", at_least=0),
             merge_schema=boolean(options, "mergeSchema", default=False),
             checkpoint_location=options.get("checkpointlocation"),
+            query_name=options.get("queryname"),
         )
 
     def refuse(self, refused: Collection[str], why: str) -> None:

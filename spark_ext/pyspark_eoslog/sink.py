@@ -43,8 +43,7 @@ class EosLogWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         with plain_errors():
-            # Streaming queries set these where foreachBatch writes a batch, but not everywhere: a batch goes without.
-            return replace(write_task(self._plan, iterator), run_id=None, query_id=None, batch_id=None)
+            return write_task(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._plan.replayed:
@@ -59,6 +58,7 @@ class EosLogWriter(DataSourceArrowWriter):
                 take_over=self._take_over,
                 token=self._token,
                 replaces=self._replaces,
+                operation="append" if self._replaces is None else "overwrite",
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -85,7 +85,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         with plain_errors():
-            complete = same_for_all(cast("Sequence[TaskCommit | None]", messages))
+            complete = same_for_all(cast("Sequence[TaskCommit | None]", messages), of_stream=True)
             query_id = complete[0].query_id
             if query_id is None:
                 raise IllegalState("Spark did not tell the tasks which query they belong to; nothing was committed")
@@ -98,6 +98,8 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                     take_over=True,
                     token=ApplicationToken(application_id=query_id, sink=complete[0].sink, version=batchId),
                     replaces=self._replaces,
+                    operation="append" if self._replaces is None else "complete",
+                    query_name=self._options.query_name,
                 )
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(

@@ -137,4 +137,35 @@ def test_a_job_without_all_its_messages_is_not_committed(store: Store) -> None:
     with pytest.raises(IllegalState):
         same_for_all([])
     with pytest.raises(IllegalState, match="another run_id"):
-        same_for_all([task(store, 0, 1, run_id="a"), task(store, 1, 1, run_id="b")])
+        same_for_all([task(store, 0, 1, run_id="a"), task(store, 1, 1, run_id="b")], of_stream=True)
+
+
+def test_the_log_tells_of_a_commit_what_people_ask(store: Store) -> None:
+    messages = [task(store, number, number, query_id="q", batch_id=7) for number in range(2)]
+    location = StoreLocation(store.url)
+
+    commit_tasks(
+        location, messages, job_id="job", owner="run", take_over=True, token=None, operation="complete", query_name="n"
+    )
+
+    (commit,) = store.history("out", transactional_id="job")
+    assert (commit.operation, commit.rows, commit.files, commit.task_count) == ("complete", 2, 2, 2)
+    assert (commit.query_id, commit.query_name, commit.batch_id) == ("q", "n", 7)
+    assert (commit.engine or "").startswith("spark-")
+    assert commit.bytes == sum(file.length for message in messages for file in message.files)
+
+
+def test_tasks_that_do_not_agree_on_their_query_are_committed_without_one(store: Store) -> None:
+    commit(store, task(store, 0, 1, query_id="q"), task(store, 1, 2))
+
+    assert [each.query_id for each in store.history("out", transactional_id="job")] == [None]
+
+
+def test_a_name_of_any_length_hinders_no_commit(store: Store) -> None:
+    location = StoreLocation(store.url)
+
+    commit_tasks(
+        location, [task(store, 0, 1)], job_id="j", owner="r", take_over=True, token=None, query_name="x" * 5000
+    )
+
+    assert numbers(store) == [1]

@@ -71,6 +71,7 @@ class InFlightBatches:
                     base_sequence=self._next_sequence(file.topic_id, file.partition, file.record_count),
                     min_timestamp=file.min_timestamp,
                     max_timestamp=file.max_timestamp,
+                    statistics=file.statistics,
                     time_ms=time_ms,
                 )
             )

@@ -52,7 +52,7 @@ def cleaned_marker(
 
 def without_rows(batch: Batch) -> Batch:
     """A batch, or a control row, of which only its place, its sequence and its epoch are left."""
-    return batch._replace(record_count=0, file=None, first_row=0, delete_horizon_ms=NO_TIME)
+    return batch._replace(record_count=0, file=None, first_row=0, delete_horizon_ms=NO_TIME, statistics=None)
 
 
 def is_last_of_its_producer(batch: Batch, producers: dict[int, ProducerState]) -> bool:

@@ -6,7 +6,7 @@ of the draft and at no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from eoslog.errors import EosLogError, InvalidTxnState, RecordFull, Replayed, TransactionalIdNotFound
@@ -30,6 +30,8 @@ from eoslog.rules.transactions import EndRepeated, check_token, plan_end, timed_
 
 _TO_BE_PLANNED = 0
 _MOST_ABORTED_A_RECORD = 100
+_MOST_STATISTICS_BYTES = 16 << 20
+"""Of an entry: a record has room for them, escaped, beside as many files as may be prepared."""
 
 
 def initialise(
@@ -117,7 +119,10 @@ def prepare_request(
         transactional_id=transactional_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        batches=tuple(PreparedBatch(**batch.model_dump(include=set(PreparedBatch.model_fields))) for batch in batches),
+        batches=tuple(
+            PreparedBatch(**batch.model_dump(include=set(PreparedBatch.model_fields)))
+            for batch in _leaving_room(batches)
+        ),
         upload_ms=upload_ms if batches else None,
         offsets=tuple(offsets),
         timeout_ms=timeout_ms,
@@ -194,7 +199,7 @@ def end_request(
             "reason": reason,
             "next_producer_id": _TO_BE_PLANNED,
             "next_producer_epoch": _TO_BE_PLANNED,
-            "batches": tuple(batches),
+            "batches": tuple(_leaving_room(batches)),
             "upload_ms": upload_ms,
             "offsets": tuple(offsets),
             "token": token,
@@ -203,6 +208,14 @@ def end_request(
             "time_ms": time_ms,
         }
     )
+
+
+def _leaving_room(batches: Sequence[StagedBatch]) -> Iterator[StagedBatch]:
+    """The batches without the statistics that are too much for one entry: they are a help, and no commit needs them."""
+    size = 0
+    for batch in batches:
+        size += len(batch.statistics.encode()) if batch.statistics is not None else 0
+        yield batch if size <= _MOST_STATISTICS_BYTES else batch.model_copy(update={"statistics": None})
 
 
 def abort_open_transaction(draft: Draft, transactional_id: str, *, reason: str, time_ms: int) -> bool:

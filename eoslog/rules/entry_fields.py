@@ -17,6 +17,12 @@ PartitionIndex = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
+LONGEST_STATISTICS = 8192
+"""Characters."""
+
+Statistics = Annotated[str, Field(min_length=2, max_length=LONGEST_STATISTICS)]
+"""The statistics of a file's columns, as JSON text: planning alone reads it, so it stays text until then."""
+
 
 class Model(BaseModel):
     """Part of a record: immutable, and blind to fields that a later minor version adds."""

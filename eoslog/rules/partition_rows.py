@@ -33,6 +33,7 @@ _BATCH: Any = pa.struct(
         ("max_timestamp", _I64),
         ("transactional", pa.bool_()),
         ("delete_horizon_ms", _I64),
+        ("statistics", _STR),
     ]
 )
 _SEALED: Any = pa.struct(
@@ -175,8 +176,9 @@ def batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def batch_from_row(row: dict[str, Any]) -> Batch:
+    known = {name: row[name] for name in Batch._fields if name in row}
     return Batch(
-        **row
+        **known
         | {
             "file": file_from_row(row["file"]),
             "control": None if row["control"] is None else Control(row["control"]),

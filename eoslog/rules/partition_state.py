@@ -59,6 +59,9 @@ class Batch(NamedTuple):
     transactional: bool
     delete_horizon_ms: int = NO_TIME
     """When compaction may drop the control row or the tombstones (ms, KIP-534); ``NO_TIME`` if it may not yet."""
+    statistics: str | None = None
+    """Of the columns, as the entry holds them. Of a batch that lost rows since they are bounds still, and nulls may be
+    fewer."""
 
     @property
     def end_offset(self) -> int:

@@ -93,6 +93,7 @@ def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> 
             entry.min_timestamp,
             entry.max_timestamp,
             transactional,
+            statistics=entry.statistics,
         )
     )
     partition.active_bytes += entry.file.length
@@ -139,6 +140,7 @@ def append_staged(
             batch.min_timestamp,
             batch.max_timestamp,
             True,
+            statistics=batch.statistics,
         )
     )
     partition.active_bytes += batch.file.length

@@ -44,6 +44,9 @@ class TopicConfig(Model):
     """Rows that were decided less than this ago are not compacted."""
     max_compaction_lag_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
     """Compaction is due when sealed rows that were never compacted were decided longer ago; -1 for never."""
+    statistics_columns: Annotated[int, Field(strict=True, ge=0, le=1000)] = 16
+    """Of so many of its columns, the first that can be compared, each new file of a topic of columns has statistics in
+    the log."""
 
     @field_validator("cleanup_policy", mode="before")
     @classmethod

@@ -18,6 +18,7 @@ from eoslog.rules.entry_fields import (
     ProducerEpoch,
     ProducerId,
     Sequence,
+    Statistics,
     Timestamp,
 )
 from eoslog.rules.group_entries import GroupOffsets
@@ -68,6 +69,8 @@ class BatchAppended(Model):
     """Of the rows (ms since the epoch)."""
     max_timestamp: Timestamp
     """Of the rows (ms since the epoch)."""
+    statistics: Statistics | None = None
+    """By column ``[nulls, least, greatest]``, or ``[nulls]`` if all are null. No bound is told as null."""
     time_ms: Milliseconds
 
 
@@ -80,6 +83,7 @@ class PreparedBatch(Model):
     file: FileReference
     min_timestamp: Timestamp
     max_timestamp: Timestamp
+    statistics: Statistics | None = None
 
 
 class StagedBatch(PreparedBatch):

@@ -15,6 +15,7 @@ from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.transaction_entries import StagedBatch
 from eoslog.segment.data_file import crc32c, encode_data_file
+from eoslog.segment.statistics import encode_statistics
 from eoslog.store.object_store import ObjectStore
 
 DEFAULT_BUFFER_BYTES = 64 << 20
@@ -29,11 +30,14 @@ class TopicTarget:
     topic_id: str
     segment_bases: tuple[int, ...]
     """Base offset of each partition's active segment."""
+    statistics_columns: int = 0
+    """Of how many columns at most new files have statistics in the log; none of Kafka records."""
 
     @classmethod
     def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
         bases = (state.partitions[partition_id].segment_base_offset for partition_id in topic.partition_ids())
-        return cls(topic.topic, topic.topic_id, tuple(bases))
+        statistics_columns = topic.config.statistics_columns if topic.topic_schema.kind == "columns" else 0
+        return cls(topic.topic, topic.topic_id, tuple(bases), statistics_columns)
 
     @property
     def partitions(self) -> int:
@@ -55,6 +59,8 @@ class WrittenFile:
     record_count: int
     min_timestamp: int
     max_timestamp: int
+    statistics: str | None = None
+    """Of its columns, as an entry holds them."""
 
     @property
     def reference(self) -> FileReference:
@@ -75,6 +81,7 @@ class WrittenFile:
             file=self.reference,
             min_timestamp=self.min_timestamp,
             max_timestamp=self.max_timestamp,
+            statistics=self.statistics,
             task=task,
         )
 
@@ -165,6 +172,7 @@ class DataFileWriter:
                     table.num_rows,
                     earliest,
                     latest,
+                    encode_statistics(body, table, buffer.target.statistics_columns),
                 )
             )
         self._store.put_many(objects)

@@ -132,6 +132,7 @@ class History:
                 "base_sequence": base_sequence,
                 "min_timestamp": self.now_ms,
                 "max_timestamp": self.now_ms,
+                "statistics": f'{{"n":[0,0,{count}]}}',
                 "time_ms": self.now_ms,
             }
             | fields
@@ -172,6 +173,7 @@ class History:
             file=self.file(partition, topic_id),
             min_timestamp=self.now_ms,
             max_timestamp=self.now_ms,
+            statistics=f'{{"n":[0,0,{count}]}}',
             task=task,
         )
 

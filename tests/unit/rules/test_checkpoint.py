@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.machine import StoreMachine
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_rows import PARTITIONS_SCHEMA
 from eoslog.rules.state import StoreState
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, topic_created
 
@@ -58,3 +65,49 @@ def test_a_state_that_needs_an_unknown_feature_is_of_a_newer_version() -> None:
 
     with pytest.raises(UnsupportedFormat, match="time-travel"):
         StoreMachine().restore(bodies)
+
+
+def with_batches(body: bytes, schema: Any, batches: Any) -> bytes:
+    """A topic's part with what another version holds of its active batches."""
+    rows = pq.read_table(io.BytesIO(body)).to_pylist()
+    fields = [
+        pa.field("active", pa.list_(pa.struct(schema))) if field.name == "active" else field
+        for field in PARTITIONS_SCHEMA
+    ]
+    table = pa.Table.from_pylist([row | {"active": batches(row["active"])} for row in rows], schema=pa.schema(fields))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+def batch_fields() -> list[pa.Field[Any]]:
+    return list(PARTITIONS_SCHEMA.field("active").type.value_type)
+
+
+def test_a_checkpoint_from_before_there_were_statistics_is_restored_without_them() -> None:
+    history = History()
+    history.send(history.init(None), transactional_id=None)
+    bodies = encoded(history)
+    fields = [field for field in batch_fields() if field.name != "statistics"]
+    name = f"topic/{TOPIC_ID}"
+
+    bodies[name] = with_batches(bodies[name], fields, lambda batches: batches)
+
+    (batch,) = restore(bodies).partitions[PartitionId(TOPIC_ID, 0)].active
+    (before,) = history.partition().active
+    assert batch == before._replace(statistics=None)
+
+
+def test_what_a_later_version_adds_to_a_batch_is_passed_over() -> None:
+    history = History()
+    history.send(history.init(None), transactional_id=None)
+    bodies = encoded(history)
+    name = f"topic/{TOPIC_ID}"
+
+    bodies[name] = with_batches(
+        bodies[name],
+        [*batch_fields(), pa.field("mood", pa.string())],
+        lambda batches: [batch | {"mood": "good"} for batch in batches],
+    )
+
+    assert restore(bodies) == history.state

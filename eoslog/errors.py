@@ -225,6 +225,8 @@ class RecordFull(Exception):
 class Replayed(Exception):
     """Not an error: an application token at or below the committed one; the work was done before."""
 
+    code = "EOSLOG_REPLAYED"
+
     def __init__(self, application_id: str, version: int, committed: int) -> None:
         super().__init__(f"version {version} of {application_id!r} was committed before (largest: {committed})")
         self.application_id = application_id

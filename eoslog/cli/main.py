@@ -12,6 +12,7 @@ from eoslog.cli.context import global_options
 from eoslog.cli.coordinator import coordinator
 from eoslog.cli.dump_log import dump_log
 from eoslog.cli.groups import groups
+from eoslog.cli.history import history
 from eoslog.cli.metrics import metrics
 from eoslog.cli.offsets import offsets
 from eoslog.cli.store_commands import checkpoint, describe, rebuild_indexes, seal, vacuum
@@ -71,6 +72,7 @@ for _command in (
     transactions,
     groups,
     offsets,
+    history,
     console,
     describe,
     metrics,

@@ -13,7 +13,7 @@ from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
 from eoslog.rules.coordinator import initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.jobs import commit_job
-from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
+from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import TokenKey
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from pyspark_eoslog.options import StoreLocation
@@ -83,8 +83,8 @@ def commit_tasks(
         engine=f"spark-{pyspark_version}",
     )
 
-    def propose(draft: Draft) -> ProducerIdentity:
-        return commit_job(
+    def propose(draft: Draft) -> int:
+        commit_job(
             draft,
             job_id,
             owner,
@@ -97,12 +97,30 @@ def commit_tasks(
             time_ms=now_ms,
             replaces=replaces,
         )
+        return draft.slot
 
     try:
-        _append_until_known(store, lambda: store.append(propose))
+        slot = _append_until_known(store, lambda: store.append(propose))
     except Replayed as replayed:
-        _logger.info("%s: job %s: %s; nothing is committed again", store.url, job_id, replayed)
+        tell_replay(store.url, job_id, str(replayed), discarded_files=len(staged))
+    else:
+        _logger.info(
+            "%s: job %s committed %d rows in %d files of %d bytes at slot %d, %d ms after it was planned",
+            store.url,
+            job_id,
+            summary.rows,
+            summary.files,
+            summary.bytes,
+            slot,
+            summary.duration_ms,
+        )
     mark_current(location)
+
+
+def tell_replay(url: str, job_id: str, what: str, *, discarded_files: int = 0) -> None:
+    """Tell the user that work was found to be committed before. A warning: Spark's workers print nothing below."""
+    left = f"; {discarded_files} files that were uploaded again are left to vacuum" if discarded_files else ""
+    _logger.warning("[%s] %s: job %s: %s; nothing is written twice%s", Replayed.code, url, job_id, what, left)
 
 
 def _common(values: Iterable[T]) -> T | None:
@@ -129,16 +147,17 @@ def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = Fal
     return complete
 
 
-def _append_until_known(store: Store, append: Callable[[], object]) -> None:
+def _append_until_known(store: Store, append: Callable[[], int]) -> int:
+    """The slot that the append has won, or would have: a run that commits again is answered, and nothing is written."""
     for attempt in range(_ATTEMPTS):
         try:
-            append()
-            return
+            return append()
         except CommitStateUnknown as error:
             if _landed(store, error):
-                return
+                return error.slot
             if attempt == _ATTEMPTS - 1:
                 raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _landed(store: Store, error: CommitStateUnknown) -> bool:

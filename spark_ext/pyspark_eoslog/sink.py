@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
 from eoslog.rules.transaction_entries import ApplicationToken
-from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over
+from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over, tell_replay
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import ENVIRONMENT, plain_errors
 from pyspark_eoslog.tasks import TaskCommit, WritePlan, write_task
@@ -47,7 +47,8 @@ class EosLogWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._plan.replayed:
-            _logger.info("job %s: version committed before; nothing was written", self._job_id)
+            version = None if self._token is None else self._token.version
+            tell_replay(self._location.url, self._job_id, f"version {version}, or a later one, was committed before")
             return
         with plain_errors():
             commit_tasks(

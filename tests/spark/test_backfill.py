@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eoslog
-from tests.spark.streams import make_topics, numbers
+from tests.spark.driver_process import StartDriver
+from tests.spark.streams import make_topics, numbers, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,6 +46,49 @@ def test_a_second_identical_backfill_changes_nothing_at_all(
 
     assert files(root) == before
     assert numbers(store) == list(range(10))
+
+
+def test_a_user_is_told_of_a_skipped_duplicate_and_finds_the_commits_in_the_history(
+    start_driver: StartDriver, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    produce(store, 0, 5)
+    driver = start_driver(
+        """
+        import sys
+        from pathlib import Path
+        from tests.spark.local_spark import start_session
+        from tests.spark.streams import copy_stream
+
+        directory, root = Path(sys.argv[1]), sys.argv[2]
+        spark = start_session(directory)
+
+        def write(frame, name, **options):
+            options = {"topic": "out", "txnAppId": name, **options}
+            frame.write.format("eoslog").options(**options).mode("append").save(root)
+
+        for _ in range(2):
+            write(spark.range(10).selectExpr("id as n"), "backfill", txnVersion=7)
+        stream = copy_stream(spark, root, directory / "sink")
+        stream.trigger(availableNow=True).queryName("copy").start().awaitTermination()
+        rows = spark.readStream.format("eoslog").option("topic", "in").option("startingOffsets", "earliest")
+        rows = rows.load(root).select("n").writeStream.option("checkpointLocation", str(directory / "each"))
+        each = rows.foreachBatch(lambda frame, batch: write(frame, "each", txnVersion=batch))
+        each.trigger(availableNow=True).start().awaitTermination()
+        """,
+        str(tmp_path / "driver"),
+        root,
+    )
+
+    assert driver.wait() == 0, driver.output
+
+    assert f"[EOSLOG_REPLAYED] {root}: job backfill: version 7, or a later one, was committed before" in driver.output
+    each, copy, backfill = (commit for commit in store.history("out") if commit.verdict == "commit")
+    assert (backfill.operation, backfill.rows, backfill.version, backfill.query_id) == ("append", 10, 7, None)
+    assert (copy.rows, copy.query_name, copy.batch_id) == (5, "copy", 0)
+    assert copy.query_id == copy.application_id
+    assert (each.rows, each.batch_id, each.application_id) == (5, 0, "each")
+    assert each.query_id not in (None, copy.query_id)
+    assert {commit.engine for commit in (each, copy, backfill)} == {f"spark-{version('pyspark')}"}
 
 
 def test_the_next_version_is_written(spark: SparkSession, store: eoslog.Store, root: str) -> None:

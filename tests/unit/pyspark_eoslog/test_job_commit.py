@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,48 @@ def test_a_version_is_committed_once(store: Store) -> None:
     commit(store, task(store, 0, 1), owner="restarted", version=4)
 
     assert numbers(store) == [1]
+
+
+def test_a_skipped_duplicate_is_a_warning_with_a_code_and_a_commit_is_told_with_its_numbers(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pyspark_eoslog")
+    commit(store, task(store, 0, 1, 2), version=4)
+    slot = store.read(lambda state, newest: newest)
+
+    commit(store, task(store, 0, 1, 2), owner="restarted", version=4)
+
+    done, skipped = caplog.records
+    assert done.levelno == logging.INFO
+    assert f"committed 2 rows in 1 files of {next(store.history('out')).bytes} bytes at slot {slot}" in done.message
+    assert skipped.levelno == logging.WARNING
+    assert skipped.message.startswith("[EOSLOG_REPLAYED]")
+    assert "version 4 of 'app' was committed before (largest: 4)" in skipped.message
+    assert "1 files that were uploaded again are left to vacuum" in skipped.message
+
+
+def test_a_job_that_replaces_a_topics_rows_is_one_operation(store: Store) -> None:
+    commit(store, task(store, 0, 1))
+    location, topic_id = StoreLocation(store.url), store.admin.describe_topic("out").topic_id
+
+    for rows in ((2, 3), ()):
+        commit_tasks(
+            location,
+            [task(store, 0, *rows)],
+            job_id="job",
+            owner="other",
+            take_over=True,
+            token=ApplicationToken(application_id="a", sink=f"out:{topic_id}", version=2 - len(rows)),
+            replaces=topic_id,
+            operation="overwrite",
+        )
+
+    assert [(each.operation, each.topics, each.rows) for each in store.history("out")] == [
+        ("overwrite", ("out",), 0),
+        ("overwrite", ("out",), 2),
+        ("append", ("out",), 1),
+        ("create_topic", ("out",), None),
+    ]
 
 
 def test_a_run_that_was_fenced_is_refused_for_ever(store: Store) -> None:

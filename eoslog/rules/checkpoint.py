@@ -30,6 +30,7 @@ from eoslog.rules.state import (
     IdempotentProducer,
     LastCommit,
     Member,
+    SchemaVersion,
     StoreState,
     TokenKey,
     Topic,
@@ -184,6 +185,7 @@ def _decode_store(body: bytes) -> StoreState:
     for row in value["topics"]:
         row["topic_schema"] = TopicSchema.model_validate(row["topic_schema"])
         row["config"] = TopicConfig.model_validate(row["config"])
+        row["schema_versions"] = tuple(_schema_version(*each) for each in row["schema_versions"])
         topic = Topic(**row)
         state.topics[topic.topic_id] = topic
         state.topic_ids[topic.topic] = topic.topic_id
@@ -192,6 +194,10 @@ def _decode_store(body: bytes) -> StoreState:
         members = {member_id: _member(each) for member_id, each in row["members"].items()}
         state.groups[row["group"]] = Group(row["generation"], members, offsets, row["empty_since_ms"])
     return state
+
+
+def _schema_version(version: int, slot: int, time_ms: int, added: list[list[str]]) -> SchemaVersion:
+    return SchemaVersion(version, slot, time_ms, tuple(tuple(path) for path in added))
 
 
 def _member(row: dict[str, Any]) -> Member:

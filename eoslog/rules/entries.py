@@ -13,7 +13,13 @@ from eoslog.rules.entry_fields import Hex, Milliseconds, Model
 from eoslog.rules.forgetting_entries import DoomedDeleted, Expired, HorizonMoved
 from eoslog.rules.group_entries import GroupChanged, GroupDeleted, GroupOffsetsDeleted, OffsetsCommitted
 from eoslog.rules.segment_entries import LogCleaned, LogStartMoved, SegmentSealed, SegmentsReplaced
-from eoslog.rules.topic_entries import PartitionsCreated, TopicConfigChanged, TopicCreated, TopicDeleted
+from eoslog.rules.topic_entries import (
+    PartitionsCreated,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchemaChanged,
+)
 from eoslog.rules.transaction_entries import BatchAppended, ProducerInitialized, TransactionEnded, TransactionPrepared
 
 
@@ -35,6 +41,7 @@ Entry = Annotated[
     StoreCreated
     | TopicCreated
     | TopicConfigChanged
+    | TopicSchemaChanged
     | PartitionsCreated
     | TopicDeleted
     | ProducerInitialized

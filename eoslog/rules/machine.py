@@ -67,6 +67,7 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "store": _create_store,
     "topic": topics.create_topic,
     "topic_config": topics.change_config,
+    "topic_schema": topics.change_schema,
     "create_partitions": topics.create_partitions,
     "delete_topic": topics.delete_topic,
     "init": producer_ids.apply_init,

@@ -12,6 +12,7 @@ from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_SLOT, NO_TIME, Partition
 from eoslog.rules.topic_entries import TopicConfig, TopicSchema
+from eoslog.rules.topic_schemas import ColumnPath
 from eoslog.rules.transaction_entries import ApplicationToken, TransactionPrepared
 
 
@@ -36,6 +37,17 @@ class TransactionState(IntEnum):
     PREPARE_EPOCH_FENCE = 7
 
 
+class SchemaVersion(NamedTuple):
+    """When a topic was given its schema, and what that added to the one before."""
+
+    version: int
+    """Counted from 1, the schema with which the topic was made."""
+    slot: int
+    time_ms: int
+    """The log's time at the slot (ms)."""
+    added: tuple[ColumnPath, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     topic: str
@@ -44,6 +56,13 @@ class Topic:
     topic_schema: TopicSchema
     config: TopicConfig
     created_slot: int
+    schema_versions: tuple[SchemaVersion, ...]
+    """All there were, in their order. Each but the first adds a column, so they are no more than the columns."""
+
+    @property
+    def schema_version(self) -> int:
+        """The version of ``topic_schema``."""
+        return self.schema_versions[-1].version
 
     def partition_ids(self) -> list[PartitionId]:
         return [PartitionId(self.topic_id, partition) for partition in range(self.partitions)]

@@ -90,6 +90,19 @@ class TopicConfigChanged(Model):
     """All of them, not only those that change."""
 
 
+class TopicSchemaChanged(Model):
+    """A topic of columns has more of them from here on. Files stay as they are: what they lack is read as null."""
+
+    type: Literal["topic_schema"] = "topic_schema"
+    topic: str
+    topic_id: Hex
+    topic_schema: TopicSchema
+    """All of it: the columns so far as they were, and the new ones behind them."""
+    schema_version: Annotated[int, Field(strict=True, ge=2, lt=2**53)]
+    """One more than the version so far; that with which the topic was made is 1."""
+    time_ms: Milliseconds
+
+
 class PartitionsCreated(Model):
     """A topic has more partitions from here on (Kafka's CreatePartitions). Rows stay where they are."""
 

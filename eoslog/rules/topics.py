@@ -9,7 +9,7 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.groups import without_topic
 from eoslog.rules.names import check_topic_name
 from eoslog.rules.partition_state import Partition
-from eoslog.rules.state import Doomed, StoreState, Topic
+from eoslog.rules.state import Doomed, SchemaVersion, StoreState, Topic
 from eoslog.rules.topic_entries import (
     PartitionsCreated,
     TopicConfig,
@@ -17,7 +17,9 @@ from eoslog.rules.topic_entries import (
     TopicCreated,
     TopicDeleted,
     TopicSchema,
+    TopicSchemaChanged,
 )
+from eoslog.rules.topic_schemas import added_columns
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:
@@ -51,7 +53,8 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
     if (schema.kind == "columns") != (schema.arrow is not None):
         raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records have their own")
     check_cleanup_policy(entry.topic, schema, entry.config)
-    topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot)
+    first = SchemaVersion(1, draft.slot, draft.time_ms)
+    topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot, (first,))
     if any(doomed.prefix == topic.prefix for doomed in draft.doomed):
         raise InvalidTopic(f"topic id {entry.topic_id} was that of a deleted topic, whose files are being deleted")
     draft.topic_ids[entry.topic] = entry.topic_id
@@ -67,6 +70,33 @@ def change_config(draft: Draft, entry: TopicConfigChanged) -> None:
     if topic.config == entry.config:
         raise InvalidEntry(f"topic {entry.topic} has these settings already")
     draft.topics[topic.topic_id] = replace(topic, config=entry.config)
+
+
+def change_schema(draft: Draft, entry: TopicSchemaChanged) -> None:
+    """Add columns to a topic.
+
+    Raises:
+        UnknownTopicOrPartition
+        InvalidTopic: the topic holds Kafka records, or the columns of its key change.
+        UnsupportedSchema: more is changed than that nullable columns, or fields within them, are added.
+        InvalidEntry: nothing is added, or the version is not the next.
+    """
+    topic = _incarnation(draft, entry.topic, entry.topic_id)
+    before, after = topic.topic_schema, entry.topic_schema
+    if before.arrow is None or after.arrow is None or after.kind != "columns":
+        raise InvalidTopic(f"topic {entry.topic}: only a topic of columns can be given columns, and it keeps its own")
+    if after.key != before.key:
+        raise InvalidTopic(f"topic {entry.topic}: the columns of its key stay {', '.join(before.key) or 'none'}")
+    added = added_columns(before.arrow, after.arrow)
+    if not added:
+        raise InvalidEntry(f"topic {entry.topic} has these columns already")
+    if entry.schema_version != topic.schema_version + 1:
+        raise InvalidEntry(
+            f"topic {entry.topic}: its schema has version {topic.schema_version}, so the next is not "
+            f"{entry.schema_version}"
+        )
+    version = SchemaVersion(entry.schema_version, draft.slot, draft.time_ms, added)
+    draft.topics[topic.topic_id] = replace(topic, topic_schema=after, schema_versions=(*topic.schema_versions, version))
 
 
 def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:

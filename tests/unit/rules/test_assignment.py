@@ -17,7 +17,7 @@ def state_of(**partitions: int) -> StoreState:
     state = StoreState()
     for name, count in partitions.items():
         created = topic_created(name, name * 32, count)
-        topic = Topic(name, name * 32, count, created.topic_schema, created.config, 0)
+        topic = Topic(name, name * 32, count, created.topic_schema, created.config, 0, ())
         state.topics[topic.topic_id] = topic
         state.topic_ids[name] = topic.topic_id
     return state

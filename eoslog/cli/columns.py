@@ -28,7 +28,7 @@ TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
 """Spark's names of types."""
 
 
-def column(text: str) -> pa.Field[Any]:
+def column(text: str, option: str = "--column") -> pa.Field[Any]:
     """The column that ``name:type`` describes.
 
     Raises:
@@ -37,7 +37,7 @@ def column(text: str) -> pa.Field[Any]:
     name, _, kind = text.rpartition(":")
     data_type = _data_type(kind.strip().lower())
     if not name or data_type is None:
-        raise click.BadParameter(f"{text!r} is not NAME:TYPE; the types are {TYPE_NAMES}", param_hint="--column")
+        raise click.BadParameter(f"{text!r} is not NAME:TYPE; the types are {TYPE_NAMES}", param_hint=option)
     return pa.field(name, data_type)
 
 

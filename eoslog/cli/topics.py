@@ -149,6 +149,7 @@ def _facts(topic: Topic) -> dict[str, Any]:
         "PartitionCount": topic.partitions,
         "Key": list(topic.topic_schema.key),
         "Columns": [f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema],
+        "SchemaVersion": topic.schema_version,
         **{field.title().replace("_", ""): value for field, value in topic.config.model_dump().items()},
         "CreatedSlot": topic.created_slot,
     }
@@ -177,12 +178,24 @@ def _row(partition: Partition) -> tuple[int, ...]:
 )
 @click.option("--delete-config", "defaults", multiple=True, metavar="NAME", help="Set the default of a setting again.")
 @click.option("--partitions", type=click.IntRange(min=1), help="So many there are from here on. The number only rises.")
+@click.option(
+    "--add-column",
+    "columns",
+    multiple=True,
+    metavar="NAME:TYPE",
+    help=f"Add a column, null in all rows so far, once for each. Types: {TYPE_NAMES}.",
+)
 @global_options
 @pass_session
 def alter(
-    session: Session, name: str, settings: tuple[str, ...], defaults: tuple[str, ...], partitions: int | None
+    session: Session,
+    name: str,
+    settings: tuple[str, ...],
+    defaults: tuple[str, ...],
+    partitions: int | None,
+    columns: tuple[str, ...],
 ) -> None:
-    """Change settings of the topic NAME, or raise its number of partitions.
+    """Change settings of the topic NAME, raise its number of partitions, or give it more columns.
 
     With more partitions a key may belong to another one from here on: its later rows are then not in one order with
     its earlier ones.
@@ -192,17 +205,51 @@ def alter(
       eoslog --store my-store topics alter payments --add-config retention.ms=604800000
       eoslog --store my-store topics alter payments --delete-config retention.ms
       eoslog --store my-store topics alter payments --partitions 6
+      eoslog --store my-store topics alter flights --add-column tail_number:string
     """
-    if partitions is not None and (settings or defaults):
-        raise click.UsageError("give --add-config and --delete-config, or --partitions, not both")
-    if partitions is None and not settings and not defaults:
-        raise click.UsageError("nothing to alter: give --add-config, --delete-config or --partitions")
+    given = [bool(settings or defaults), partitions is not None, bool(columns)]
+    if sum(given) > 1:
+        raise click.UsageError("give --add-config and --delete-config, or --partitions, or --add-column, not both")
+    if not any(given):
+        raise click.UsageError("nothing to alter: give --add-config, --delete-config, --partitions or --add-column")
     changes = {setting_named(name, each): None for each in defaults} | parsed_settings(name, settings)
     admin = session.store().admin
-    topic = admin.alter_topic(name, **changes) if partitions is None else admin.create_partitions(name, partitions)
+    if columns:
+        topic = admin.add_columns(name, pa.schema([column(text, "--add-column") for text in columns]))
+    elif partitions is not None:
+        topic = admin.create_partitions(name, partitions)
+    else:
+        topic = admin.alter_topic(name, **changes)
     session.print_result(
         f"altered topic {name}",
-        {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions, **topic.config.model_dump()},
+        {
+            "topic": name,
+            "topic_id": topic.topic_id,
+            "partitions": topic.partitions,
+            "schema_version": topic.schema_version,
+            **topic.config.model_dump(),
+        },
+    )
+
+
+@topics.command("schemas")
+@click.argument("name")
+@global_options
+@pass_session
+def schemas(session: Session, name: str) -> None:
+    """List the schemas that the topic NAME had, from the first one to that of now.
+
+    \b
+    Example:
+      eoslog --store my-store topics schemas flights
+    """
+    history = session.store().admin.schema_history(name)
+    session.print_rows(
+        ("SchemaVersion", "Slot", "TimeMs", "Columns", "Added"),
+        [
+            (each.version, each.slot, each.timestamp, len(each.schema), ", ".join(map(".".join, each.added)))
+            for each in history
+        ],
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from eoslog.client.group_administration import GroupAdministration
 from eoslog.client.positions import PartitionOffsets
 from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, segments_cut
+from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, schema_history
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
 from eoslog.errors import InvalidRequest, InvalidTopic
@@ -118,6 +119,39 @@ class Admin(TransactionAdministration, GroupAdministration):
             return draft.topics[found.topic_id]
 
         return self._store.append(propose)
+
+    def add_columns(self, topic: str, columns: pa.Schema, *, spark_schema: str | None = None) -> Topic:
+        """Give a topic of columns more of them, behind those it has. Rows so far have nulls there.
+
+        Columns that the topic has may be among them and stay as they are. A struct is given the fields that it lacks in
+        the same way, also within lists and maps. Nothing is ever changed or dropped, and what is new may be null.
+
+        Args:
+            spark_schema: the columns as Spark's JSON, for types that Arrow does not name.
+
+        Returns:
+            The topic, with its new ``schema_version``; as it was if it has all the columns already.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidTopic: the topic holds Kafka records.
+            SchemaMismatch: a column is there already, and of another type.
+            UnsupportedSchema: a column cannot be stored.
+        """
+        if not isinstance(columns, pa.Schema):
+            raise InvalidRequest(f"topic {topic}: columns are a pyarrow.Schema, not {type(columns).__name__}")
+        now_ms = self._store.now_ms()
+        return self._store.append(
+            lambda draft: append_columns(draft, topic_named(draft, topic), columns, spark_schema, now_ms)
+        )
+
+    def schema_history(self, topic: str) -> list[TopicSchemaVersion]:
+        """The schemas that a topic had, from the first one to that of now, with their slots and times.
+
+        Raises:
+            UnknownTopicOrPartition
+        """
+        return schema_history(self.describe_topic(topic))
 
     def create_partitions(self, topic: str, total: int) -> Topic:
         """Raise a topic's number of partitions to ``total``; it never goes down.

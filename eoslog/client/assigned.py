@@ -129,6 +129,16 @@ class AssignedPartitions:
 
         return self._store.read(look, refresh=False)
 
+    def _topics(self) -> dict[TopicPartition, Topic]:
+        """The topics as the newest known state has them."""
+
+        def look(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
+            return {
+                place: state.topics.get(fetch.topic.topic_id, fetch.topic) for place, fetch in self._fetches.items()
+            }
+
+        return self._store.read(look, refresh=False)
+
     def _is_pending(self, state: StoreState, place: TopicPartition, fetch: PartitionFetch) -> bool:
         asks_group = self._group_id is not None and place not in self._resets
         return asks_group and fetch.partition_id in pending_partitions(state, self._group_id or "")
@@ -157,20 +167,21 @@ class AssignedPartitions:
             OffsetOutOfRange: a position is gone, and the policy is ``none``.
         """
         self.held_back = False
-        for place, partition in self.resolve().items():
+        partitions, topics = self.resolve(), self._topics()
+        for place, partition in partitions.items():
             fetch = self._fetches[place]
             if fetch.paused:
                 continue
             hidden = visible_end(partition, self._isolation) < partition.high_watermark
             self.held_back |= hidden or fetch.position is None
             try:
-                fetch.plan(partition, self._isolation)
+                fetch.plan(topics[place], partition, self._isolation)
             except OffsetOutOfRange as error:
                 if self._reset_policy == "none":
                     raise
                 _logger.info("%s: reset to %s: %s", self._store, self._reset_policy, error)
                 fetch.move(self._offset_of(self._reset_policy, partition))
-                fetch.plan(partition, self._isolation)
+                fetch.plan(topics[place], partition, self._isolation)
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """Records of the partitions in turn, so that none starves behind a long one.

@@ -31,7 +31,7 @@ class PartitionFetch:
     ) -> None:
         self._store = store
         self._indexes = indexes
-        self._columns = columns_to_read(topic, with_transaction=with_transaction)
+        self._with_transaction = with_transaction
         self.topic = topic
         self.partition = partition
         self.position: int | None = None
@@ -63,8 +63,11 @@ class PartitionFetch:
         self._batch = None
         self._row = 0
 
-    def plan(self, partition: Partition, isolation: IsolationLevel) -> None:
+    def plan(self, topic: Topic, partition: Partition, isolation: IsolationLevel) -> None:
         """Plan what is visible from the position on. Where no row is, the position steps over it.
+
+        Args:
+            topic: as it is now: it may have more columns than before.
 
         Raises:
             OffsetOutOfRange: the partition does not hold the position.
@@ -78,6 +81,7 @@ class PartitionFetch:
         in_range = partition.log_start_offset <= self.position <= partition.high_watermark
         if in_range and visible_end(partition, isolation) <= self.position:
             return
+        self.topic = topic
         plan = plan_partition(self._indexes, self.topic.topic, partition, isolation, start_offset=self.position)
         self._planned_end = plan.end_offset
         self._rows_ahead = plan.record_count
@@ -87,7 +91,7 @@ class PartitionFetch:
             plan.partition,
             plan.slices,
             stored_schema(self.topic),
-            self._columns,
+            columns_to_read(self.topic, with_transaction=self._with_transaction),
             files_at_once=1,
         )
         if not self._rows_ahead:

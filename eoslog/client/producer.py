@@ -215,7 +215,7 @@ class Producer:
         """
         with self._calls.of("send_table()"):
             target = self._admit(topic, "send_table()")
-            tables = self._sender.deal_out(target, table)
+            tables = self._limits.repeat(lambda: self._sender.deal_out(target, table))
             self._guarded(lambda: self._sender.add_tables(target, tables))
 
     def _admit(self, topic: str, call: str) -> Topic:

@@ -122,7 +122,8 @@ class Sender:
         """The rows by partition, in the topic's schema; nothing is taken in yet.
 
         Raises:
-            SchemaMismatch
+            SchemaMismatch: also to the topic as it is now, which may have more columns than when it was found.
+            RetriableError
         """
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
@@ -132,7 +133,15 @@ class Sender:
                 "see pyarrow.Table.from_pylist, from_pydict and from_pandas"
             )
         table = with_timestamps(topic, table, self._store.now_ms())
-        return list(deal_out(topic, table, self._accumulator.sticky_partition(topic)))
+        sticky = self._accumulator.sticky_partition(topic)
+        try:
+            return list(deal_out(topic, table, sticky))
+        except SchemaMismatch:
+            newest = self._store.read(lambda state, slot: state.topics.get(topic.topic_id))
+            if newest is None or newest.topic_schema == topic.topic_schema:
+                raise
+        self.topics[topic.topic] = newest
+        return list(deal_out(newest, table, sticky))
 
     def add_tables(self, topic: Topic, tables: list[tuple[int, pa.Table]]) -> None:
         """Take in what was dealt out.

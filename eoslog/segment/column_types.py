@@ -88,6 +88,7 @@ def widens(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether values of one type can become values of another without loss, as far as the types tell.
 
     A timestamp in finer units than the wanted ones, for example, can, unless one of its values is between two of them.
+    Fields of a struct go by their names; a nullable one that is missing becomes null.
     """
     types = pa.types
     if found == expected or types.is_null(found):
@@ -95,11 +96,7 @@ def widens(found: pa.DataType, expected: pa.DataType) -> bool:
     if isinstance(found, pa.DictionaryType):
         return widens(found.value_type, expected)
     if isinstance(expected, pa.StructType):
-        return (
-            isinstance(found, pa.StructType)
-            and [field.name for field in found] == [field.name for field in expected]
-            and all(widens(one.type, other.type) for one, other in zip(found, expected, strict=True))
-        )
+        return isinstance(found, pa.StructType) and _fields_widen(found, expected)
     if isinstance(expected, pa.MapType):
         return (
             isinstance(found, pa.MapType)
@@ -122,6 +119,20 @@ def widens(found: pa.DataType, expected: pa.DataType) -> bool:
         )
     normal = _normal_scalar(found)
     return normal is not None and normal == expected
+
+
+def narrows(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a stored type can be read as another one: as `widens` says, and structs may have fewer fields."""
+    if isinstance(stored, pa.StructType) and isinstance(wanted, pa.StructType):
+        fields = {field.name: field.type for field in stored}
+        return wanted.num_fields > 0 and all(
+            field.name in fields and narrows(fields[field.name], field.type) for field in wanted
+        )
+    if isinstance(stored, pa.ListType) and isinstance(wanted, pa.ListType):
+        return narrows(stored.value_type, wanted.value_type)
+    if isinstance(stored, pa.MapType) and isinstance(wanted, pa.MapType):
+        return widens(stored.key_type, wanted.key_type) and narrows(stored.item_type, wanted.item_type)
+    return widens(stored, wanted)
 
 
 def cast_losslessly(column: pa.ChunkedArray[Any], expected: pa.DataType) -> pa.ChunkedArray[Any]:
@@ -196,6 +207,16 @@ def _normal_scalar(data_type: pa.DataType) -> pa.DataType | None:
     if types.is_duration(data_type):
         return pa.duration("us")
     return None
+
+
+def _fields_widen(found: pa.StructType, expected: pa.StructType) -> bool:
+    types = {field.name: field.type for field in found}
+    wanted = {field.name for field in expected}
+    return (
+        len(types) == found.num_fields
+        and types.keys() <= wanted
+        and all(widens(types[field.name], field.type) if field.name in types else field.nullable for field in expected)
+    )
 
 
 def _integer_widens(found: Any, expected: Any) -> bool:

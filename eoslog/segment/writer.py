@@ -15,6 +15,7 @@ from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.transaction_entries import StagedBatch
 from eoslog.segment.data_file import crc32c, encode_data_file
+from eoslog.segment.schema_json import conform
 from eoslog.segment.statistics import encode_statistics
 from eoslog.store.object_store import ObjectStore
 
@@ -123,6 +124,9 @@ class DataFileWriter:
     def add(self, target: TopicTarget, partition: int, rows: pa.Table) -> None:
         """Add rows of one partition, in the topic's own schema, and upload nothing."""
         buffer = self._buffers.setdefault((target.topic_id, partition), _Buffer(target, partition))
+        if buffer.tables and buffer.tables[0].schema != rows.schema:
+            # The topic was given more columns meanwhile.
+            buffer.tables = [conform(table, rows.schema) for table in buffer.tables]
         buffer.tables.append(rows)
         buffer.rows += rows.num_rows
         buffer.bytes += rows.nbytes

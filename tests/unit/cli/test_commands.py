@@ -111,6 +111,24 @@ def test_a_topic_gets_more_partitions(command: Command) -> None:
     assert len(command.json("topics", "describe", "t")["partitions"]) == 3
 
 
+def test_columns_are_added_and_their_history_is_shown(command: Command) -> None:
+    command.ok("topics", "create", "t", "--column", "id:long")
+
+    altered = command.json("topics", "alter", "t", "--add-column", "note:string", "--add-column", "miles:decimal(5,2)")
+
+    assert altered["schema_version"] == 2
+    assert command.json("topics", "describe", "t")["columns"] == ["id int64", "note string", "miles decimal128(5, 2)"]
+    assert [
+        (each["schema_version"], each["columns"], each["added"]) for each in command.json("topics", "schemas", "t")
+    ] == [
+        (1, 1, ""),
+        (2, 3, "note, miles"),
+    ]
+    assert command.run("topics", "alter", "t", "--add-column", "id:string").exit_code == 1
+    assert "--add-column" in command.run("topics", "alter", "t", "--add-column", "id").stderr
+    assert command.run("topics", "alter", "t", "--add-column", "x:int", "--partitions", "2").exit_code == 2
+
+
 def test_the_oldest_records_are_deleted(command: Command, store: eoslog.Store) -> None:
     with store.producer() as producer:
         for number in range(3):

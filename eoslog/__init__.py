@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from eoslog.client.store import Store as Store
     from eoslog.client.store import connect as connect
     from eoslog.read.isolation import IsolationLevel as IsolationLevel
+    from eoslog.read.progress import Progress as Progress
     from eoslog.read.scan import Scan as Scan
     from eoslog.rules.names import TopicPartition as TopicPartition
     from eoslog.rules.topic_entries import TopicConfig as TopicConfig
@@ -53,6 +54,7 @@ _PUBLIC = {
     "Operation": "eoslog.client.operations",
     "PartitionOffsets": "eoslog.client.positions",
     "Producer": "eoslog.client.producer",
+    "Progress": "eoslog.read.progress",
     "RecordMetadata": "eoslog.client.positions",
     "RecordTransaction": "eoslog.client.consumer_records",
     "Scan": "eoslog.read.scan",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from eoslog.read.planner import PartitionPlan
+from eoslog.read.progress import Progress, not_begun, with_file, with_rows
 from eoslog.read.slices import read_slices
 from eoslog.store.object_store import ObjectStore
 
@@ -29,16 +31,44 @@ class Scan:
         """The number of rows, known without reading any; at most so many where a range cuts a compacted batch."""
         return sum(plan.record_count for plan in self.plans)
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, partition by partition and by offset within each.
+
+        Args:
+            progress: is told, before each batch is handed over and when a file is done, how far the read has come.
 
         Raises:
             CorruptRecord: a file is missing, or not what its entry says.
             StoreUnavailable
         """
+        told = _Told(progress, self.plans)
         for plan in self.plans:
-            yield from read_slices(self._store, plan.topic, plan.partition, plan.slices, self._stored, self.schema)
+            for batch in read_slices(
+                self._store,
+                plan.topic,
+                plan.partition,
+                plan.slices,
+                self._stored,
+                self.schema,
+                file_done=lambda pieces: told.step(with_file, pieces),
+            ):
+                told.step(with_rows, batch.num_rows)
+                yield batch
 
-    def to_table(self) -> pa.Table:
-        """All rows at once, in the same order."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+    def to_table(self, *, progress: Callable[[Progress], object] | None = None) -> pa.Table:
+        """All rows at once, in the same order. ``progress`` is that of ``to_batches``."""
+        return pa.Table.from_batches(self.to_batches(progress=progress), schema=self.schema)
+
+
+class _Told:
+    """Tells somebody of each step, if there is somebody."""
+
+    def __init__(self, progress: Callable[[Progress], object] | None, plans: Sequence[PartitionPlan]) -> None:
+        self._tell = progress
+        self._so_far = None if progress is None else not_begun(plans)
+
+    def step(self, count: Callable[[Progress, Any], Progress], done: Any) -> None:
+        if self._tell is None or self._so_far is None:
+            return
+        self._so_far = count(self._so_far, done)
+        self._tell(self._so_far)

@@ -6,7 +6,7 @@ rows between them, with nulls in the topic's own columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,10 +50,12 @@ def read_slices(
     wanted: pa.Schema,
     *,
     files_at_once: int = _FILES_AT_ONCE,
+    file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a partition's slices with the columns ``wanted``, in the order of their offsets.
 
     At most ``files_at_once`` files are fetched together, and fewer if they are large. Each is fetched once.
+    ``file_done`` is called with the slices of a file when all their rows were handed over.
 
     Raises:
         CorruptRecord: a file is missing, or not what its entry says.
@@ -68,6 +70,7 @@ def read_slices(
                 yield from _read_file(body, topic, partition, pieces, rows, stored, needed, wanted)
             else:
                 yield from _known_without_file(topic, partition, pieces, stored, wanted)
+            file_done(pieces)
 
 
 def _in_file(pieces: Sequence[FileSlice]) -> list[FileSlice]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -68,6 +68,17 @@ class FileSlice:
     def has_gaps(self) -> bool:
         """Whether the offsets of the rows stand in the file."""
         return self.gaps_end_offset is not None
+
+    def cut(self, rows: int) -> tuple[FileSlice, FileSlice]:
+        """The first ``rows`` rows and those behind them. With gaps both keep the range: the file tells whose it is."""
+        first = replace(self, record_count=rows)
+        rest = replace(self, first_row=self.first_row + rows, record_count=self.record_count - rows)
+        if self.has_gaps:
+            return first, rest
+        sequence = self.origin.base_sequence
+        if sequence != NO_SEQUENCE:
+            rest = replace(rest, origin=self.origin._replace(base_sequence=sequence_after(sequence, rows)))
+        return first, replace(rest, base_offset=self.base_offset + rows)
 
 
 def slices_by_file(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:

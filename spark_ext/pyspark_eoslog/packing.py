@@ -1,15 +1,25 @@
-"""Packing the files of a read into Spark's partitions: by bytes, in the order of the log, never one for each file."""
+"""Packing the rows of a read into Spark's partitions: evenly by bytes, in the order of the log.
+
+Small files share a partition, and a large one is cut by rows where tasks would be too few or too uneven otherwise. Each
+task that reads a part fetches the whole file, since only that can be verified, but decodes no more than its row groups:
+fetching 64 MiB costs a tenth of handing their rows to Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from eoslog.read.planner import FileSlice, slices_by_file
 
 LARGEST_BYTES = 48 << 20
+"""How much a partition holds about, unless a file is larger."""
 _SMALLEST_BYTES = 1 << 20
+_SMALLEST_CUT_BYTES = 4 << 20
+"""Less of a file is not worth another fetch of it, unless so many partitions are asked for."""
 _FILE_COST_BYTES = 256 << 10
 """What opening a file costs, as if it were so many bytes more."""
 _DEFAULT_PARTITIONS = 4
@@ -26,48 +36,127 @@ class Piece:
     slices: tuple[FileSlice, ...]
 
 
-def pack(pieces: Sequence[Piece], min_partitions: int | None = None) -> list[tuple[Piece, ...]]:
-    """The pieces, cut between files, for one Spark partition each.
+class _Run(NamedTuple):
+    """A slice, by the piece that it is of."""
+
+    piece: int
+    slice: FileSlice
+
+
+_Task = list[_Run]
+
+
+def pack(
+    pieces: Sequence[Piece], min_partitions: int | None = None, max_records: int | None = None
+) -> list[tuple[Piece, ...]]:
+    """The pieces, cut for one Spark partition each.
 
     Args:
-        min_partitions: at least so many, if there are so many files. By default four, but none of less than 1 MiB.
+        min_partitions: at least so many, if there are so many rows. By default four, but none of less than 1 MiB.
+        max_records: at most so many rows in each; control rows that are planned count too.
     """
-    files = [file for piece in pieces for file in _by_file(piece)]
-    total = sum(_cost(file.slices) for file in files)
+    tasks = _by_bytes(pieces, min_partitions)
+    if max_records is not None:
+        tasks = [part for task in tasks for part in _parts(task, -(-_rows(task) // max_records))]
+    if min_partitions is not None and len(tasks) < min_partitions:
+        tasks = _at_least(tasks, min_partitions)
+    return [_joined(pieces, task) for task in tasks]
+
+
+def _by_bytes(pieces: Sequence[Piece], min_partitions: int | None) -> list[_Task]:
+    files = [
+        [_Run(index, each) for each in slices]
+        for index, piece in enumerate(pieces)
+        for slices in slices_by_file(piece.slices)
+    ]
+    left = sum(map(_cost, files))
     if min_partitions is None:
-        target = min(LARGEST_BYTES, max(_SMALLEST_BYTES, -(-total // _DEFAULT_PARTITIONS)))
+        target = min(LARGEST_BYTES, max(_SMALLEST_BYTES, -(-left // _DEFAULT_PARTITIONS)))
+        count = -(-left // target)
+        smallest_cut = _SMALLEST_CUT_BYTES
     else:
-        target = min(LARGEST_BYTES, max(1, total // min_partitions))
-    packed: list[list[Piece]] = []
+        count = max(min_partitions, -(-left // LARGEST_BYTES))
+        smallest_cut = min(_SMALLEST_CUT_BYTES, max(1, left // (8 * count)))
+    largest_whole = left // max(1, count) * 3 // 2
+    tasks: list[_Task] = []
+    task: _Task = []
     filled = 0
-    for index, file in enumerate(files):
-        cost = _cost(file.slices)
-        missing = (min_partitions or 1) - len(packed)
-        if not packed or filled + cost > target or missing >= len(files) - index:
-            packed.append([])
-            filled = 0
-        packed[-1].append(file)
-        filled += cost
-    return [_joined(part) for part in packed]
+    for file in files:
+        rest = file
+        while rest:
+            cost = _cost(rest)
+            # What is left is shared out anew for each task, so that the last is no smaller than the others.
+            room = (left + filled) // max(1, count - len(tasks)) - filled
+            if cost >= largest_whole and min(room, cost - room) >= smallest_cut:
+                begun, rest = _cut(rest, max(1, round(_rows(rest) * room / cost)))
+            elif task and room < cost // 2:
+                begun = []
+            else:
+                begun, rest = rest, []
+            task += begun
+            done = cost - _cost(rest)
+            filled += done
+            left -= done
+            if rest:
+                tasks.append(task)
+                task, filled = [], 0
+    return [each for each in [*tasks, task] if each]
 
 
-def _by_file(piece: Piece) -> Iterator[Piece]:
-    for slices in slices_by_file(piece.slices):
-        yield replace(piece, slices=tuple(slices))
-
-
-def _cost(slices: Sequence[FileSlice]) -> int:
-    """What one file's slices cost (bytes); control rows cost nothing."""
-    in_file = [each for each in slices if each.control is None]
+def _cost(runs: Iterable[_Run]) -> int:
+    """What one file's rows cost (bytes), with a part of what the file itself costs; control rows cost nothing."""
+    in_file = [run.slice for run in runs if run.slice.control is None]
     if not in_file:
         return 0
     rows = sum(each.record_count for each in in_file)
-    return in_file[0].length * rows // max(1, in_file[0].file_rows) + _FILE_COST_BYTES
+    file_rows = max(1, in_file[0].file_rows)
+    return in_file[0].length * rows // file_rows + _FILE_COST_BYTES
 
 
-def _joined(files: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Neighbours of the same partition of a topic as one piece again."""
+def _rows(runs: Iterable[_Run]) -> int:
+    return sum(run.slice.record_count for run in runs)
+
+
+def _parts(task: _Task, count: int) -> Iterator[_Task]:
+    """A task as so many with equally many rows, one more or less."""
+    rest = task
+    for missing in range(count, 1, -1):
+        part, rest = _cut(rest, -(-_rows(rest) // missing))
+        yield part
+    yield rest
+
+
+def _at_least(tasks: Sequence[_Task], count: int) -> list[_Task]:
+    """The tasks, those of the most rows parted until there are so many, or each has one row."""
+    rows = [_rows(task) for task in tasks]
+    parts_of = [1] * len(tasks)
+    largest = [(-number, index) for index, number in enumerate(rows) if number > 1]
+    heapq.heapify(largest)
+    for _ in range(count - len(tasks)):
+        if not largest:
+            break
+        _, index = heapq.heappop(largest)
+        parts_of[index] += 1
+        if parts_of[index] < rows[index]:
+            heapq.heappush(largest, (-(rows[index] // parts_of[index]), index))
+    return [part for task, parts in zip(tasks, parts_of, strict=True) for part in _parts(task, parts)]
+
+
+def _cut(runs: _Task, rows: int) -> tuple[_Task, _Task]:
+    """The first ``rows`` rows, and those behind them."""
+    for index, run in enumerate(runs):
+        if rows < run.slice.record_count:
+            if rows == 0:
+                return runs[:index], runs[index:]
+            first, rest = run.slice.cut(rows)
+            return [*runs[:index], run._replace(slice=first)], [run._replace(slice=rest), *runs[index + 1 :]]
+        rows -= run.slice.record_count
+    return runs, []
+
+
+def _joined(pieces: Sequence[Piece], task: _Task) -> tuple[Piece, ...]:
+    """Neighbours of the same piece as one piece again."""
     return tuple(
-        replace(pieces[0], slices=tuple(each for piece in pieces for each in piece.slices))
-        for pieces in (list(group) for _, group in groupby(files, key=lambda piece: (piece.topic, piece.partition)))
+        replace(pieces[index], slices=tuple(run.slice for run in runs))
+        for index, runs in groupby(task, key=lambda run: run.piece)
     )

@@ -9,7 +9,7 @@ import pytest
 
 from eoslog import CorruptRecord, Store
 from eoslog.read.columns import PLACE_COLUMNS
-from eoslog.read.planner import FileSlice
+from eoslog.read.planner import FileSlice, RowOrigin
 from eoslog.read.slices import read_slices
 from eoslog.segment.data_file import OFFSET_COLUMN, crc32c, encode_data_file
 from eoslog.store.environment import Environment
@@ -132,3 +132,23 @@ def test_offsets_that_do_not_rise_are_damage(objects: _Watched) -> None:
 
     with pytest.raises(CorruptRecord, match="t/shared: the offsets of its rows do not rise"):
         _read(objects, [_slice(body, 3, 0, 3, 0, 10)])
+
+
+@pytest.mark.parametrize("end", [None, 10])
+def test_a_slice_that_is_cut_gives_the_same_rows(objects: _Watched, end: int | None) -> None:
+    offsets = [2, 3, 4, 5, 6] if end is None else [1, 2, 6, 9, 12]
+    body = _shared_file(objects, *offsets)
+    whole = _slice(body, 5, 0, 5, 2, end)
+
+    for rows in range(1, 5):
+        first, rest = whole.cut(rows)
+
+        assert pa.concat_tables([_read(objects, [first]), _read(objects, [rest])]) == _read(objects, [whole])
+
+
+def test_a_slice_that_is_cut_keeps_the_sequence_of_each_row() -> None:
+    first, rest = FileSlice("f", 1, 0, 3, 0, 3, 10, 0, origin=RowOrigin(None, 1, 0, 2**31 - 1, 7, 7)).cut(1)
+    staged = FileSlice("f", 1, 0, 3, 0, 3, 10, 0).cut(1)
+
+    assert (first.origin.base_sequence, rest.origin.base_sequence) == (2**31 - 1, 0)
+    assert [each.origin.base_sequence for each in staged] == [-1, -1]

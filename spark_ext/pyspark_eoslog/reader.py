@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import decode_schema
+from pyspark_eoslog.column_options import check_agreement
 from pyspark_eoslog.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.packing import Piece, pack
@@ -46,14 +47,20 @@ class ReadPartition(InputPartition):
 
 
 def read_partitions(look: Look, schema: StructType, pieces: Sequence[Piece], options: Options) -> list[InputPartition]:
-    """Packed pieces with the columns that are wanted of each."""
+    """Packed pieces with the columns that are wanted of each.
+
+    Raises:
+        InvalidOption: option ``columns`` and a user's schema do not agree.
+        SchemaMismatch: a topic has no such column, or not as this type.
+    """
+    check_agreement(options.columns, schema)
     columns = {
         view.topic.topic: choose_columns(view.topic, schema, control_rows=options.include_control_rows)
         for view in look.topics
     }
     return [
         ReadPartition(tuple((piece, columns[piece.topic]) for piece in part))
-        for part in pack(pieces, options.min_partitions)
+        for part in pack(pieces, options.min_partitions, options.max_records_per_partition)
     ]
 
 
@@ -97,52 +104,84 @@ class EosLogReader(DataSourceReader):
             log_time_ms=look.time_ms,
             now_ms=store.now_ms(),
         )
-        starts = resolve_offsets(
-            store, options.starting_offsets or EARLIEST, look, options.isolation, "startingOffsets"
-        )
-        ends = resolve_offsets(store, options.ending_offsets or LATEST, look, options.isolation, "endingOffsets")
-        if options.transaction_consistent:
-            ends = _consistent_ends(store, look, starts, ends)
+        starts, ends = _ranges(store, look, options)
         pieces = []
         for view in look.topics:
             for partition in view.partitions:
-                place = (view.topic.topic, partition.id.partition)
-                start, end = starts[place], ends[place]  # type: ignore[index]
+                place = TopicPartition(view.topic.topic, partition.id.partition)
                 if as_of is not None:
-                    check_as_of(view.topic.topic, partition, as_of)
-                if not options.fail_on_data_loss:
-                    start = max(start, partition.log_start_offset)
+                    check_as_of(place.topic, partition, as_of)
                 plan = plan_partition(
                     store.indexes,
-                    view.topic.topic,
+                    place.topic,
                     partition,
                     options.isolation,
-                    start_offset=start,
-                    end_offset=end,
+                    start_offset=starts[place],
+                    end_offset=ends[place],
                     after_slot=NO_SLOT,
                     slot=as_of.slot if as_of else None,
                     time_ms=as_of.time_ms if as_of else None,
                     control_rows=options.include_control_rows,
                 )
-                _check_end(view.topic.topic, partition, start, end)
                 pieces.append(piece_of(view.topic, plan))
         return read_partitions(look, self._schema, pieces, options)
 
 
-def _consistent_ends(
-    store: Store, look: Look, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
+def _ranges(store: Store, look: Look, options: Options) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The first offset to read of each partition, and the end (exclusive).
+
+    Raises:
+        OffsetOutOfRange: a partition does not have what is asked for; the message says what it has.
+    """
+    starting, ending = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
+    starts = resolve_offsets(store, starting, look, options.isolation, "startingOffsets")
+    ends = resolve_offsets(store, ending, look, options.isolation, "endingOffsets")
     partitions = look.partitions()
     for place, partition in partitions.items():
-        _check_end(place.topic, partition, starts[place], ends[place])
-    first = {place: max(starts[place], partition.log_start_offset) for place, partition in partitions.items()}
-    last = {place: min(ends[place], partition.last_stable_offset) for place, partition in partitions.items()}
-    return transaction_consistent_ends(store.indexes, partitions, first, last)
+        starts[place] = _start(place, partition, starts[place], options)
+        ends[place] = _end(place, partition, starts[place], ends[place], options)
+    if options.transaction_consistent:
+        last = {
+            place: max(starts[place], min(ends[place], partition.last_stable_offset))
+            for place, partition in partitions.items()
+        }
+        ends = transaction_consistent_ends(store.indexes, partitions, starts, last)
+    return starts, ends
+
+
+def _start(place: TopicPartition, partition: Partition, start: int, options: Options) -> int:
+    first, name = partition.log_start_offset, f"{place.topic}-{place.partition}"
+    if start > partition.high_watermark:
+        raise OffsetOutOfRange(
+            f"option 'startingOffsets' begins partition {name} at offset {start}, but it ends at "
+            f"{partition.high_watermark}; begin at {first} (or -2, the earliest) to {partition.high_watermark}"
+        )
+    if start < first and options.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f"partition {name} begins at offset {first}: {first - start} offsets from {start} on were deleted before "
+            f"they were read; begin at {first} (or -2, the earliest), or go on without them with option "
+            "failOnDataLoss=false"
+        )
+    return max(start, first)
+
+
+def _end(place: TopicPartition, partition: Partition, start: int, end: int, options: Options) -> int:
+    name = f"{place.topic}-{place.partition}"
+    if end > partition.high_watermark and options.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {partition.high_watermark}; "
+            "end there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
+        )
+    # An end that nobody chose may lie before the start: at an open transaction, or where rows were deleted.
+    chosen = options.ending_offsets not in (None, LATEST)
+    if end < start and chosen and (options.fail_on_data_loss or end >= partition.log_start_offset):
+        raise OffsetOutOfRange(f"partition {name} is to end at offset {end}, before its start {start}")
+    return max(start, min(end, partition.high_watermark))
 
 
 def _check_options(options: Options) -> None:
     options.check_consistent_end()
-    options.refuse(("columns", "predicate", "maxRecordsPerPartition"), "is not supported for batch reads")
+    options.refuse(("predicate",), "is not supported for batch reads")
     for name, offsets, nothing, offset, instead in (
         ("startingOffsets", options.starting_offsets, LATEST, LATEST_OFFSET, EARLIEST),
         ("endingOffsets", options.ending_offsets, EARLIEST, EARLIEST_OFFSET, LATEST),
@@ -160,11 +199,3 @@ def _check_options(options: Options) -> None:
         raise InvalidOption(
             "options 'slot', 'versionAsOf' and 'timestampAsOf' need option 'isolationLevel' to be 'snapshot'"
         )
-
-
-def _check_end(topic: str, partition: Partition, start: int, end: int) -> None:
-    name = f"{topic}-{partition.id.partition}"
-    if end > partition.high_watermark:
-        raise OffsetOutOfRange(f"partition {name} ends at offset {partition.high_watermark}, before the wanted {end}")
-    if end < start:
-        raise OffsetOutOfRange(f"partition {name}: the wanted end {end} lies before the start {start}")

@@ -24,6 +24,7 @@ from eoslog.rules.state import Topic
 from eoslog.segment.column_types import LossyCast, cast_losslessly, widens
 from eoslog.segment.schema_json import normalise_schema
 from eoslog.segment.stored_schema import stored_schema
+from pyspark_eoslog.column_options import chosen_fields
 from pyspark_eoslog.options import Options
 
 
@@ -134,6 +135,8 @@ def never_null(topic: Topic) -> frozenset[str]:
 
 
 def _topic_columns(topic: Topic, options: Options) -> StructType:
+    if options.columns is not None:
+        return chosen_fields(topic.topic, _every_column(topic, options), options.columns)
     transaction = from_arrow_schema(TRANSACTION_COLUMNS).fields if options.include_transaction_columns else []
     if topic.topic_schema.kind == "records":
         records = from_arrow_schema(default_columns(topic, headers=options.include_headers))
@@ -143,6 +146,18 @@ def _topic_columns(topic: Topic, options: Options) -> StructType:
         fields = [StructField(field.name, field.dataType, nullable=True) for field in fields]
     place = from_arrow_schema(PLACE_COLUMNS).fields if options.metadata_columns else []
     return StructType([*fields, *place, *transaction])
+
+
+def _every_column(topic: Topic, options: Options) -> StructType:
+    """All that the topic can be read with, whether or not it is by default."""
+    available = available_columns(topic)
+    if options.include_control_rows:
+        available = with_control_rows(available)
+    fields = from_arrow_schema(available).fields
+    if topic.topic_schema.kind == "columns":
+        types = {field.name: field.dataType for field in _columns_as_spark_names_them(topic).fields}
+        fields = [StructField(each.name, types.get(each.name, each.dataType), each.nullable) for each in fields]
+    return StructType(fields)
 
 
 def _columns_as_spark_names_them(topic: Topic) -> StructType:

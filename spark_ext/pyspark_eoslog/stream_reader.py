@@ -39,8 +39,6 @@ _NOT_SUPPORTED = (
     "maxFilesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
-    "maxRecordsPerPartition",
-    "columns",
     "predicate",
 )
 

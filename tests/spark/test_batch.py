@@ -232,7 +232,9 @@ def test_offsets_bound_a_batch(spark: SparkSession, store: eoslog.Store) -> None
         *((0, offset) for offset in range(3, 10)),
         *((1, offset) for offset in range(4)),
     ]
-    with pytest.raises(Exception, match=r"EOSLOG_OFFSET_OUT_OF_RANGE.*holds offsets 0 to 11"):
+    with pytest.raises(
+        Exception, match=r"EOSLOG_OFFSET_OUT_OF_RANGE.*begins partition events-0 at offset 99, but it ends at 11"
+    ):
         read(spark, store, subscribe="events", startingOffsets='{"events": {"0": 99, "1": 0}}').collect()
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*lacks events-1"):
         read(spark, store, subscribe="events", startingOffsets='{"events": {"0": 0}}').collect()

@@ -14,6 +14,9 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.read.columns import TRANSACTION_COLUMNS
+from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.jobs import replace_rows
+from eoslog.rules.partition_state import Partition
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read_plan import look_at_topics
@@ -278,3 +281,123 @@ def test_options_of_streams_are_named_and_ignored(store: eoslog.Store, caplog: p
 
     assert len(rows(store, maxOffsetsPerTrigger=1, maxTriggerDelay="1s")) == 1
     assert "ignored, as they are for readStream: maxOffsetsPerTrigger, maxTriggerDelay" in caplog.text
+
+
+def test_columns_are_chosen_by_name_in_any_order_and_case(store: eoslog.Store) -> None:
+    produce(store, 7)
+
+    (row,) = rows(store, columns="_offset, N, _transactional_id")
+
+    assert list(row.items()) == [("_offset", 0), ("N", 7), ("_transactional_id", "generator")]
+
+
+def test_topics_of_different_columns_are_read_together_by_columns_that_they_share(store: eoslog.Store) -> None:
+    store.admin.create_topic("wide", schema=pa.schema([*NUMBERS, pa.field("more", pa.string())]))
+    produce(store, 7)
+
+    with pytest.raises(InvalidOption, match="different columns"):
+        records(store, subscribe="in,wide")
+    found = read(Options.of({"path": store.url, "subscribe": "in,wide", "columns": "n"}))
+
+    assert found == [{"n": 7}]
+
+
+def test_a_column_that_is_not_there_is_told_with_those_that_are(store: eoslog.Store) -> None:
+    with pytest.raises(InvalidOption, match="option 'columns': topic in has no column 'm'; its columns are: n, _topic"):
+        rows(store, columns="n,m")
+
+
+def test_columns_and_a_schema_must_agree(store: eoslog.Store) -> None:
+    produce(store, 7)
+    schema = StructType([StructField("n", LongType()), StructField("_offset", LongType())])
+
+    assert rows(store, schema, columns="N,_offset") == [{"n": 7, "_offset": 0}]
+    with pytest.raises(InvalidOption, match="option 'columns' is _offset, n, but the schema has n, _offset"):
+        rows(store, schema, columns="_offset,n")
+
+
+def test_with_control_rows_chosen_columns_may_be_null(store: eoslog.Store) -> None:
+    produce(store, 7)
+
+    assert rows(store, columns="n,_control", includeControlRows=True) == [
+        {"n": 7, "_control": None},
+        {"n": None, "_control": "COMMIT"},
+    ]
+
+
+def test_columns_that_the_log_knows_cost_no_fetch(store: eoslog.Store) -> None:
+    produce(store, 7, 8)
+    chosen = options(store, columns="_offset")
+    look = look_at_topics(stores.verified_store(chosen.location), chosen.topics_to_read())
+    schema = default_schema([view.topic for view in look.topics], chosen)
+    files = [piece.path for view in look.topics for each in view.partitions for piece in _files(each)]
+    for path in files:
+        (Path(store.url) / path).unlink()
+
+    assert files
+    assert read(chosen, schema) == [{"_offset": 0}, {"_offset": 1}]
+
+
+def _files(partition: Partition) -> list[FileReference]:
+    return [batch.file for batch in partition.active if batch.file is not None]
+
+
+def test_a_limit_of_rows_and_a_minimum_of_partitions_hold_within_one_file(store: eoslog.Store) -> None:
+    produce(store, *range(10))
+
+    def sizes(**given: Any) -> list[list[int]]:
+        reader = EosLogReader(options(store, **given), StructType([StructField("n", LongType())]))
+        return [[row["n"] for batch in reader.read(part) for row in batch.to_pylist()] for part in reader.partitions()]
+
+    assert sizes() == [list(range(10))]
+    assert sizes(maxRecordsPerPartition=4) == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert sizes(minPartitions=5) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+
+
+def test_rows_that_were_deleted_are_an_error_that_names_the_first_there_is(store: eoslog.Store) -> None:
+    produce(store, 1, 2)
+    topic_id = store.admin.describe_topic("in").topic_id
+    store.append(lambda draft: replace_rows(draft, topic_id))
+    produce(store, 3)
+
+    with pytest.raises(OffsetOutOfRange, match=r"partition in-0 begins at offset 3: 3 offsets from 0 on.*begin at 3"):
+        rows(store, startingOffsets='{"in": {"0": 0}}')
+    assert [row["n"] for row in rows(store, startingOffsets='{"in": {"0": 0}}', failOnDataLoss=False)] == [3]
+    gone = {"startingOffsets": '{"in": {"0": 0}}', "endingOffsets": '{"in": {"0": 2}}', "failOnDataLoss": False}
+    assert rows(store, **gone) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOffsets": '{"in": {"0": 4}}'}, r"begins partition in-0 at offset 4, but it ends at 3; begin at 0"),
+        ({"endingOffsets": '{"in": {"0": 4}}'}, r"ends partition in-0 at offset 4, but it ends at 3; end there"),
+        (
+            {"startingOffsets": '{"in": {"0": 2}}', "endingOffsets": '{"in": {"0": 1}}'},
+            r"in-0 is to end at offset 1, before its start 2",
+        ),
+    ],
+)
+def test_offsets_that_a_partition_has_not_are_told(store: eoslog.Store, given: dict[str, Any], message: str) -> None:
+    produce(store, 1, 2)
+
+    with pytest.raises(OffsetOutOfRange, match=message):
+        rows(store, **given)
+
+
+def test_what_there_is_up_to_an_end_that_is_gone_is_read_if_loss_is_accepted(store: eoslog.Store) -> None:
+    produce(store, 1, 2)
+
+    assert len(rows(store, endingOffsets='{"in": {"0": 9}}', failOnDataLoss=False)) == 2
+
+
+def test_a_start_behind_an_open_transaction_gives_nothing_yet(store: eoslog.Store) -> None:
+    open_one = store.producer("slow")
+    open_one.init_transactions()
+    open_one.begin_transaction()
+    open_one.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
+    open_one.flush()
+    produce(store, 1)
+
+    assert rows(store, startingOffsets='{"in": {"0": 1}}') == []
+    assert len(rows(store, startingOffsets='{"in": {"0": 1}}', isolationLevel="read_uncommitted")) == 1

@@ -53,6 +53,9 @@ class Look:
     oldest_start_ms: int | None
     """When the oldest open transaction began."""
 
+    def topic_ids(self) -> dict[str, str]:
+        return {view.topic.topic: view.topic.topic_id for view in self.topics}
+
     def partitions(self) -> dict[TopicPartition, Partition]:
         return {
             TopicPartition(view.topic.topic, partition.id.partition): partition
@@ -68,13 +71,26 @@ def look_at_topics(store: Store, selection: TopicSelection, *, refresh: bool = T
         UnknownTopicOrPartition: there is no topic or partition that was named; the message names those there are.
     """
 
-    def look(state: StoreState, slot: int) -> Look:
-        views = []
-        for topic, places in _selected(state, selection):
-            views.append(TopicView(topic, tuple(state.partitions[place] for place in places)))
-        return Look(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
+    return store.read(lambda state, slot: look(state, slot, selection), refresh=refresh)
 
-    return store.read(look, refresh=refresh)
+
+def look(state: StoreState, slot: int, selection: TopicSelection) -> Look:
+    """The selected topics of a state.
+
+    Raises:
+        UnknownTopicOrPartition: as ``look_at_topics``.
+    """
+    views = []
+    for topic, places in _selected(state, selection):
+        views.append(TopicView(topic, tuple(state.partitions[place] for place in places)))
+    return Look(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
+
+
+def is_held_back(look: Look) -> bool:
+    """Whether an open transaction hides rows of these topics from ``read_committed``."""
+    return look.oldest_start_ms is not None and any(
+        partition.last_stable_offset < partition.high_watermark for view in look.topics for partition in view.partitions
+    )
 
 
 def end_timed_out(store: Store, look: Look) -> bool:
@@ -82,10 +98,7 @@ def end_timed_out(store: Store, look: Look) -> bool:
 
     Nobody is stuck behind a dead producer: whoever may write and meets its transaction ends it.
     """
-    held = any(
-        partition.last_stable_offset < partition.high_watermark for view in look.topics for partition in view.partitions
-    )
-    if not held or look.oldest_start_ms is None:
+    if not is_held_back(look):
         return False
     try:
         return bool(timeouts.end_timed_out(store))

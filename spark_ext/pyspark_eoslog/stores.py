@@ -63,12 +63,17 @@ def verified_store(location: StoreLocation) -> Store:
     return held.store
 
 
+def is_verified(location: StoreLocation, age_ms: int) -> bool:
+    """Whether the store that is held here was compared with what is at its place less than ``age_ms`` ago."""
+    verified_ms = _hold(location).verified_ms
+    return verified_ms is not None and ENVIRONMENT.monotonic_ms() - verified_ms < age_ms
+
+
 def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store, bool]:
     """The store, and whether its state must be refreshed because it was not for ``age_ms``."""
-    held = _hold(location)
+    if is_verified(location, age_ms):
+        return _hold(location).store, False
     now_ms = ENVIRONMENT.monotonic_ms()
-    if held.verified_ms is not None and now_ms - held.verified_ms < age_ms:
-        return held.store, False
     store = verified_store(location)
     _hold(location).verified_ms = now_ms
     return store, True

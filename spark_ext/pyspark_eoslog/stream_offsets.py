@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -52,50 +51,36 @@ class StreamOffsets:
             raise CorruptRecord(f"the checkpoint's offsets are not those of an eoslog stream: {value!r}") from None
 
 
-def check_origin(stored: StreamOffsets, current: StreamOffsets) -> None:
-    """Refuse offsets of another store, of an earlier incarnation of a topic, or of another kind.
+def check_origin(stored: StreamOffsets, store_id: str, *, counts_slots: bool) -> None:
+    """Refuse offsets of another store, or of another kind.
 
     Raises:
         UnknownTopicOrPartition, InvalidOption
     """
-    if stored.store_id != current.store_id:
+    if stored.store_id != store_id:
         raise UnknownTopicOrPartition(
-            f"the checkpoint belongs to the store {stored.store_id}, but the path leads to {current.store_id}; give "
+            f"the checkpoint belongs to the store {stored.store_id}, but the path leads to {store_id}; give "
             "the path of the former, or a new checkpointLocation"
         )
-    if (stored.slot is None) != (current.slot is None):
+    if (stored.slot is not None) != counts_slots:
         raise InvalidOption(
             "the checkpoint was begun with another isolation level: 'snapshot' counts slots, the others offsets; go "
             "back to it, or give a new checkpointLocation"
         )
-    for topic, topic_id in stored.topic_ids.items():
-        found = current.topic_ids.get(topic)
-        if found is not None and found != topic_id:
-            raise UnknownTopicOrPartition(
-                f"topic {topic} was deleted and created again since the checkpoint (its id was {topic_id}, now it is "
-                f"{found}): the offsets mean nothing there; give a new checkpointLocation"
-            )
-    if current.slot is not None and current.topic_ids.keys() - stored.topic_ids.keys():
-        raise InvalidOption(
-            f"topic {min(current.topic_ids.keys() - stored.topic_ids.keys())} was not part of this stream, and a "
-            "slot does not tell how far it was read; give a new checkpointLocation"
-        )
 
 
-def limit_offsets(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
-) -> dict[TopicPartition, int]:
-    """An end of about ``max_offsets`` offsets, shared out by how much each partition has, as the Kafka connector does.
+def check_joined(begin: StreamOffsets, created_slots: Mapping[str, int]) -> None:
+    """Refuse a topic that joins a stream of slots, unless all that it has came later: then it is read whole.
 
-    Every partition with something new that gets a share moves on, by one offset at least.
+    Args:
+        created_slots: the slots in which the topics that are read were created.
+
+    Raises:
+        InvalidOption: the topic was there before.
     """
-    sizes = {place: max(0, end[place] - start.get(place, 0)) for place in end}
-    total = sum(sizes.values())
-    if total <= max_offsets:
-        return dict(end)
-    limited = {}
-    for place, size in sizes.items():
-        share = max_offsets * size / total
-        step = math.ceil(share) if share < 1 else math.floor(share)
-        limited[place] = min(start.get(place, 0) + step, end[place])
-    return limited
+    for topic, slot in created_slots.items():
+        if begin.slot is not None and topic not in begin.topic_ids and slot <= begin.slot:
+            raise InvalidOption(
+                f"topic {topic} was not part of this stream, and a slot does not tell how far it was read; give a new "
+                "checkpointLocation"
+            )

@@ -1,4 +1,4 @@
-"""Stream offsets: canonical text, origin checks, and limits that always make progress."""
+"""Stream offsets: one canonical text, and checks of where they come from."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, InvalidOption, UnknownTopicOrPartition
 from eoslog.rules.names import TopicPartition
-from pyspark_eoslog.stream_offsets import StreamOffsets, check_origin, limit_offsets
+from pyspark_eoslog.stream_offsets import StreamOffsets, check_joined, check_origin
 
 IDS = {"b": "2" * 32, "a": "1" * 32}
 
@@ -48,40 +46,22 @@ def test_a_checkpoint_of_another_source_is_refused(value: Any) -> None:
         StreamOffsets.of(value)
 
 
-def test_a_topic_that_was_created_again_is_refused() -> None:
-    with pytest.raises(UnknownTopicOrPartition, match="topic a was deleted and created again"):
-        check_origin(offsets(), offsets(topic_ids={**IDS, "a": "3" * 32}))
-
-
 def test_another_store_is_refused() -> None:
     with pytest.raises(UnknownTopicOrPartition, match="belongs to the store s"):
-        check_origin(offsets(), offsets(store_id="t"))
+        check_origin(offsets(), "t", counts_slots=False)
 
 
-def test_another_isolation_level_is_refused_where_offsets_mean_something_else() -> None:
-    with pytest.raises(InvalidOption, match="isolation level"):
-        check_origin(offsets(), offsets(slot=3))
-
-
-def test_a_topic_cannot_join_a_stream_of_slots() -> None:
-    with pytest.raises(InvalidOption, match="topic b was not part"):
-        check_origin(offsets(topic_ids={"a": IDS["a"]}, slot=1), offsets(slot=3))
-
-
-places = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 4))
-
-
-@given(st.dictionaries(places, st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1), st.integers(1, 500))
-def test_a_limit_stays_within_the_log_and_makes_progress(
-    ranges: dict[TopicPartition, tuple[int, int]], max_offsets: int
+@pytest.mark.parametrize(("stored", "counts_slots"), [(offsets(), True), (offsets(offsets={}, slot=3), False)])
+def test_another_isolation_level_is_refused_where_offsets_mean_something_else(
+    stored: StreamOffsets, counts_slots: bool
 ) -> None:
-    start = {place: first for place, (first, _) in ranges.items()}
-    end = {place: first + more for place, (first, more) in ranges.items()}
+    with pytest.raises(InvalidOption, match="isolation level"):
+        check_origin(stored, "s", counts_slots=counts_slots)
 
-    limited = limit_offsets(start, end, max_offsets)
 
-    assert limited.keys() == end.keys()
-    assert all(start[place] <= limited[place] <= end[place] for place in end)
-    assert (limited == start) == (end == start)
-    # A share of less than one offset counts as one, for each partition.
-    assert sum(limited[place] - start[place] for place in end) <= max_offsets + len(end)
+def test_a_topic_joins_a_stream_of_slots_only_if_it_was_created_after_its_slot() -> None:
+    begin = offsets(topic_ids={"a": IDS["a"]}, offsets={}, slot=3)
+
+    check_joined(begin, {"a": 1, "b": 4})
+    with pytest.raises(InvalidOption, match="topic b was not part"):
+        check_joined(begin, {"a": 1, "b": 3})

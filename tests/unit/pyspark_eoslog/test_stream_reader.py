@@ -15,7 +15,7 @@ import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
 from eoslog.rules.jobs import replace_rows
 from eoslog.store.environment import Environment
-from pyspark_eoslog import stores, stream_reader
+from pyspark_eoslog import log_follower, stores, trigger_delay
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.reader import EosLogReader
 from pyspark_eoslog.stream_reader import EosLogStreamReader
@@ -43,7 +43,8 @@ class ManualEnvironment(Environment):
 def time(monkeypatch: pytest.MonkeyPatch) -> ManualEnvironment:
     manual = ManualEnvironment()
     monkeypatch.setattr(stores, "ENVIRONMENT", manual)
-    monkeypatch.setattr(stream_reader, "ENVIRONMENT", manual)
+    monkeypatch.setattr(log_follower, "ENVIRONMENT", manual)
+    monkeypatch.setattr(trigger_delay, "ENVIRONMENT", manual)
     return manual
 
 
@@ -74,6 +75,11 @@ def rows(stream: EosLogStreamReader, start: Any, end: Any) -> list[int]:
     return sorted(row["n"] for batch in batches for row in batch.to_pylist())
 
 
+def held(stream: EosLogStreamReader) -> eoslog.Store:
+    """The store that the reader holds open."""
+    return stores._hold(stream._options.location).store
+
+
 def delete_rows(store: eoslog.Store) -> None:
     """Move the log start of the topic ``in`` to its end."""
     topic_id = store.admin.describe_topic("in").topic_id
@@ -86,7 +92,7 @@ def test_an_idle_stream_waits_longer_and_longer_and_sends_one_request_each_time(
     stream = reader(store)
     start = stream.initialOffset()
     assert stream.latestOffset(start, ReadAllAvailable()) == start
-    requests = stores._hold(stream._options.location).store.requests
+    requests = held(stream).requests
     before = requests.total()
 
     for _ in range(6):
@@ -113,29 +119,31 @@ def test_a_stream_outlives_a_short_outage(
     produce(store, 1)
     stream = reader(store)
     start = stream.initialOffset()
-    real, failures = stream_reader.look_at_topics, iter([True, True, True])
+    produce(store, 2)
+    objects = held(stream).object_store
+    real, failures = objects.get, iter([True, True, True])
 
-    def flaky(*arguments: Any, **keywords: Any) -> Any:
+    def flaky(path: str) -> Any:
         if next(failures, False):
             raise StoreUnavailable("no answer")
-        return real(*arguments, **keywords)
+        return real(path)
 
-    monkeypatch.setattr(stream_reader, "look_at_topics", flaky)
+    monkeypatch.setattr(objects, "get", flaky)
 
     end = stream.latestOffset(start, ReadAllAvailable())
 
-    assert rows(stream, start, end) == [1]
+    assert rows(stream, start, end) == [1, 2]
 
 
 def test_an_outage_without_end_ends_the_stream(
     store: eoslog.Store, time: ManualEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unavailable(*arguments: Any, **keywords: Any) -> Any:
+    def unavailable(path: str) -> Any:
         raise StoreUnavailable("no answer")
 
     stream = reader(store)
     start = stream.initialOffset()
-    monkeypatch.setattr(stream_reader, "look_at_topics", unavailable)
+    monkeypatch.setattr(held(stream).object_store, "get", unavailable)
 
     with pytest.raises(StoreUnavailable):
         stream.latestOffset(start, ReadAllAvailable())
@@ -253,7 +261,7 @@ def test_a_topic_that_leaves_is_an_error_unless_it_may_be_lost(store: eoslog.Sto
     both = reader(store, subscribe="in,more")
     start = both.initialOffset()
 
-    with pytest.raises(InvalidOption, match="partition more-0 is in the checkpoint but no longer read"):
+    with pytest.raises(InvalidOption, match="topic more is in the checkpoint but no longer read"):
         reader(store).latestOffset(start, ReadAllAvailable())
     alone = reader(store, failOnDataLoss="false")
     assert rows(alone, start, alone.latestOffset(start, ReadAllAvailable())) == [1]

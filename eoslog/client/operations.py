@@ -8,7 +8,14 @@ from typing import Any
 
 from eoslog.rules.entries import Entry
 from eoslog.rules.segment_entries import LogStartMoved, SegmentsReplaced
-from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged, TopicCreated, TopicDeleted
+from eoslog.rules.topic_entries import (
+    PartitionsCreated,
+    TopicConfig,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchemaChanged,
+)
 from eoslog.rules.transaction_entries import BatchAppended, TransactionEnded, WrittenRows
 
 _NO_CHANGE = frozenset(
@@ -40,8 +47,8 @@ class Operation:
     """The log's time at the slot (ms since the epoch)."""
     operation: str
     """Of commits ``append``, ``overwrite``, ``complete``, or ``commit`` of a transaction without rows; ``abort``;
-    ``create_topic``, ``delete_topic``, ``topic_config``, ``create_partitions``, ``delete_records``, ``retention``,
-    ``merge``, ``compact``; of an entry that this version does not know its type."""
+    ``create_topic``, ``delete_topic``, ``topic_config``, ``topic_schema``, ``create_partitions``, ``delete_records``,
+    ``retention``, ``merge``, ``compact``; of an entry that this version does not know its type."""
     topics: tuple[str, ...]
     """The names of those that it touched, or their ids where they are gone."""
     rows: int | None = None
@@ -219,6 +226,9 @@ class _Slot:
                 return self._operation("delete_topic", {entry.topic_id})
             case TopicConfigChanged():
                 return self._operation("topic_config", {entry.topic_id}, parameters={"config": _config(entry.config)})
+            case TopicSchemaChanged():
+                parameters = {"schema_version": entry.schema_version}
+                return self._operation("topic_schema", {entry.topic_id}, parameters=parameters)
             case PartitionsCreated():
                 parameters = {"partitions": entry.partitions}
                 return self._operation("create_partitions", {entry.topic_id}, parameters=parameters)

@@ -29,6 +29,22 @@ def merged_schema(current: pa.Schema, rows: pa.Schema) -> pa.Schema:
     return normalise_schema(pa.schema(_merged(current, normalise_schema(rows), "")))
 
 
+def holds_as_it_is(stored: pa.DataType, part: pa.DataType) -> bool:
+    """Whether one type is another, but for fields that its structs have beside those of the other."""
+    if isinstance(stored, pa.StructType) and isinstance(part, pa.StructType):
+        fields = {field.name: field for field in stored}
+        return all(field.name in fields and _field_holds(fields[field.name], field) for field in part)
+    if isinstance(stored, pa.ListType) and isinstance(part, pa.ListType):
+        return _field_holds(stored.value_field, part.value_field)
+    if isinstance(stored, pa.MapType) and isinstance(part, pa.MapType):
+        return stored.key_field == part.key_field and _field_holds(stored.item_field, part.item_field)
+    return stored == part
+
+
+def _field_holds(stored: pa.Field[Any], part: pa.Field[Any]) -> bool:
+    return stored.nullable == part.nullable and holds_as_it_is(stored.type, part.type)
+
+
 def _merged(current: Iterable[Any], rows: Iterable[Any], path: str) -> list[pa.Field[Any]]:
     found: dict[str, pa.Field[Any]] = {field.name: field for field in rows}
     fields: list[pa.Field[Any]] = []

@@ -16,6 +16,7 @@ from eoslog.rules.jobs import commit_job
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import TokenKey
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
+from pyspark_eoslog.new_columns import append_new_columns
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
 from pyspark_eoslog.tasks import TaskCommit
@@ -66,6 +67,7 @@ def commit_tasks(
 
     Raises:
         ProducerFenced: another run has taken the job over.
+        SchemaMismatch: a column that the job adds was added by another one meanwhile, with another type.
         CommitStateUnknown: the store did not tell whether the commit landed.
     """
     store = store_with_id(location, messages[0].store_id)
@@ -97,6 +99,8 @@ def commit_tasks(
             time_ms=now_ms,
             replaces=replaces,
         )
+        if messages[0].new_columns is not None:
+            append_new_columns(draft, messages[0].new_columns, now_ms)
         return draft.slot
 
     try:
@@ -141,7 +145,7 @@ def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = Fal
     if not complete or len(complete) < len(messages):
         raise IllegalState("Spark asked to commit a job without the messages of all its tasks; run it again")
     of_query = ("run_id", "query_id", "batch_id") if of_stream else ()
-    for name in ("store_id", "sink", *of_query):
+    for name in ("store_id", "sink", "new_columns", *of_query):
         if len({getattr(message, name) for message in complete}) > 1:
             raise IllegalState(f"Spark asked to commit tasks of which each has another {name}; run the job again")
     return complete

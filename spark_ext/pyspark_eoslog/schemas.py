@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
+from eoslog.errors import InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.read.columns import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -21,10 +20,11 @@ from eoslog.read.columns import (
     with_control_rows,
 )
 from eoslog.rules.state import Topic
-from eoslog.segment.column_types import LossyCast, cast_losslessly, widens
+from eoslog.segment.column_types import LossyCast, cast_losslessly, narrows
 from eoslog.segment.schema_json import normalise_schema
 from eoslog.segment.stored_schema import stored_schema
 from pyspark_eoslog.column_options import chosen_fields
+from pyspark_eoslog.described_types import as_described
 from pyspark_eoslog.options import Options
 
 
@@ -116,7 +116,7 @@ def choose_columns(topic: Topic, wanted: StructType, *, control_rows: bool = Fal
                 f"topic {topic.topic} has no column {field.name!r}; its columns are: {', '.join(available.names)}"
             )
         found = available.field(name)
-        if not widens(found.type, field.type):
+        if not narrows(found.type, field.type):
             raise SchemaMismatch(
                 f"topic {topic.topic}: column {name!r} is {found.type}, which cannot be read as {field.type}"
             )
@@ -161,21 +161,11 @@ def _every_column(topic: Topic, options: Options) -> StructType:
 
 
 def _columns_as_spark_names_them(topic: Topic) -> StructType:
-    """The user's columns: by Spark's own description where there is one, which tells a variant from a struct."""
+    """The user's columns: by Spark's own description where there is one."""
     stored = from_arrow_schema(stored_schema(topic))
     if topic.topic_schema.spark is None:
         return stored
-    try:
-        described = StructType.fromJson(json.loads(topic.topic_schema.spark))
-    except (ValueError, KeyError, TypeError, AttributeError, PySparkException):
-        raise CorruptRecord(f"topic {topic.topic}: its schema in Spark's JSON cannot be read") from None
-    by_name = {field.name: field for field in described.fields}
-    return StructType(
-        [
-            StructField(field.name, by_name[field.name].dataType, field.nullable) if field.name in by_name else field
-            for field in stored.fields
-        ]
-    )
+    return as_described(stored, topic.topic_schema.spark, topic.topic)
 
 
 def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> Any:

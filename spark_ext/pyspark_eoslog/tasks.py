@@ -12,6 +12,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from eoslog.client.rows import deal_out
 from eoslog.rules.state import Topic
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from pyspark_eoslog.new_columns import NewColumns
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import ENVIRONMENT, object_store
 from pyspark_eoslog.write_rows import rows_by_topic
@@ -33,6 +34,8 @@ class WritePlan:
     planned_ms: int
     replayed: bool = False
     """This work was committed before: tasks take their rows and write nothing."""
+    new_columns: NewColumns | None = None
+    """What the commit adds to the topic, which stands in ``targets`` as it will be then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class TaskCommit(WriterCommitMessage):
     run_id: str | None
     query_id: str | None
     batch_id: int | None
+    new_columns: NewColumns | None = None
+    """What the files hold that the topic lacked when they were planned."""
 
 
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
@@ -72,6 +77,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         context.getLocalProperty("spark.jobGroup.id"),
         context.getLocalProperty("sql.streaming.queryId"),
         None if batch_id is None else int(batch_id),
+        plan.new_columns,
     )
 
 

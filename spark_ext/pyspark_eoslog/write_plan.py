@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from contextlib import suppress
+
 from pyspark.sql.types import StructType
 
 from eoslog.client.store import Store
-from eoslog.errors import UnknownTopicOrPartition
+from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.writer import TopicTarget
+from pyspark_eoslog.new_columns import plan_new_columns
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.schemas import arrow_schema
 from pyspark_eoslog.stores import recently_verified_store, verified_store
@@ -27,24 +29,30 @@ def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, S
     Raises:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
     """
-    columns = arrow_schema(schema)
     store = verified_store(options.location)
-    return _plan(options, columns, store, refresh=True), store
+    return _plan(options, schema, store, refresh=True), store
 
 
 def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
-    """Plan a micro-batch without a request, if the state was as of now a short time ago."""
-    columns = arrow_schema(schema)
+    """Plan a micro-batch without a request, if the state was as of now a short time ago and its topic takes the rows.
+
+    Raises:
+        UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
+    """
     store, refresh = recently_verified_store(options.location, _TOPICS_AGE_MS)
-    try:
-        return _plan(options, columns, store, refresh=refresh)
-    except UnknownTopicOrPartition:
-        return _plan(options, columns, store, refresh=True)
+    if not refresh:
+        with suppress(UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema):
+            plan = _plan(options, schema, store, refresh=False)
+            if plan.new_columns is None:
+                return plan
+    # Whoever created the topic, or added the columns, may have done so since.
+    return _plan(options, schema, store, refresh=True)
 
 
-def _plan(options: Options, columns: pa.Schema, store: Store, *, refresh: bool) -> WritePlan:
+def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:
+    columns = arrow_schema(schema)
     name = options.topic_to_write()
-    options.refuse(("mergeSchema",), "is not supported: the columns of a topic do not change")
+    new_columns = None
 
     def look(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
         if name is None:
@@ -55,13 +63,16 @@ def _plan(options: Options, columns: pa.Schema, store: Store, *, refresh: bool) 
 
     store_id, targets = store.read(look, refresh=refresh)
     if name is None:
+        options.refuse(("mergeSchema",), "is for a topic of columns: name it with option 'topic'")
         check_routing(columns)
         for topic, _ in targets[:1]:
             check_columns(columns, topic)
         sink = ANY_TOPIC
     else:
-        topic = targets[0][0]
+        ((topic, target),) = targets
+        topic, new_columns = plan_new_columns(topic, options, schema, columns)
         check_columns(columns, topic)
+        targets = [(topic, target)]
         sink = f"{topic.topic}:{topic.topic_id}"
     return WritePlan(
         options.location,
@@ -71,6 +82,7 @@ def _plan(options: Options, columns: pa.Schema, store: Store, *, refresh: bool) 
         sink,
         store.object_store.clock.last_date_ms,
         store.now_ms(),
+        new_columns=new_columns,
     )
 
 

@@ -11,10 +11,13 @@ from eoslog.cli.console import console
 from eoslog.cli.context import global_options
 from eoslog.cli.coordinator import coordinator
 from eoslog.cli.dump_log import dump_log
+from eoslog.cli.export import export
 from eoslog.cli.groups import groups
 from eoslog.cli.history import history
+from eoslog.cli.import_files import import_files
 from eoslog.cli.metrics import metrics
 from eoslog.cli.offsets import offsets
+from eoslog.cli.rewriting import compact, merge_files
 from eoslog.cli.store_commands import checkpoint, describe, rebuild_indexes, seal, vacuum
 from eoslog.cli.topics import topics
 from eoslog.cli.transactions import transactions
@@ -74,11 +77,15 @@ for _command in (
     offsets,
     history,
     console,
+    import_files,
+    export,
     describe,
     metrics,
     dump_log,
     vacuum,
     seal,
+    merge_files,
+    compact,
     rebuild_indexes,
     checkpoint,
     coordinator,

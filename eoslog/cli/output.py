@@ -11,7 +11,15 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -81,6 +89,22 @@ def progress(label: str, *, unit: str = "") -> Iterator[Callable[[int], None]]:
     ) as bar:
         task = bar.add_task(label, total=None)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """Show on standard error how much of ``total`` is done, if somebody sits there, with a few words beside it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=total, words="")
+        yield lambda done, words: bar.update(task, completed=done, words=words)
 
 
 def _console() -> Console:

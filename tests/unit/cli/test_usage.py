@@ -27,7 +27,12 @@ def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], 
 
 
 COMMANDS = dict(commands(cli))
-NEEDED = {("topics", "alter"): ("--partitions", "2"), ("groups", "reset-offsets"): ("t", "--to-latest")}
+NEEDED = {
+    ("topics", "alter"): ("--partitions", "2"),
+    ("groups", "reset-offsets"): ("t", "--to-latest"),
+    ("export",): ("--format", "csv"),
+    ("import",): ("--format", "csv"),
+}
 """What some commands need beside their arguments."""
 
 
@@ -157,11 +162,15 @@ def test_no_command_but_that_which_creates_a_topic_makes_a_store(command: Comman
         if isinstance(parameter, click.Argument) and (parameter.nargs == 1 or parameter.required)
     ]
 
-    result = command.run(*path, *("0" for _ in wanted), *NEEDED.get(path, ()))
+    result = command.run(*path, *map(_argument, wanted), *NEEDED.get(path, ()))
 
     assert result.exit_code == 1
     assert result.stderr.startswith("[EOSLOG_NOT_A_STORE] ")
     assert not Path(command.url).exists()
+
+
+def _argument(parameter: click.Argument) -> str:
+    return __file__ if isinstance(parameter.type, click.Path) and parameter.type.exists else "0"
 
 
 def test_without_a_store_the_command_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,41 @@
+"""``eoslog merge-files`` and ``eoslog compact`` tell what was written anew."""
+
+from __future__ import annotations
+
+import eoslog
+from tests.unit.cli.command import Command
+
+
+def write(store: eoslog.Store, topic: str, count: int) -> None:
+    with store.producer() as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, key=b"k")
+            producer.flush()
+
+
+def test_files_are_merged_and_told(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("small", config=eoslog.TopicConfig(segment_batches=4))
+    write(store, "small", 9)
+    command.ok("seal")
+
+    (merged,) = command.json("merge-files", "small")
+
+    assert (merged["topic"], merged["partition"], merged["base_offset"]) == ("small", 0, 0)
+    assert merged["files_before"] > merged["files_after"] == 1
+    assert command.ok("merge-files") == "no sealed segment has files that are small enough to be merged\n"
+    assert [each.operation for each in store.history("small", limit=1)] == ["merge"]
+    assert command.run("merge-files", "nowhere").exit_code == 1
+
+
+def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("keyed", config=eoslog.TopicConfig(segment_batches=4, cleanup_policy="compact"))
+    write(store, "keyed", 9)
+    command.ok("seal")
+
+    (compacted,) = command.json("compact", "keyed")
+
+    assert (compacted["topic"], compacted["partition"]) == ("keyed", 0)
+    assert compacted["rows_removed"] > 0
+    assert [each.operation for each in store.history("keyed", limit=1)] == ["compact"]
+    assert "nothing is to be compacted" in command.ok("compact")
+    assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact", "t").stderr

@@ -7,6 +7,8 @@ not grow with the backlog.
 from __future__ import annotations
 
 import heapq
+import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -161,18 +163,31 @@ def _units(
     indexes: SegmentIndexes, partition: Partition, isolation: IsolationLevel, start: int, end: int
 ) -> Iterator[_Unit]:
     unit: _Unit | None = None
+    segment_end: float = start
     for batch, file_rows in batches_between(indexes, partition, start, end):
+        if batch.base_offset >= segment_end:
+            segment_end = _segment_end(partition, batch.base_offset)
         last = min(end, batch.end_offset)
         if batch.file is None or not batch.record_count or not is_visible(batch, isolation, NO_SLOT, None):
             unit = unit._replace(end_offset=last) if unit else _Unit(batch.slot, last, "", 0, 0)
-            continue
-        rows = batch.record_count if batch.has_gaps else last - max(start, batch.base_offset)
-        if unit is not None and unit.path == batch.file.path:
-            rows += unit.rows
-        elif unit is not None:
+        else:
+            rows = batch.record_count if batch.has_gaps else last - max(start, batch.base_offset)
+            if unit is not None and unit.path == batch.file.path:
+                rows += unit.rows
+            elif unit is not None:
+                yield unit
+                unit = None
+            slot = batch.slot if unit is None else unit.slot
+            unit = _Unit(slot, last, batch.file.path, rows, _share(batch.file.length, rows, file_rows))
+        if last >= segment_end:
+            # No file goes on behind it, so the next index is not read for this one.
             yield unit
             unit = None
-        slot = batch.slot if unit is None else unit.slot
-        unit = _Unit(slot, last, batch.file.path, rows, _share(batch.file.length, rows, file_rows))
     if unit is not None:
         yield unit._replace(end_offset=end)
+
+
+def _segment_end(partition: Partition, offset: int) -> float:
+    """The end of the sealed segment that holds an offset; infinite in the active one."""
+    index = bisect_right(partition.sealed, offset, key=lambda segment: segment.end_offset)
+    return partition.sealed[index].end_offset if index < len(partition.sealed) else math.inf

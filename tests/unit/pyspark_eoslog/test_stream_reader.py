@@ -2,82 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import LongType, StructField, StructType
 
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
 from eoslog.rules.jobs import replace_rows
-from eoslog.store.environment import Environment
-from pyspark_eoslog import log_follower, stores, trigger_delay
+from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.reader import EosLogReader
-from pyspark_eoslog.stream_reader import EosLogStreamReader
-
-NUMBERS = pa.schema([pa.field("n", pa.int64())])
-SCHEMA = StructType([StructField("n", LongType())])
-
-
-class ManualEnvironment(Environment):
-    """Time passes only in sleep."""
-
-    def __init__(self) -> None:
-        self.now_ms = 0
-        self.slept: list[float] = []
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def sleep_ms(self, duration_ms: float) -> None:
-        self.slept.append(duration_ms)
-        self.now_ms += int(duration_ms)
-
-
-@pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> ManualEnvironment:
-    manual = ManualEnvironment()
-    monkeypatch.setattr(stores, "ENVIRONMENT", manual)
-    monkeypatch.setattr(log_follower, "ENVIRONMENT", manual)
-    monkeypatch.setattr(trigger_delay, "ENVIRONMENT", manual)
-    return manual
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[eoslog.Store]:
-    store = eoslog.connect(str(tmp_path / "store"))
-    store.admin.create_topic("in", schema=NUMBERS)
-    yield store
-    stores._stores.clear()
-    stores._object_stores.clear()
-
-
-def reader(store: eoslog.Store, **options: Any) -> EosLogStreamReader:
-    given = {"path": store.url, "subscribe": "in", "startingOffsets": "earliest", **options}
-    return EosLogStreamReader(Options.of({name: str(value) for name, value in given.items()}), SCHEMA)
-
-
-def produce(store: eoslog.Store, *numbers: int, topic: str = "in") -> None:
-    with store.producer("generator") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send_table(topic, pa.table({"n": list(numbers)}, schema=NUMBERS))
-        producer.commit_transaction()
-
-
-def rows(stream: EosLogStreamReader, start: Any, end: Any) -> list[int]:
-    batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
-    return sorted(row["n"] for batch in batches for row in batch.to_pylist())
-
-
-def held(stream: EosLogStreamReader) -> eoslog.Store:
-    """The store that the reader holds open."""
-    return stores._hold(stream._options.location).store
+from tests.unit.pyspark_eoslog.stream_world import (
+    NUMBERS,
+    SCHEMA,
+    ManualEnvironment,
+    held,
+    produce,
+    reader,
+    rows,
+)
 
 
 def delete_rows(store: eoslog.Store) -> None:

@@ -1,0 +1,31 @@
+"""Stores and time for tests of streams without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import eoslog
+from pyspark_eoslog import log_follower, stores, trigger_delay
+from tests.unit.pyspark_eoslog.stream_world import NUMBERS, ManualEnvironment
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> ManualEnvironment:
+    """The time of readers; without it they really wait."""
+    manual = ManualEnvironment()
+    for module in (stores, log_follower, trigger_delay):
+        monkeypatch.setattr(module, "ENVIRONMENT", manual)
+    return manual
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[eoslog.Store]:
+    """A store with the topic ``in`` of one column and one partition."""
+    store = eoslog.connect(str(tmp_path / "store"), fsync=False)
+    store.admin.create_topic("in", schema=NUMBERS)
+    yield store
+    stores._stores.clear()
+    stores._object_stores.clear()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from eoslog.client import timeouts
-from eoslog.client.offset_lookup import offset_for_time
+from eoslog.client.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.client.store import Store
 from eoslog.client.topics import check_partition
 from eoslog.errors import InvalidOption, OffsetOutOfRange, RetriableError, StoreAccessDenied
@@ -31,6 +32,7 @@ from pyspark_eoslog.packing import Piece
 from pyspark_eoslog.topic_options import TopicSelection
 
 _logger = logging.getLogger(__name__)
+_LOOKUPS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,18 +160,24 @@ def _offsets_by_time(
     times = option.timestamps_ms
     wanted = dict.fromkeys(partitions, times) if isinstance(times, int) else _of_each(times, partitions, option.option)
     topics = {view.topic.topic: view.topic for view in look.topics}
-    resolved = {}
-    for place, partition in partitions.items():
-        found = offset_for_time(
-            store.object_store, store.indexes, topics[place.topic], partition, isolation, wanted[place]
+
+    def find(place: TopicPartition) -> OffsetAndTimestamp | None:
+        return offset_for_time(
+            store.object_store, store.indexes, topics[place.topic], partitions[place], isolation, wanted[place]
         )
+
+    # Each may fetch a file, to see which of its rows is the first.
+    with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as threads:
+        answers = dict(zip(partitions, threads.map(find, partitions), strict=True))
+    resolved = {}
+    for place, found in answers.items():
         if found is None and option.if_none != LATEST:
             raise OffsetOutOfRange(
                 f"option {option.option!r}: partition {place.topic}-{place.partition} has no row with a timestamp of "
                 f"{wanted[place]} or later; give an earlier one, or begin at its end with option "
                 "startingOffsetsByTimestampStrategy=latest"
             )
-        resolved[place] = visible_end(partition, isolation) if found is None else found.offset
+        resolved[place] = visible_end(partitions[place], isolation) if found is None else found.offset
     return resolved
 
 

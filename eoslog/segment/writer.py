@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -107,6 +108,8 @@ class DataFileWriter:
         self._buffer_bytes = buffer_bytes
         self._buffers: dict[tuple[str, int], _Buffer] = {}
         self._bytes = 0
+        self._loose_bytes = 0
+        """Of rows that came since all that is collected was copied last."""
 
     @property
     def buffered_rows(self) -> int:
@@ -131,17 +134,24 @@ class DataFileWriter:
         buffer.rows += rows.num_rows
         buffer.bytes += rows.nbytes
         self._bytes += rows.nbytes
+        self._loose_bytes += rows.nbytes
 
     def make_room(self, append_time_ms: int) -> list[WrittenFile]:
         """Upload the largest buffers until no more than ``buffer_bytes`` are collected. What fails stays collected."""
         keys = [key for key, buffer in self._buffers.items() if buffer.rows > _LARGEST_FILE_ROWS]
         excess = self._bytes - self._buffer_bytes - sum(self._buffers[key].bytes for key in keys)
-        for key in sorted(self._buffers.keys() - set(keys), key=lambda key: -self._buffers[key].bytes):
-            if excess <= 0:
-                break
-            keys.append(key)
-            excess -= self._buffers[key].bytes
-        return self._upload(keys, append_time_ms)
+        if excess > 0:
+            for key in sorted(self._buffers.keys() - set(keys), key=lambda key: -self._buffers[key].bytes):
+                keys.append(key)
+                excess -= self._buffers[key].bytes
+                if excess <= 0:
+                    break
+        if not keys:
+            return []
+        written = self._upload(keys, append_time_ms)
+        if self._loose_bytes > self._buffer_bytes:
+            self._let_go()
+        return written
 
     def flush(self, append_time_ms: int) -> list[WrittenFile]:
         """Upload everything collected, in parallel where that pays. ``append_time_ms`` dates rows without a time.
@@ -154,6 +164,16 @@ class DataFileWriter:
         """Forget what was collected and not uploaded."""
         self._buffers.clear()
         self._bytes = 0
+        self._loose_bytes = 0
+
+    def _let_go(self) -> None:
+        """Copy what is collected: rows of one partition hold the memory of the whole batch in which they came."""
+        for buffer in self._buffers.values():
+            rows = pa.concat_tables(buffer.tables)
+            # A table of one chunk would be combined without a copy.
+            copy = rows.combine_chunks() if len(buffer.tables) > 1 else rows.take(np.arange(rows.num_rows))
+            buffer.tables = [copy]
+        self._loose_bytes = 0
 
     def _upload(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
         objects: list[tuple[str, bytes]] = []

@@ -126,6 +126,10 @@ class IllegalState(FatalError):
     """The call is not allowed in the client's state."""
 
 
+class CheckpointMismatch(FatalError):
+    """A streaming query's checkpoint is not the one after which its sink was written last: it is new, or older."""
+
+
 class TransactionalIdNotFound(FatalError):
     """No such transactional id."""
 

@@ -134,7 +134,11 @@ def last_committed(session: Session, transactional_id: str) -> None:
                 for group, offsets in found.offsets.items()
                 for place, position in offsets.items()
             ],
-            "Versions": [f"{each.application_id} {each.sink}: {each.version}" for each in found.versions],
+            "Versions": [
+                f"{each.application_id} {each.sink}: {each.version}"
+                + (f" of query {each.query_id}" if each.query_id is not None else "")
+                for each in found.versions
+            ],
         }
     )
 

@@ -13,12 +13,14 @@ from eoslog.rules.state import StoreState
 
 
 class CommittedVersion(NamedTuple):
-    """The largest version of an application's work that was committed. It is never forgotten."""
+    """The last version of an application's work that was committed. It is never forgotten."""
 
     application_id: str
     sink: str
     """What the versions count for: ``*``, or a Spark job's topic as ``<topic>:<topic id>``."""
     version: int
+    query_id: str | None = None
+    """The streaming query that counted it; None outside of streams."""
 
 
 class LastCommitted(NamedTuple):
@@ -38,15 +40,15 @@ class LastCommitted(NamedTuple):
     rows: Mapping[str, int]
     """How many it wrote, by topic."""
     versions: tuple[CommittedVersion, ...]
-    """The largest version of each application and sink, by this commit or an earlier one."""
+    """The last version of each application and sink, by this commit or an earlier one."""
 
 
 def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
     """Raises: TransactionalIdNotFound"""
     transaction = state.transactions.get(transactional_id)
     versions = tuple(
-        CommittedVersion(key.application_id, key.sink, version)
-        for key, version in state.tokens.items()
+        CommittedVersion(key.application_id, key.sink, *last)
+        for key, last in state.tokens.items()
         if key.transactional_id == transactional_id
     )
     if transaction is None and not versions:

@@ -29,6 +29,7 @@ from eoslog.rules.state import (
     GroupPartition,
     IdempotentProducer,
     LastCommit,
+    LastVersion,
     Member,
     SchemaVersion,
     StoreState,
@@ -79,7 +80,9 @@ _TRANSACTIONS = _schema(
         ("last_commit", _STR),
     ]
 )
-_TOKENS = _schema([("transactional_id", _STR), ("application_id", _STR), ("sink", _STR), ("version", _I64)])
+_TOKENS = _schema(
+    [("transactional_id", _STR), ("application_id", _STR), ("sink", _STR), ("version", _I64), ("query_id", _STR)]
+)
 _PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
 
 
@@ -93,7 +96,7 @@ def parts(state: StoreState, slot: int) -> Iterator[Part]:
     yield Part(
         "tokens",
         slot,
-        lambda: _parquet(({**key._asdict(), "version": version} for key, version in state.tokens.items()), _TOKENS),
+        lambda: _parquet(({**key._asdict(), **last._asdict()} for key, last in state.tokens.items()), _TOKENS),
     )
     for topic in state.topics.values():
         partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
@@ -120,8 +123,8 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
         for row in _rows(encoded["producers"]):
             state.producers[row["producer_id"]] = IdempotentProducer(**row)
         for row in _rows(encoded["tokens"]):
-            version = row.pop("version")
-            state.tokens[TokenKey(**row)] = version
+            last = LastVersion(row.pop("version"), row.pop("query_id", None))
+            state.tokens[TokenKey(**row)] = last
         for topic_id in state.topics:
             for row in _rows(encoded[f"topic/{topic_id}"]):
                 partition = partition_from_row(topic_id, row)

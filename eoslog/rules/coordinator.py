@@ -16,6 +16,7 @@ from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import PrepareRepeated
 from eoslog.rules.producer_ids import ProducerIdentity, check_expected, check_timeout, plan_init
 from eoslog.rules.state import Transaction, TransactionState
+from eoslog.rules.tokens import check_token
 from eoslog.rules.transaction_entries import (
     ApplicationToken,
     BatchAppended,
@@ -26,7 +27,7 @@ from eoslog.rules.transaction_entries import (
     TransactionEnded,
     TransactionPrepared,
 )
-from eoslog.rules.transactions import EndRepeated, check_token, plan_end, timed_out
+from eoslog.rules.transactions import EndRepeated, plan_end, timed_out
 
 _TO_BE_PLANNED = 0
 _MOST_ABORTED_A_RECORD = 100
@@ -162,7 +163,7 @@ def commit_once(draft: Draft, wanted: TransactionEnded) -> tuple[ProducerIdentit
     except InvalidTxnState:
         # Perhaps the abort of a replay, done before.
         with suppress(Replayed):
-            check_token(draft, wanted)
+            check_token(draft, wanted.transactional_id, wanted.token)
             raise
     transaction = draft.transactions[wanted.transactional_id]
     identity = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)

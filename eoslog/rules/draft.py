@@ -12,7 +12,17 @@ from typing import Generic, TypeVar
 from eoslog.rules.entries import Entry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Partition
-from eoslog.rules.state import Doomed, Group, IdempotentProducer, Moment, StoreState, TokenKey, Topic, Transaction
+from eoslog.rules.state import (
+    Doomed,
+    Group,
+    IdempotentProducer,
+    LastVersion,
+    Moment,
+    StoreState,
+    TokenKey,
+    Topic,
+    Transaction,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -98,7 +108,7 @@ class Draft:
         self.ongoing: Overlay[str, int] = Overlay(base.ongoing)
         self.producers: Overlay[int, IdempotentProducer] = Overlay(base.producers)
         self.groups: Overlay[str, Group] = Overlay(base.groups)
-        self.tokens: Overlay[TokenKey, int] = Overlay(base.tokens)
+        self.tokens: Overlay[TokenKey, LastVersion] = Overlay(base.tokens)
         self._edited: set[PartitionId] = set()
 
     @property

@@ -6,16 +6,17 @@ As those of the coordinator, each function proposes entries to a draft, and its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from eoslog.errors import ConcurrentTransactions, ProducerFenced
+from eoslog.errors import ConcurrentTransactions, ProducerFenced, RecordFull
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.partitions import topic_of
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import TransactionState
+from eoslog.rules.tokens import check_micro_batch, check_token
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
-from eoslog.rules.transactions import check_token
 
 
 def commit_job(
@@ -31,6 +32,7 @@ def commit_job(
     summary: CommitSummary,
     time_ms: int,
     replaces: str | None = None,
+    micro_batch: bool = False,
 ) -> ProducerIdentity:
     """Commit the transactions of all tasks of a job in this slot.
 
@@ -39,7 +41,11 @@ def commit_job(
     commit is answered again. ``replaces`` is the id of a topic whose rows so far go in the same step; what is open
     there past its time-out is aborted.
 
+    With ``micro_batch`` the token is that of a stream sink. A query that committed under another transactional id
+    before goes on from there, and fences the runs that still use that.
+
     Raises:
+        CheckpointMismatch: the token does not follow what was committed last.
         ConcurrentTransactions: a transaction is open in the topic whose rows are to go.
         ProducerFenced: another run holds the job.
         Replayed: the application token was committed before.
@@ -66,7 +72,11 @@ def commit_job(
         summary=summary,
         time_ms=time_ms,
     )
-    check_token(draft, wanted)
+    before_id = job_id
+    if micro_batch and token is not None:
+        before_id = check_micro_batch(draft, job_id, token)
+    else:
+        check_token(draft, job_id, token)
     if (
         token is None
         and transaction is not None
@@ -84,7 +94,19 @@ def commit_job(
     if replaces is not None:
         abort_timed_out(draft, time_ms)
         replace_rows(draft, replaces)
-    return end_transaction(draft, wanted)
+    ended = end_transaction(draft, wanted)
+    if before_id != job_id:
+        _fence_runs_of(draft, before_id, owner, time_ms)
+    return ended
+
+
+def _fence_runs_of(draft: Draft, job_id: str, owner: str, time_ms: int) -> None:
+    if job_id in draft.transactions:
+        # A roll-over of both ids in one record is not worth refusing the commit.
+        with suppress(RecordFull):
+            initialise(
+                draft, job_id, timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS, time_ms=time_ms, kind="job", owner=owner
+            )
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:

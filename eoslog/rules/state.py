@@ -188,6 +188,14 @@ class TokenKey(NamedTuple):
     sink: str
 
 
+class LastVersion(NamedTuple):
+    """What an application committed last to a sink."""
+
+    version: int
+    query_id: str | None = None
+    """The streaming query that counted it; None outside of streams."""
+
+
 class Doomed(NamedTuple):
     """Files that the entry of a slot dropped. They are deleted when no reader that planned before can need them."""
 
@@ -218,8 +226,8 @@ class StoreState:
     """Start (ms) of each open transaction by transactional id."""
     producers: dict[int, IdempotentProducer] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
-    tokens: dict[TokenKey, int] = field(default_factory=dict)
-    """The largest committed version; it outlives the transactional id."""
+    tokens: dict[TokenKey, LastVersion] = field(default_factory=dict)
+    """They outlive the transactional id."""
 
     def frozen_copy(self) -> StoreState:
         """The same state, untouched by records that are applied later. O(number of keys), values are shared."""

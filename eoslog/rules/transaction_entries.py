@@ -102,6 +102,13 @@ class Marker(Model):
     offset: Offset
 
 
+class QueryVersion(Model):
+    """A version, and the streaming query that counted it."""
+
+    query_id: Identifier | None = None
+    version: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+
+
 class ApplicationToken(Model):
     """What of an application's work a transaction holds, so that a replay is recognised."""
 
@@ -109,7 +116,11 @@ class ApplicationToken(Model):
     sink: str
     """``<topic>:<topic id>``, or ``*`` for a write that chooses its topics by row."""
     version: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-    """A version at or below the largest committed one was done before."""
+    """A version at or below the last committed one was done before."""
+    query_id: Identifier | None = None
+    """The streaming query whose micro-batch this is; None outside of streams. Another query counts other work."""
+    starts_anew_after: QueryVersion | None = None
+    """If exactly this was committed last, it does not count any more, and the application's versions begin again."""
 
 
 class WrittenRows(Model):

@@ -16,7 +16,6 @@ from eoslog.errors import (
     InvalidRequest,
     InvalidTxnState,
     ProducerFenced,
-    Replayed,
 )
 from eoslog.rules.draft import Draft
 from eoslog.rules.groups import check_offsets, commit_offsets
@@ -41,7 +40,8 @@ from eoslog.rules.producer_ids import (
     task_transactional_id,
     why_aborted,
 )
-from eoslog.rules.state import LastCommit, TokenKey, TopicRows, Transaction, TransactionState
+from eoslog.rules.state import LastCommit, LastVersion, TokenKey, TopicRows, Transaction, TransactionState
+from eoslog.rules.tokens import check_token
 from eoslog.rules.transaction_entries import Marker, StagedBatch, TransactionEnded
 from eoslog.rules.transaction_states import transit
 
@@ -105,7 +105,7 @@ def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     All that can fail fails here, before the slot is claimed.
     """
     transaction = check_end(draft, entry)
-    check_token(draft, entry)
+    check_token(draft, entry.transactional_id, entry.token)
     if entry.verdict == "abort" and (entry.batches or entry.offsets or entry.token):
         raise InvalidEntry("an abort has neither staged batches nor offsets nor a token")
     if transaction.prepared is not None:
@@ -158,16 +158,6 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
     return entry.model_copy(update={"batches": batches, "offsets": offsets, "upload_ms": upload_ms})
 
 
-def check_token(draft: Draft, entry: TransactionEnded) -> None:
-    """Raises: Replayed: the application's version, or a later one, was committed before."""
-    if entry.token is None:
-        return
-    key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
-    committed = draft.tokens.get(key)
-    if committed is not None and entry.token.version <= committed:
-        raise Replayed(entry.token.application_id, entry.token.version, committed)
-
-
 def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> None:
     if batch.task is None:
         return
@@ -218,7 +208,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
     if entry.token is not None:
         key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
-        draft.tokens[key] = entry.token.version
+        draft.tokens[key] = LastVersion(entry.token.version, entry.token.query_id)
     ended = _ended(draft, transaction, entry)
     if commits:
         ended = replace(ended, last_commit=_last_commit(draft, entry, rows, counts))

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark_eoslog.stream_reader import EosLogStreamReader
 
 
+_PROVIDER = "provider"
+"""Spark gives it with those options of its own that make a table of its catalogue."""
+
+
 class DefaultSource(DataSource):
     """``spark.read``, ``readStream``, ``write`` and ``writeStream`` with ``format("eoslog")``."""
 
@@ -24,11 +28,18 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of the topics that the options name."""
+        from eoslog.errors import InvalidRequest
         from pyspark_eoslog.read_plan import look_at_topics
         from pyspark_eoslog.schemas import default_schema
         from pyspark_eoslog.stores import plain_errors, verified_store
 
         with plain_errors():
+            if _PROVIDER in self.options:
+                raise InvalidRequest(
+                    "a table of Spark's catalogue cannot stand for a topic: Spark hands its path and options over to "
+                    "nobody who reads or writes it. In SQL use CREATE TEMPORARY VIEW v USING eoslog OPTIONS (path '…', "
+                    "topic '…'), which can be read and inserted into"
+                )
             options = self._options()
             look = look_at_topics(verified_store(options.location), options.topics_to_read())
             return default_schema([view.topic for view in look.topics], options)

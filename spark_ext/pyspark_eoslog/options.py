@@ -10,6 +10,7 @@ from eoslog.client.settings import load_settings
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
+from eoslog.rules.transaction_entries import QueryVersion
 from pyspark_eoslog import kafka_options
 from pyspark_eoslog.offset_options import OffsetsOption, ending_offsets, starting_offsets
 from pyspark_eoslog.option_values import boolean, duration_ms, names, size_bytes, text, whole_number
@@ -50,11 +51,13 @@ NAMES = (
     "transactionalId",
     "txnAppId",
     "txnVersion",
+    "startAnewAfter",
     "mergeSchema",
 )
 STORE_PREFIX = "store."
 _SPARKS_OWN = frozenset({"paths", "queryname", "checkpointlocation", "outputmode", "serialization.format"})
 _MAX_TRIGGER_DELAY_MS = 15 * 60_000
+_LONGEST_QUERY_ID = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ class Options:
     transactional_id: str | None
     application_id: str | None
     version: int | None
+    start_anew_after: QueryVersion | None
+    """What was committed last and is not to count any more, as the error that asks for it tells it."""
     merge_schema: bool
     checkpoint_location: str | None
     query_name: str | None
@@ -142,6 +147,7 @@ class Options:
             transactional_id=text(options, "transactionalId"),
             application_id=text(options, "txnAppId"),
             version=whole_number(options, "txnVersion", at_least=0),
+            start_anew_after=_query_version(options),
             merge_schema=boolean(options, "mergeSchema", default=False),
             checkpoint_location=options.get("checkpointlocation"),
             query_name=options.get("queryname"),
@@ -229,6 +235,19 @@ def _timestamp(options: Mapping[str, str]) -> int | None:
     return None if value is None else parse_timestamp(value)
 
 
+def _query_version(options: Mapping[str, str]) -> QueryVersion | None:
+    value = text(options, "startAnewAfter")
+    if value is None:
+        return None
+    query_id, _, version = value.strip().rpartition(":")
+    if not version.isdecimal() or not version.isascii() or int(version) >= 2**63 or len(query_id) > _LONGEST_QUERY_ID:
+        raise InvalidOption(
+            f"option 'startAnewAfter' is {value!r}; it must be '<query id>:<batch id>' of what was committed last, or "
+            "the version alone if no streaming query committed it, as the error says that asks for it"
+        )
+    return QueryVersion(query_id=query_id or None, version=int(version))
+
+
 def _location(options: Mapping[str, str]) -> StoreLocation:
     settings = load_settings()
     if not options.get("path") and options.get("paths"):
@@ -237,7 +256,8 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
     if not url:
         raise InvalidOption(
             "option 'path' is missing: give the store's root, as in load(root), save(root) or start(root), or set "
-            "EOSLOG_STORE for the driver"
+            "EOSLOG_STORE for the driver. (Spark hands a table of its catalogue no options over; in SQL use CREATE "
+            "TEMPORARY VIEW v USING eoslog OPTIONS (path '…', topic '…'))"
         )
     if url.lower().startswith("memory:"):
         raise InvalidOption("a memory:// store lives within one process, and Spark runs several; use a path or s3://")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
@@ -14,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
 from eoslog.rules.transaction_entries import ApplicationToken
-from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over, tell_replay
+from pyspark_eoslog.job_commit import commit_tasks, common, same_for_all, take_job_over
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import ENVIRONMENT, plain_errors
 from pyspark_eoslog.tasks import TaskCommit, WritePlan, write_task
@@ -22,6 +23,8 @@ from pyspark_eoslog.write_plan import plan_batch_write, plan_stream_write
 
 _logger = logging.getLogger(__name__)
 _PROCESS = ENVIRONMENT.new_token()
+_SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
+"""The module of processes that only commit and abort: a plan is of no use there, and its error would hide the other."""
 _Messages = Sequence[WriterCommitMessage | None]
 
 
@@ -46,18 +49,15 @@ class EosLogWriter(DataSourceArrowWriter):
             return write_task(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        if self._plan.replayed:
-            version = None if self._token is None else self._token.version
-            tell_replay(self._location.url, self._job_id, f"version {version}, or a later one, was committed before")
-            return
         with plain_errors():
+            complete = same_for_all(cast("Sequence[TaskCommit | None]", messages))
             commit_tasks(
                 self._location,
-                same_for_all(cast("Sequence[TaskCommit | None]", messages)),
+                complete,
                 job_id=self._job_id,
                 owner=self._owner,
                 take_over=self._take_over,
-                token=self._token,
+                token=_of_query(self._token, complete),
                 replaces=self._replaces,
                 operation="append" if self._replaces is None else "overwrite",
             )
@@ -77,11 +77,16 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                     "by its query id and their number"
                 )
             self._options = options
-            self._plan = plan_stream_write(options, schema)
-            self._replaces = _replaced_topic(self._plan) if overwrite else None
+            self._overwrite = overwrite
+            self._plan = (
+                None if _SINK_RUNNER in sys.modules else plan_stream_write(options, schema, _stream_job(options))
+            )
+            if overwrite and self._plan is not None:
+                _replaced_topic(self._plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         with plain_errors():
+            assert self._plan is not None
             return write_task(self._plan, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -90,23 +95,31 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
             query_id = complete[0].query_id
             if query_id is None:
                 raise IllegalState("Spark did not tell the tasks which query they belong to; nothing was committed")
+            job_id = _stream_job(self._options) or _job_named_after(query_id)
             try:
                 commit_tasks(
                     self._options.location,
                     complete,
-                    job_id=_stream_job(self._options, query_id),
+                    job_id=job_id,
                     owner=complete[0].run_id or f"{query_id}-{_PROCESS}",
                     take_over=True,
-                    token=ApplicationToken(application_id=query_id, sink=complete[0].sink, version=batchId),
-                    replaces=self._replaces,
-                    operation="append" if self._replaces is None else "complete",
+                    token=ApplicationToken(
+                        application_id=job_id,
+                        sink=complete[0].sink,
+                        version=batchId,
+                        query_id=query_id,
+                        starts_anew_after=self._options.start_anew_after,
+                    ),
+                    replaces=complete[0].sink.rpartition(":")[2] if self._overwrite else None,
+                    micro_batch=True,
+                    operation="complete" if self._overwrite else "append",
                     query_name=self._options.query_name,
                 )
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(
                     f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but a topic of it was "
-                    "deleted, or created again; nothing was committed. Topics are looked up once a minute: start the "
-                    "query again after that"
+                    "deleted, or created again; nothing was committed. Start the query again: it looks topics up every "
+                    "ten seconds"
                 ) from None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -133,19 +146,36 @@ def _batch_token(options: Options, job_id: str, sink: str) -> ApplicationToken |
     if options.version is None:
         if options.application_id is not None:
             raise InvalidOption("option 'txnAppId' needs option 'txnVersion', the number of this piece of work")
+        if options.start_anew_after is not None:
+            raise InvalidOption("option 'startAnewAfter' is for streams, and for batch writes with option 'txnVersion'")
         return None
     if _named_job(options) is None:
         raise InvalidOption(
             "option 'txnVersion' needs option 'transactionalId' or 'txnAppId': it counts the work of one application"
         )
-    return ApplicationToken(application_id=options.application_id or job_id, sink=sink, version=options.version)
+    return ApplicationToken(
+        application_id=options.application_id or job_id,
+        sink=sink,
+        version=options.version,
+        starts_anew_after=options.start_anew_after,
+    )
 
 
-def _stream_job(options: Options, query_id: str) -> str:
-    """The transactional id of a stream: the same for each run on a checkpoint."""
+def _of_query(token: ApplicationToken | None, messages: Sequence[TaskCommit]) -> ApplicationToken | None:
+    """The token with the streaming query in whose ``foreachBatch`` this is written, as far as Spark tells it."""
+    query_id = common(message.query_id for message in messages)
+    return None if token is None else token.model_copy(update={"query_id": query_id})
+
+
+def _stream_job(options: Options) -> str | None:
+    """The transactional id of a stream: the same for each run on a checkpoint. None if Spark does not tell where."""
     if options.transactional_id is not None:
         return options.transactional_id
-    return "spark-" + hashlib.sha256((options.checkpoint_location or query_id).encode()).hexdigest()[:16]
+    return None if options.checkpoint_location is None else _job_named_after(options.checkpoint_location)
+
+
+def _job_named_after(place: str) -> str:
+    return "spark-" + hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 def _log_abort(what: str, messages: _Messages) -> None:

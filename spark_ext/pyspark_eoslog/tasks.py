@@ -10,12 +10,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from eoslog.client.rows import deal_out
-from eoslog.rules.state import Topic
+from eoslog.errors import InvalidRequest
+from eoslog.rules.state import LastVersion, Topic
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
 from pyspark_eoslog.new_columns import NewColumns
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import ENVIRONMENT, object_store
 from pyspark_eoslog.write_rows import rows_by_topic
+
+_BATCH_ID = "streaming.sql.batchId"
+_CONTINUOUS = "__is_continuous_processing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,9 @@ class WritePlan:
     """A lower bound of the time at which any task begins to upload, by the store's clock."""
     planned_ms: int
     replayed: bool = False
-    """This work was committed before: tasks take their rows and write nothing."""
+    """This version was committed before: tasks write nothing, and the commit looks at whose it was."""
+    last: LastVersion | None = None
+    """The micro-batch that a stream's job committed last, if that is known as of this planning."""
     new_columns: NewColumns | None = None
     """What the commit adds to the topic, which stands in ``targets`` as it will be then."""
 
@@ -51,6 +57,9 @@ class TaskCommit(WriterCommitMessage):
     run_id: str | None
     query_id: str | None
     batch_id: int | None
+    rows: int = 0
+    held_back: bool = False
+    """Nothing was uploaded, since by the plan it was committed before or will be refused. It may not be committed."""
     new_columns: NewColumns | None = None
     """What the files hold that the topic lacked when they were planned."""
 
@@ -59,14 +68,19 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
     """Upload a task's rows. Whatever becomes of the attempt: only files that are committed are ever read."""
     context = TaskContext.get()
     assert context is not None
+    if context.getLocalProperty(_CONTINUOUS) == "true":
+        raise InvalidRequest("continuous processing has no micro-batches to commit; use another trigger")
     task = context.partitionId()
+    query_id, batch_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty(_BATCH_ID)
     files: list[WrittenFile] = []
-    if plan.replayed:
-        for _ in batches:
-            continue
-    else:
+    rows = 0
+    held_back = plan.replayed or (plan.last is not None and _is_known(plan.last, query_id, batch_id))
+    if not held_back:
         files = _upload(plan, batches, task)
-    batch_id = context.getLocalProperty("streaming.sql.batchId")
+        rows = sum(file.record_count for file in files)
+    elif plan.last is not None and plan.last.query_id == query_id:
+        # A replayed micro-batch has the rows that it had before, which is worth a look.
+        rows = sum(batch.num_rows for batch in batches)
     return TaskCommit(
         task,
         tuple(files),
@@ -75,10 +89,17 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         plan.upload_ms,
         plan.planned_ms,
         context.getLocalProperty("spark.jobGroup.id"),
-        context.getLocalProperty("sql.streaming.queryId"),
+        query_id,
         None if batch_id is None else int(batch_id),
+        rows,
+        held_back,
         plan.new_columns,
     )
+
+
+def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> bool:
+    """Whether a micro-batch will be found to be a replay, or refused as that of another query."""
+    return query_id != last.query_id or (batch_id is not None and int(batch_id) <= last.version)
 
 
 def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:
@@ -97,5 +118,6 @@ def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> li
         table = pa.Table.from_batches([batch])
         for topic, rows in rows_by_topic(table, topics, by_column=plan.by_column, append_time_ms=now_ms()):
             for partition, part in deal_out(topic, rows, task % topic.partitions):
-                files += writer.append(targets[topic.topic_id], partition, part, now_ms())
+                writer.add(targets[topic.topic_id], partition, part)
+        files += writer.make_room(now_ms())
     return files + writer.flush(now_ms())

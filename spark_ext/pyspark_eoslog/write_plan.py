@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
 from eoslog.client.store import Store
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
-from eoslog.rules.state import StoreState, Topic
+from eoslog.rules.state import LastVersion, StoreState, Topic
+from eoslog.rules.tokens import last_version
 from eoslog.rules.topics import topic_named
 from eoslog.segment.writer import TopicTarget
 from pyspark_eoslog.new_columns import plan_new_columns
@@ -19,7 +21,7 @@ from pyspark_eoslog.tasks import WritePlan
 from pyspark_eoslog.write_rows import check_columns, check_routing
 
 ANY_TOPIC = "*"
-_TOPICS_AGE_MS = 60_000
+_TOPICS_AGE_MS = 10_000
 """A stream's planner asks for its topics no more often than this."""
 
 
@@ -33,8 +35,11 @@ def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, S
     return _plan(options, schema, store, refresh=True), store
 
 
-def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
+def plan_stream_write(options: Options, schema: StructType, job_id: str | None) -> WritePlan:
     """Plan a micro-batch without a request, if the state was as of now a short time ago and its topic takes the rows.
+
+    Args:
+        job_id: the stream's transactional id, if it is known before the query.
 
     Raises:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
@@ -46,7 +51,17 @@ def plan_stream_write(options: Options, schema: StructType) -> WritePlan:
             if plan.new_columns is None:
                 return plan
     # Whoever created the topic, or added the columns, may have done so since.
-    return _plan(options, schema, store, refresh=True)
+    plan = _plan(options, schema, store, refresh=True)
+    # Tasks hold rows back for what was committed last, so that must not be an older state's.
+    return plan if job_id is None else replace(plan, last=_last_micro_batch(options, store, job_id, plan.sink))
+
+
+def _last_micro_batch(options: Options, store: Store, job_id: str, sink: str) -> LastVersion | None:
+    last = store.read(lambda state, slot: last_version(state, job_id, job_id, sink), refresh=False)
+    after = options.start_anew_after
+    if last is not None and after is not None and (after.query_id, after.version) == (last.query_id, last.version):
+        return None
+    return last
 
 
 def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:

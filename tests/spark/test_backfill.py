@@ -10,10 +10,10 @@ import pytest
 
 import eoslog
 from tests.spark.driver_process import StartDriver
-from tests.spark.streams import make_topics, numbers, produce
+from tests.spark.streams import NUMBERS, make_topics, numbers, produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture
@@ -135,3 +135,33 @@ def test_a_version_without_an_application_is_refused(spark: SparkSession, store:
         backfill(spark, root, txnVersion=1)
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*needs option 'txnVersion'"):
         backfill(spark, root, txnAppId="a")
+
+
+def test_for_each_batch_writes_to_two_topics_once_and_refuses_what_a_new_checkpoint_counts_anew(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    store.admin.create_topic("other", schema=NUMBERS)
+    produce(store, 0, 10)
+
+    def write_twice(rows: DataFrame, batch_id: int) -> None:
+        for topic in ("out", "other"):
+            writer = rows.write.format("eoslog").option("topic", topic).option("txnAppId", "app")
+            writer.option("txnVersion", batch_id).mode("append").save(root)
+
+    def run(checkpoint: str) -> None:
+        rows = spark.readStream.format("eoslog").option("topic", "in").option("startingOffsets", "earliest").load(root)
+        stream = rows.select("n").writeStream.foreachBatch(write_twice)
+        stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+    checkpoint = tmp_path / "checkpoint"
+    run(str(checkpoint))
+    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink()
+    before = files(root)
+    run(str(checkpoint))
+    with pytest.raises(Exception, match=r"EOSLOG_CHECKPOINT_MISMATCH.*'app'.*neither committed nor skipped"):
+        run(str(tmp_path / "new checkpoint"))
+
+    assert files(root) == before
+    assert numbers(store) == numbers(store, "other") == list(range(10))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ import pytest
 
 import eoslog
 from tests.spark.driver_process import StartDriver
-from tests.spark.streams import commits, copy_stream, make_topics, numbers, produce
+from tests.spark.streams import NUMBERS, commits, copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,6 +124,44 @@ def test_a_micro_batch_that_spark_forgot_is_a_no_op_when_repeated(
     assert numbers(store) == list(range(150))
 
 
+def test_of_several_micro_batches_that_spark_forgot_it_repeats_the_last_one(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    run(spark, root, tmp_path / "checkpoint")
+    commit_log = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for forgotten in commit_log[-2:]:
+        forgotten.unlink()
+        forgotten.with_name(f".{forgotten.name}.crc").unlink()
+    before = newest_slot(store)
+
+    run(spark, root, tmp_path / "checkpoint")
+
+    assert newest_slot(store) == before
+    assert numbers(store) == list(range(150))
+
+
+def test_a_deleted_checkpoint_is_refused_until_it_is_restored_or_the_fresh_start_is_wanted(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    checkpoint, aside = tmp_path / "checkpoint", tmp_path / "aside"
+    run(spark, root, checkpoint)
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    checkpoint.rename(aside)
+
+    with pytest.raises(Exception, match=rf"EOSLOG_CHECKPOINT_MISMATCH.*startAnewAfter='{query_id}:{last}'"):
+        run(spark, root, checkpoint)
+
+    assert numbers(store) == list(range(150))
+    shutil.rmtree(checkpoint)
+    shutil.copytree(aside, checkpoint)
+    run(spark, root, checkpoint)
+    shutil.rmtree(checkpoint)
+    anew = copy_stream(spark, root, checkpoint, startAnewAfter=f"{query_id}:{last}")
+    anew.trigger(availableNow=True).start().awaitTermination()
+    assert numbers(store) == sorted([*range(150), *range(150)])
+
+
 def test_a_micro_batch_is_one_slot_and_its_tasks_are_listed(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -152,9 +192,10 @@ def test_a_batch_of_no_rows_is_committed_too(
 def test_a_run_that_was_fenced_never_commits_again(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
+    store.admin.create_topic("other", schema=NUMBERS)
     first = copy_stream(spark, root, tmp_path / "first", transactionalId="job").start()
     first.processAllAvailable()
-    second = copy_stream(spark, root, tmp_path / "second", {"startingOffsets": "latest"}, transactionalId="job").start()
+    second = copy_stream(spark, root, tmp_path / "second", transactionalId="job", topic="other").start()
     try:
         second.processAllAvailable()
         first.stop()
@@ -163,7 +204,9 @@ def test_a_run_that_was_fenced_never_commits_again(
         again = copy_stream(spark, root, tmp_path / "first", transactionalId="job").start()
         again.processAllAvailable()
         produce(store, 160, 170)
-        with pytest.raises(Exception, match=r"EOSLOG_PRODUCER_FENCED.*another run has taken this job over"):
+        with pytest.raises(
+            Exception, match=r"EOSLOG_PRODUCER_FENCED.*'job': another run has taken this job over; .* its own"
+        ):
             second.processAllAvailable()
     finally:
         for query in spark.streams.active:

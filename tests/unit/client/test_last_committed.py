@@ -54,7 +54,7 @@ def test_the_last_commit_tells_where_to_go_on(store: Store, world: World) -> Non
     assert (found.application_id, found.version) == ("loader", 3)
     assert found.offsets == {"g": {TopicPartition("t", 0): OffsetAndMetadata(7, "note")}}
     assert found.rows == {"t": 2}
-    assert [tuple(each) for each in found.versions] == [("loader", "*", 3)]
+    assert [tuple(each) for each in found.versions] == [("loader", "*", 3, None)]
 
 
 def test_it_tells_all_offsets_of_a_group_whoever_gave_them(store: Store) -> None:

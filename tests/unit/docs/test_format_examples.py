@@ -17,7 +17,7 @@ from eoslog.log.view import CHECKPOINT_ENTRY
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.machine import StoreMachine, decode_entry, encode_entry
 from eoslog.rules.names import PartitionId
-from eoslog.rules.state import StoreState, TokenKey
+from eoslog.rules.state import LastVersion, StoreState, TokenKey
 from eoslog.segment.data_file import crc32c
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
 from eoslog.segment.transaction_index import decode_transaction_index
@@ -129,9 +129,9 @@ def test_folding_the_records_gives_the_offsets_and_states_that_the_page_speaks_o
 
 
 def test_folding_the_records_gives_the_token_of_the_job(folded: StoreState) -> None:
-    key = TokenKey("spark-5c1d0a9be7f24a63", "3f2b6c1e-8a57-4f0e-9d53-6c0a6f1f7d10", f"payments:{topic_id()}")
+    key = TokenKey("spark-5c1d0a9be7f24a63", "spark-5c1d0a9be7f24a63", f"payments:{topic_id()}")
 
-    assert folded.tokens == {key: 17}
+    assert folded.tokens == {key: LastVersion(17, "3f2b6c1e-8a57-4f0e-9d53-6c0a6f1f7d10")}
 
 
 def test_the_bytes_of_the_transaction_index_are_what_the_seal_names(folded: StoreState) -> None:

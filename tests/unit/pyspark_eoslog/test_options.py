@@ -6,6 +6,7 @@ import pytest
 
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
+from eoslog.rules.transaction_entries import QueryVersion
 from pyspark_eoslog.options import Options
 
 
@@ -133,3 +134,20 @@ def test_what_was_given_is_known_and_can_be_refused() -> None:
     options.refuse(("maxBytesPerTrigger",), "is not meant")
     with pytest.raises(InvalidOption, match="option 'maxFilesPerTrigger' is for streams"):
         options.refuse(("maxBytesPerTrigger", "maxFilesPerTrigger"), "is for streams")
+
+
+@pytest.mark.parametrize(
+    ("value", "query_id", "version"), [("3f2b-6c1e:17", "3f2b-6c1e", 17), (" a:b:0 ", "a:b", 0), ("7", None, 7)]
+)
+def test_what_a_fresh_start_comes_after_is_a_query_and_its_version(
+    value: str, query_id: str | None, version: int
+) -> None:
+    assert of(startAnewAfter=value).start_anew_after == QueryVersion(query_id=query_id, version=version)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "true", "query", "query:", "query:-1", "query:1.5", f"query:{2**63}", "q" * 1025 + ":1"]
+)
+def test_a_fresh_start_after_anything_else_is_refused(value: str) -> None:
+    with pytest.raises(InvalidOption, match="'startAnewAfter'"):
+        of(startAnewAfter=value)

@@ -36,7 +36,13 @@ from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.segment_entries import SegmentSealed, SegmentsReplaced
 from eoslog.rules.state import Group, StoreState, Transaction
 from eoslog.rules.topic_entries import TopicConfig, TopicCreated, TopicDeleted, TopicSchema
-from eoslog.rules.transaction_entries import ApplicationToken, BatchAppended, CommitSummary, StagedBatch
+from eoslog.rules.transaction_entries import (
+    ApplicationToken,
+    BatchAppended,
+    CommitSummary,
+    QueryVersion,
+    StagedBatch,
+)
 
 NOW_MS = 1_000_000
 TOPIC_ID = "a" * 32
@@ -185,9 +191,15 @@ class History:
         version: int | None = None,
         take_over: bool = True,
         tasks: int = 2,
+        query_id: str | None = None,
+        after: QueryVersion | None = None,
         **options: Any,
     ) -> ProducerIdentity:
-        token = None if version is None else ApplicationToken(application_id="app", sink="*", version=version)
+        token = None
+        if version is not None:
+            token = ApplicationToken(
+                application_id="app", sink="*", version=version, query_id=query_id, starts_anew_after=after
+            )
         identity: ProducerIdentity = self.append(
             lambda draft: commit_job(
                 draft,
@@ -204,6 +216,34 @@ class History:
             )
         )
         return identity
+
+    def micro_batch(
+        self, batch_id: int, query_id: str = "query", *, owner: str = "run", job_id: str = "job", **options: Any
+    ) -> None:
+        """Commit a row as a micro-batch of a stream sink."""
+        token = ApplicationToken(
+            application_id=job_id,
+            sink=options.get("sink", "t:" + TOPIC_ID),
+            version=batch_id,
+            query_id=query_id,
+            starts_anew_after=options.get("after"),
+        )
+        staged = self.staged(task=0)
+        self.append(
+            lambda draft: commit_job(
+                draft,
+                job_id,
+                owner,
+                take_over=True,
+                batches=[staged],
+                upload_ms=self.now_ms,
+                token=token,
+                task_count=1,
+                summary=CommitSummary(),
+                time_ms=self.now_ms,
+                micro_batch=True,
+            )
+        )
 
     def change_group(self, *joined: GroupMember, left: Iterable[str] = (), revoked: Iterable[str] = ()) -> Group:
         """Members of the group ``g`` join, leave and give up; the group after it."""

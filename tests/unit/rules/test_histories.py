@@ -252,7 +252,7 @@ class Run:
         self.model.end(f"job#{self.counter}", "commit")
 
     def replay(self) -> None:
-        committed = max(self.history.state.tokens.values(), default=-1)
+        committed = max((last.version for last in self.history.state.tokens.values()), default=-1)
         if committed < 0:
             return
         owner = self.history.transaction("job").owner or ""

@@ -12,7 +12,6 @@ from eoslog.errors import (
     InvalidProducerIdMapping,
     InvalidTxnState,
     ProducerFenced,
-    Replayed,
     StagedFilesExpired,
     UnknownTopicOrPartition,
 )
@@ -22,7 +21,7 @@ from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.machine import decode_entry
 from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
-from eoslog.rules.state import TokenKey, TransactionState
+from eoslog.rules.state import TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.rules.transaction_states import VALID_PREVIOUS_STATES, transit
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
@@ -373,49 +372,13 @@ def test_a_file_outside_of_its_partitions_directory_is_refused() -> None:
     assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), InvalidEntry)
 
 
-def token(version: int, application_id: str = "app", sink: str = "*") -> ApplicationToken:
-    return ApplicationToken(application_id=application_id, sink=sink, version=version)
-
-
-def test_a_token_at_or_below_the_largest_committed_one_is_a_replay() -> None:
-    history = History()
-    identity = history.commit(history.init(), token=token(5))
-
-    for version in (5, 4, 0):
-        request = end_request("tx", identity, "commit", token=token(version), time_ms=0)
-        error = history.refused(lambda draft, r=request: end_transaction(draft, r))
-        assert isinstance(error, Replayed)
-        assert (error.version, error.committed) == (version, 5)
-    history.commit(identity, token=token(6))
-
-
-def test_tokens_of_other_applications_and_sinks_are_kept_apart() -> None:
-    history = History()
-    identity = history.commit(history.init(), token=token(5))
-
-    identity = history.commit(identity, token=token(1, application_id="another"))
-    history.commit(identity, token=token(1, sink=f"t:{TOPIC_ID}"))
-
-    assert set(history.state.tokens.values()) == {5, 1}
-    assert history.state.tokens[TokenKey("tx", "app", "*")] == 5
-
-
-def test_a_commit_with_nothing_but_a_token_writes_it() -> None:
-    history = History()
-
-    history.commit(history.init(), token=token(0))
-
-    assert history.transaction().state is TransactionState.COMPLETE_COMMIT
-    assert history.partition().next_offset == 0
-
-
 def test_an_abort_holds_nothing() -> None:
     history = History()
     identity = ongoing(history)
     for extra in (
         {"batches": (history.staged(),), "upload_ms": history.now_ms},
         {"offsets": (offsets_of("g", 1),)},
-        {"token": token(1)},
+        {"token": ApplicationToken(application_id="app", sink="*", version=1)},
     ):
         request = end_request("tx", identity, "abort", time_ms=0, **extra)  # type: ignore[arg-type]
         assert isinstance(history.refused(lambda draft, r=request: end_transaction(draft, r)), InvalidEntry)

@@ -1,0 +1,115 @@
+"""Application tokens: which of an application's versions was committed last, and whether the same work comes again.
+
+A version alone does not tell. A streaming query counts its micro-batches from 0; if its checkpoint is lost, another
+query counts from 0 again, and what it brings is not what was committed under these numbers before.
+"""
+
+from __future__ import annotations
+
+from eoslog.errors import CheckpointMismatch, Replayed
+from eoslog.rules.draft import Draft
+from eoslog.rules.state import LastVersion, StoreState, TokenKey
+from eoslog.rules.transaction_entries import ApplicationToken
+
+
+def last_version(
+    state: StoreState | Draft, transactional_id: str, application_id: str, sink: str
+) -> LastVersion | None:
+    """The version that was committed last; None if there was none, in as far as ``starts_anew`` does not say so."""
+    return state.tokens.get(TokenKey(transactional_id, application_id, sink))
+
+
+def check_token(draft: Draft, transactional_id: str, token: ApplicationToken | None) -> None:
+    """Whether the work of a token is still to be done.
+
+    Raises:
+        Replayed: this version of the same query, or a later one, was committed before.
+        CheckpointMismatch: the version was counted by another streaming query, or by none.
+    """
+    if token is None:
+        return
+    last = last_version(draft, transactional_id, token.application_id, token.sink)
+    if last is not None and not starts_anew(token, last):
+        _check_query(transactional_id, token, last)
+        if token.version <= last.version:
+            raise Replayed(token.application_id, token.version, last.version)
+
+
+def check_micro_batch(draft: Draft, transactional_id: str, token: ApplicationToken) -> str:
+    """Whether a micro-batch is still to be committed, wherever its query's checkpoint lies by now.
+
+    Spark replays the last micro-batch at most, so an earlier one comes from an older copy of the checkpoint, and may
+    hold other rows than those that were committed under its number.
+
+    Returns:
+        The transactional id under which the query committed last, which is another one after it was renamed or its
+        checkpoint was moved.
+
+    Raises:
+        Replayed: it is the last one that was committed.
+        CheckpointMismatch: it is an earlier one, or another query's.
+    """
+    last = last_version(draft, transactional_id, token.application_id, token.sink)
+    if last is None:
+        transactional_id, last = _under_another_id(draft, transactional_id, token)
+    if last is None or starts_anew(token, last):
+        return transactional_id
+    _check_query(transactional_id, token, last)
+    if token.version < last.version:
+        raise CheckpointMismatch(
+            f"transactional id {transactional_id!r}: micro-batch {token.version} comes after micro-batch "
+            f"{last.version} of the same query was committed to {_topic(token)}: the checkpoint is an older copy, and "
+            f"this micro-batch may hold other rows than those committed as {token.version}. Nothing was committed. "
+            f"Restore the newest checkpoint. Or {_anew(last)}: then it goes on from this checkpoint, and rows that "
+            "were committed since are there again"
+        )
+    if token.version == last.version:
+        raise Replayed(token.application_id, token.version, last.version)
+    return transactional_id
+
+
+def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
+    """Whether exactly this last version is known to who commits, and not to count any more."""
+    after = token.starts_anew_after
+    return after is not None and (after.query_id, after.version) == (last.query_id, last.version)
+
+
+def _under_another_id(draft: Draft, transactional_id: str, token: ApplicationToken) -> tuple[str, LastVersion | None]:
+    found = [
+        (last, key.transactional_id)
+        for key, last in draft.tokens.items()
+        if last.query_id == token.query_id and key.sink == token.sink
+    ]
+    if not found:
+        return transactional_id, None
+    last, before = max(found, key=lambda each: (each[0].version, each[1]))
+    return before, last
+
+
+def _check_query(transactional_id: str, token: ApplicationToken, last: LastVersion) -> None:
+    """Raises: CheckpointMismatch"""
+    if token.query_id == last.query_id:
+        return
+    if token.version > last.version and (token.query_id is None or last.query_id is None):
+        # Who does not tell the query, as Spark Connect, goes on counting.
+        return
+    names = "transactionalId" if token.application_id == transactional_id else "txnAppId"
+    raise CheckpointMismatch(
+        f"application {token.application_id!r}: what was committed last to {_topic(token)} is version {last.version} "
+        f"of {_query(last.query_id)}; version {token.version} of {_query(token.query_id)} is not the work that was "
+        "counted there, so it was neither committed nor skipped. If a checkpoint was deleted, restore it. For a fresh "
+        f"start choose another {names}, or {_anew(last)}: then rows that the source gives again are there again"
+    )
+
+
+def _anew(last: LastVersion) -> str:
+    before = str(last.version) if last.query_id is None else f"{last.query_id}:{last.version}"
+    return f"give option startAnewAfter='{before}'"
+
+
+def _query(query_id: str | None) -> str:
+    return "no streaming query" if query_id is None else f"streaming query {query_id}"
+
+
+def _topic(token: ApplicationToken) -> str:
+    return "topics of the rows' choice" if token.sink == "*" else f"topic {token.sink.partition(':')[0]}"

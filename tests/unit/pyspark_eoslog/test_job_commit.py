@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 import eoslog
 from eoslog.client.store import Store
-from eoslog.errors import CommitStateUnknown, IllegalState, NotAStore, ProducerFenced
+from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
+from eoslog.log import log
 from eoslog.rules.transaction_entries import ApplicationToken
-from eoslog.segment.writer import DataFileWriter, TopicTarget
+from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
 from pyspark_eoslog import stores
 from pyspark_eoslog.job_commit import commit_tasks, same_for_all, take_job_over
 from pyspark_eoslog.options import StoreLocation
@@ -212,3 +214,40 @@ def test_a_name_of_any_length_hinders_no_commit(store: Store) -> None:
     )
 
     assert numbers(store) == [1]
+
+
+def of_many_files(store: Store, count: int, tasks: int) -> list[TaskCommit]:
+    """What tasks report that uploaded small files, as far as the log looks at them."""
+    topic = store.admin.describe_topic("out")
+    now_ms = store.now_ms()
+    directory = f"out/{topic.topic_id}/0/{0:020d}"
+    files = [
+        WrittenFile(topic.topic_id, 0, f"{directory}/{number:032x}.parquet", 900, 7, 10, now_ms, now_ms)
+        for number in range(count)
+    ]
+    each = count // tasks
+    template = task(store, 0)
+    return [replace(template, task=n, files=tuple(files[n * each : (n + 1) * each])) for n in range(tasks)]
+
+
+def test_thousands_of_files_are_committed_in_one_slot(store: Store) -> None:
+    before = store.read(lambda state, slot: slot)
+
+    commit(store, *of_many_files(store, 3000, tasks=300))
+
+    assert store.read(lambda state, slot: slot) == before + 1
+    assert store.scan("out").record_count == 30_000
+
+
+def test_more_files_than_a_record_holds_are_refused_and_leave_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = of_many_files(store, 300, tasks=3)
+    monkeypatch.setattr(log, "LARGEST_RECORD_BYTES", 50_000)
+    before = store.read(lambda state, slot: (slot, state.frozen_copy()))
+
+    with pytest.raises(InvalidRequest, match="commit fewer files at once"):
+        commit(store, *messages)
+
+    assert store.read(lambda state, slot: (slot, state.frozen_copy())) == before
+    commit(store, *messages[:1])

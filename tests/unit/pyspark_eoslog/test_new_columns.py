@@ -51,12 +51,12 @@ class OnlyTask:
     def partitionId(self) -> int:  # noqa: N802 - Spark's name
         return 0
 
-    def getLocalProperty(self, name: str) -> str:  # noqa: N802 - Spark's name
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
         return {
             "spark.jobGroup.id": "run",
             "sql.streaming.queryId": "query",
             "streaming.sql.batchId": str(self.batch_id),
-        }[name]
+        }.get(name)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from eoslog.errors import RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.state import StoreState
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read_plan import Look, is_held_back, look
+from pyspark_eoslog.read_plan import Look, is_held_back, look, look_at_topics
 from pyspark_eoslog.stores import ENVIRONMENT, is_verified, recently_verified_store, store_with_id
 from pyspark_eoslog.topic_options import TopicSelection
 
@@ -33,9 +33,9 @@ class LogFollower:
     def __init__(self, options: Options) -> None:
         self._location = options.location
         self._selection = options.topics_to_read()
-        self._may_lose_topics = not options.fail_on_data_loss
         self._ends_timed_out = options.isolation is IsolationLevel.READ_COMMITTED
         self._look: Look | None = None
+        self._all_there = True
         self._pause_ms = 0
         self._polled_ms = 0
         self._ends_again_ms = 0
@@ -51,22 +51,23 @@ class LogFollower:
         """The topics as they were looked at last."""
         return self._look or self.newest()
 
-    def newest(self, *, strict: bool = False) -> Look:
+    def newest(self) -> Look:
         """The topics as they are now. What was left open past its time-out, and holds them back, is aborted.
 
-        Args:
-            strict: whether all topics that were named must be there, also if the stream may lose some.
-
-        Raises:
-            UnknownTopicOrPartition: a topic that was named is not there.
+        Topics and partitions that were named and are not there are left out: see ``check_named``.
         """
-        strict = strict or not self._may_lose_topics
         store, _ = recently_verified_store(self._location, _VERIFIED_MS)
-        found = self._look_at(store, refresh=True, strict=strict)
+        found = self._look_at(store, refresh=True)
         if self._ends_timed_out and is_held_back(found) and self._end_timed_out(store):
-            found = self._look_at(store, refresh=False, strict=strict)
+            found = self._look_at(store, refresh=False)
         self._look = found
         return found
+
+    def check_named(self) -> None:
+        """Raises: UnknownTopicOrPartition: a topic or partition that was named was not there at the last look."""
+        if self._all_there:
+            return
+        look_at_topics(self.store, self._selection, refresh=False)
 
     def exists(self, topic: str) -> bool:
         """Whether there is a topic of this name, as of the last look."""
@@ -92,22 +93,16 @@ class LogFollower:
         ENVIRONMENT.sleep_ms(max(0, self._polled_ms + self._pause_ms - ENVIRONMENT.monotonic_ms()))
         self._polled_ms = ENVIRONMENT.monotonic_ms()
 
-    def _look_at(self, store: Store, *, refresh: bool, strict: bool) -> Look:
+    def _look_at(self, store: Store, *, refresh: bool) -> Look:
         def find(state: StoreState, slot: int) -> Look:
             known = self._look
             if known is not None and (known.store_id, known.slot) == (state.store_id, slot):
                 return known
-            return look(state, slot, self._selection if strict else self._there(state))
+            selection = _there(self._selection, state)
+            self._all_there = selection == self._selection
+            return look(state, slot, selection)
 
         return store.read(find, refresh=refresh)
-
-    def _there(self, state: StoreState) -> TopicSelection:
-        """The selection without topics that are gone."""
-        return replace(
-            self._selection,
-            names=tuple(name for name in self._selection.names if name in state.topic_ids),
-            assigned={name: each for name, each in self._selection.assigned.items() if name in state.topic_ids},
-        )
 
     def _end_timed_out(self, store: Store) -> bool:
         """Whether any transaction was aborted. Where this process may not, it does not ask with every poll."""
@@ -119,3 +114,14 @@ class LogFollower:
             _logger.info("%s: a transaction past its time-out was left open: %s", store.url, error)
             self._ends_again_ms = ENVIRONMENT.monotonic_ms() + _DENIED_PAUSE_MS
             return False
+
+
+def _there(selection: TopicSelection, state: StoreState) -> TopicSelection:
+    """A selection without what is not there."""
+    assigned = {}
+    for name, partitions in selection.assigned.items():
+        if name in state.topic_ids:
+            there = state.topics[state.topic_ids[name]].partitions
+            assigned[name] = tuple(partition for partition in partitions if partition < there)
+    names = tuple(name for name in selection.names if name in state.topic_ids)
+    return replace(selection, names=names, assigned=assigned)

@@ -92,7 +92,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing to do: nothing is held."""
 
     def _first_offsets(self) -> StreamOffsets:
-        look = self._follower.newest(strict=True)
+        look = self._follower.newest()
+        self._follower.check_named()
         return first_offsets(self._follower.store, look, self._options)
 
     def _end_after(self, begin: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
@@ -103,7 +104,10 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             look = self._follower.newest()
             newest = self._newest = visible_offsets(look, self._options.isolation)
-        return self._next_end.after(begin, newest, look, self._follower.store.indexes, limits, self._follower.exists)
+        end = self._next_end.after(begin, newest, look, self._follower.store.indexes, limits, self._follower.exists)
+        if self._loss.fails:
+            self._follower.check_named()
+        return end
 
     def _plan(self, begin: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
         look = self._follower.known()

@@ -53,13 +53,17 @@ def test_a_pattern_may_match_nothing_at_first(store: eoslog.Store, isolation: st
 def test_a_deleted_topic_ends_the_stream_unless_it_may_be_lost(store: eoslog.Store, isolation: str) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
     produce(store, 0, topic="more")
-    strict = reader(store, subscribePattern="in|more", isolationLevel=isolation)
-    _, position = drain(strict, strict.initialOffset())
+    strict = [
+        reader(store, **each, isolationLevel=isolation)
+        for each in ({"subscribe": "in,more"}, {"subscribePattern": ".*"})
+    ]
+    _, position = drain(strict[0], strict[0].initialOffset())
     store.admin.delete_topic("more")
     produce(store, 1)
 
-    with pytest.raises(UnknownTopicOrPartition, match="topic more is in the checkpoint but was deleted"):
-        step(strict, position)
+    for stream in strict:
+        with pytest.raises(UnknownTopicOrPartition, match="topic more is in the checkpoint but was deleted"):
+            step(stream, position)
     for options in ({"subscribePattern": "in|more"}, {"subscribe": "in"}):
         lenient = reader(store, **options, isolationLevel=isolation, failOnDataLoss="false")
         batches, end = drain(lenient, position)
@@ -166,6 +170,31 @@ def test_only_assigned_partitions_are_read(store: eoslog.Store) -> None:
         step(reader(store, assign='{"in": [0]}'), end)
     narrower = reader(store, assign='{"in": [0]}', failOnDataLoss="false")
     assert sorted(step(narrower, end)["topics"]["in"]) == ["0", "topic_id"]
+
+
+def test_a_name_that_was_never_there_is_told(store: eoslog.Store) -> None:
+    start = reader(store).initialOffset()
+
+    for options in ({"subscribe": "in,typo"}, {"assign": '{"in": [0, 1]}'}):
+        with pytest.raises(UnknownTopicOrPartition):
+            reader(store, **options, failOnDataLoss="false").initialOffset()
+        with pytest.raises(UnknownTopicOrPartition):
+            step(reader(store, **options), start)
+
+
+def test_assigned_partitions_may_go_with_their_topic(store: eoslog.Store) -> None:
+    store.admin.create_partitions("in", 2)
+    produce(store, 0, partition=1)
+    stream = reader(store, assign='{"in": [0, 1]}', failOnDataLoss="false")
+    _, position = drain(stream, stream.initialOffset())
+    store.admin.delete_topic("in")
+    store.admin.create_topic("in", schema=NUMBERS)
+    produce(store, 1)
+
+    batches, position = drain(stream, position)
+
+    assert batches == [[1]]
+    assert sorted(position["topics"]["in"]) == ["0", "topic_id"]
 
 
 def test_assigned_partitions_need_offsets(store: eoslog.Store) -> None:

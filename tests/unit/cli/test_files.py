@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eoslog
-from eoslog.cli import table_files
+from eoslog.cli import import_files, table_files
 from eoslog.cli.output import progress_bar
 from tests.unit.cli.command import Command
 
@@ -225,6 +225,40 @@ def test_a_version_is_imported_once_and_an_earlier_one_not_any_more(
     assert "committed before: nothing was imported" in command.ok(*named, "--version", "4")
 
 
+def test_a_version_that_another_import_commits_meanwhile_is_not_committed_again(
+    command: Command, table: eoslog.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tmp_path / "rows.parquet")
+    command.ok("export", "flat", file)
+    named = ("import", "again", file, "--transactional-id", "load", "--version", "1")
+    command.ok(*named)
+    # Both looked before either committed.
+    monkeypatch.setattr(import_files, "_was_committed", lambda *asked: False)
+
+    told = command.json(*named)
+
+    assert told == {"topic": "again", "files": 1, "rows": 0, "committed": False}
+    assert len(rows(table, "again")) == 3
+
+
+def test_an_import_that_is_interrupted_shows_nothing(
+    command: Command, table: eoslog.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(tmp_path / "rows.parquet")
+    command.ok("export", "flat", file)
+    read = import_files.read_tables
+
+    def interrupted(*arguments: Any) -> Any:
+        yield from read(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(import_files, "read_tables", interrupted)
+
+    assert command.run("import", "again", file).exit_code == 130
+    assert rows(table, "again") == []
+    assert table.admin.list_transactions(states=["Ongoing"]) == []
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
@@ -312,11 +346,20 @@ def test_an_import_uploads_while_it_reads(
     assert (commit.files or 0) > 5
 
 
-def test_a_bar_is_shown_to_nobody_but_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_bar_is_shown_on_standard_error_to_nobody_but_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
     with progress_bar("importing", 10) as show:
         show(5, "5 rows")
 
-    assert capsys.readouterr() == ("", "")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert ("importing" in printed.err, "50%" in printed.err, "5 rows" in printed.err) == (terminal,) * 3
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=8)

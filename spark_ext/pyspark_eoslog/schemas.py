@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from eoslog.errors import InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.read.columns import (
@@ -65,6 +65,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """
     fields = []
     for field in schema.fields:
+        if _is_geospatial(field.dataType):
+            raise UnsupportedSchema(
+                f"column {field.name!r}: type {field.dataType.simpleString()} cannot be stored; store its bytes, "
+                "st_asbinary(...), and its SRID, st_srid(...)"
+            )
         try:
             fields.append(to_arrow_schema(StructType([field]), timezone="UTC").field(0))
         except (PySparkException, KeyError, TypeError, ValueError):
@@ -73,6 +78,17 @@ def arrow_schema(schema: StructType) -> pa.Schema:
                 "stored; cast it to another"
             ) from None
     return pa.schema(fields)
+
+
+def _is_geospatial(data_type: DataType) -> bool:
+    """Whether it holds a geometry or geography, which Spark hands over as a struct like any other."""
+    if isinstance(data_type, StructType):
+        return any(_is_geospatial(field.dataType) for field in data_type.fields)
+    if isinstance(data_type, ArrayType):
+        return _is_geospatial(data_type.elementType)
+    if isinstance(data_type, MapType):
+        return _is_geospatial(data_type.keyType) or _is_geospatial(data_type.valueType)
+    return type(data_type).__name__ in ("GeometryType", "GeographyType")
 
 
 def default_schema(topics: Sequence[Topic], options: Options) -> StructType:

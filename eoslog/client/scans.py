@@ -14,6 +14,7 @@ from eoslog.read.columns import choose_columns, default_columns, with_control_ro
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import check_offset, plan_partition
+from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.scan import Scan
 from eoslog.read.time_travel import check_as_of, resolve, timestamp_ms
 from eoslog.rules.names import PartitionId
@@ -40,6 +41,7 @@ def plan_scan(
     timestamp: datetime | int | None,
     transaction_consistent: bool,
     include_control_rows: bool,
+    predicate: str | None,
 ) -> Scan:
     """See ``Store.scan``."""
     travels = slot is not None or timestamp is not None
@@ -69,6 +71,8 @@ def plan_scan(
     if as_of is not None:
         for partition in found:
             check_as_of(topic, partition, as_of)
+    wanted = _columns(topic_state, columns, include_control_rows)
+    compiled = None if predicate is None else compile_predicate(predicate, topic_state)
     if transaction_consistent:
         ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
     plans = [
@@ -82,11 +86,11 @@ def plan_scan(
             slot=as_of.slot if as_of else None,
             time_ms=as_of.time_ms if as_of else None,
             control_rows=include_control_rows,
+            predicate=compiled,
         )
         for partition in found
     ]
-    wanted = _columns(topic_state, columns, include_control_rows)
-    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest)
+    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, compiled)
 
 
 def _check_columns(names: object) -> None:

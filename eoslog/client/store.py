@@ -293,6 +293,7 @@ class Store:
         timestamp: datetime | int | None = None,
         transaction_consistent: bool = False,
         include_control_rows: bool = False,
+        predicate: str | None = None,
     ) -> Scan:
         """Plan a read of a topic's visible rows, as of now.
 
@@ -312,6 +313,10 @@ class Store:
             include_control_rows: control rows are rows too, with ``_control`` ``COMMIT`` or ``ABORT`` and nulls in the
                 topic's own columns; those of aborted transactions where their rows are visible. Without ``columns``
                 this adds the transaction columns.
+            predicate: which rows to read, as SQL's WHERE has it: ``miles > 1000 AND carrier IN ('UA', 'B6')``. Columns
+                are compared with literals, also ``_partition, _offset, _timestamp`` (of Kafka records ``partition,
+                offset, timestamp``). Files without such rows, by the log's statistics, are not fetched. Texts are
+                compared by their bytes, and a NaN is greater than other numbers, as in Spark.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -328,6 +333,7 @@ class Store:
             timestamp=timestamp,
             transaction_consistent=transaction_consistent,
             include_control_rows=include_control_rows,
+            predicate=predicate,
         )
 
     def commits(

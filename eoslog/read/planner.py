@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from eoslog.errors import OffsetOutOfRange
+from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
+from eoslog.read.predicate import Predicate
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 from eoslog.rules.sequences import sequence_after
@@ -110,7 +112,7 @@ class PartitionPlan:
     @property
     def record_count(self) -> int:
         """Rows that the plan yields. Where it begins or ends within a compacted batch, at most so many: which rows are
-        left there stands in the file."""
+        left there stands in the file. So too with a predicate."""
         return sum(piece.record_count for piece in self.slices)
 
     @property
@@ -164,6 +166,7 @@ def plan_partition(
     slot: int | None = None,
     time_ms: int | None = None,
     control_rows: bool = False,
+    predicate: Predicate | None = None,
 ) -> PartitionPlan:
     """Plan the visible rows of a partition.
 
@@ -173,6 +176,7 @@ def plan_partition(
         after_slot, slot: for ``snapshot``, the slots in which the rows' transactions ended: (after_slot, slot].
         time_ms: for ``snapshot``, the log's time at these slots (ms, inclusive).
         control_rows: whether control rows are rows of the plan; they are visible as the rows that they end.
+        predicate: leave out what cannot have wanted rows, by statistics and place; others may be left.
 
     Raises:
         OffsetOutOfRange: the start lies outside of [log start, high watermark].
@@ -182,12 +186,17 @@ def plan_partition(
     check_offset(topic, partition, start_offset)
     last = visible_end(partition, isolation)
     end = max(start_offset, last if end_offset is None else min(end_offset, last))
+
+    def may_hold(segment: SealedSegment) -> bool:
+        return predicate is None or may_hold_wanted(predicate, topic, partition, segment)
+
     slices = tuple(
         slice_of(batch, file_rows, start_offset, end)
-        for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot, slot)
+        for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot, slot, may_hold)
         if batch.record_count
         and (control_rows or batch.control is None)
         and is_visible(batch, isolation, after_slot, slot, time_ms)
+        and (predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start_offset, end))
     )
     return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start_offset, end, slices)
 
@@ -208,11 +217,13 @@ def batches_between(
     end: int,
     after_slot: int = NO_SLOT,
     until_slot: int | None = None,
+    may_hold: Callable[[SealedSegment], bool] = lambda segment: True,
 ) -> Iterator[tuple[Batch, int]]:
     """The batches of a range of offsets, each with the number of rows of its whole file.
 
     Segments are read one after the other, as far as the caller iterates; those of which nothing ended after
-    ``after_slot`` are passed over, and what came after ``until_slot`` is not reached.
+    ``after_slot``, or which ``may_hold`` denies, are passed over, and what came after ``until_slot`` is not
+    reached.
     """
     if start >= end:
         return
@@ -222,7 +233,7 @@ def batches_between(
         segment = partition.sealed[index]
         if segment.base_offset >= end:
             return
-        if segment.max_end_slot <= after_slot:
+        if segment.max_end_slot <= after_slot or not may_hold(segment):
             continue
         file_rows = indexes.file_rows(segment)
         for batch in _between(indexes.batches(segment), start, end):

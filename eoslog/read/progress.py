@@ -13,6 +13,7 @@ class Progress:
     """What is done, and of how much; a total is None where nobody knows it."""
 
     rows: int
+    """Those that a predicate passes over are counted too."""
     total_rows: int | None
     """Of a read at most so many: a range may cut a compacted batch, whose rows are counted when it is read."""
     bytes: int

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.read.planner import PartitionPlan
+from eoslog.read.predicate import Predicate
+from eoslog.read.predicate_rows import read_wanted
 from eoslog.read.progress import Progress, not_begun, with_file, with_rows
-from eoslog.read.slices import read_slices
 from eoslog.store.object_store import ObjectStore
 
 
@@ -17,10 +18,17 @@ class Scan:
     """A planned read. It can be run any number of times and gives the same rows each time."""
 
     def __init__(
-        self, store: ObjectStore, plans: Sequence[PartitionPlan], stored: pa.Schema, columns: pa.Schema, slot: int
+        self,
+        store: ObjectStore,
+        plans: Sequence[PartitionPlan],
+        stored: pa.Schema,
+        columns: pa.Schema,
+        slot: int,
+        predicate: Predicate | None = None,
     ) -> None:
         self._store = store
         self._stored = stored
+        self._predicate = predicate
         self.plans = tuple(plans)
         self.schema = columns
         self.slot = slot
@@ -28,7 +36,8 @@ class Scan:
 
     @property
     def record_count(self) -> int:
-        """The number of rows, known without reading any; at most so many where a range cuts a compacted batch."""
+        """The number of rows, known without reading any; at most so many with a predicate, or where a range cuts a
+        compacted batch."""
         return sum(plan.record_count for plan in self.plans)
 
     def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
@@ -43,17 +52,17 @@ class Scan:
         """
         told = _Told(progress, self.plans)
         for plan in self.plans:
-            for batch in read_slices(
+            yield from read_wanted(
                 self._store,
                 plan.topic,
                 plan.partition,
                 plan.slices,
                 self._stored,
                 self.schema,
+                self._predicate,
+                rows_read=lambda rows: told.step(with_rows, rows),
                 file_done=lambda pieces: told.step(with_file, pieces),
-            ):
-                told.step(with_rows, batch.num_rows)
-                yield batch
+            )
 
     def to_table(self, *, progress: Callable[[Progress], object] | None = None) -> pa.Table:
         """All rows at once, in the same order. ``progress`` is that of ``to_batches``."""

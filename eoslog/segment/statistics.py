@@ -167,7 +167,7 @@ def _upper(value: Any, data_type: pa.DataType) -> Any:
     if not isinstance(value, bytes):
         return _number(value, data_type)
     text = _text(value)
-    return text if text is None or len(text) <= LONGEST_BOUND else _successor(text[:LONGEST_BOUND])
+    return text if text is None or len(text) <= LONGEST_BOUND else successor(text[:LONGEST_BOUND])
 
 
 def _text(value: bytes) -> str | None:
@@ -177,7 +177,7 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _successor(prefix: str) -> str | None:
+def successor(prefix: str) -> str | None:
     """The least text that is greater than all that begin with the prefix; None if there is none."""
     for length in range(len(prefix), 0, -1):
         point = ord(prefix[length - 1]) + 1

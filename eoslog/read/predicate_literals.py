@@ -1,0 +1,208 @@
+"""Literals of a predicate beside the columns they are compared with: the comparison as one of the column's own values.
+
+What Spark would compare only after a rounding, or by the time zone of a session, is refused: the rows that are read are
+exactly those that Spark's own filter would leave.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eoslog.read.predicate import Below, Condition, Not, OneOf
+from eoslog.segment.statistics import Value, order
+
+
+class LiteralKind(Enum):
+    """What a literal is, by how it is written."""
+
+    BOOLEAN = "TRUE or FALSE"
+    NUMBER = "a number"
+    DOUBLE = "a double"
+    """With an exponent or the suffix D."""
+    TEXT = "a text"
+    DATE = "a DATE"
+    TIMESTAMP = "a TIMESTAMP"
+    TIMESTAMP_NTZ = "a TIMESTAMP_NTZ"
+    TIME = "a TIME"
+
+
+class Literal(NamedTuple):
+    kind: LiteralKind
+    text: str
+    """Without quotes; ``true`` or ``false`` of a boolean."""
+
+
+class CannotCompare(Exception):
+    """A literal that cannot be compared with its column: the message says what can."""
+
+
+class _Placed(NamedTuple):
+    """A literal among the values of a column's type."""
+
+    value: Value
+    """The literal, or the greatest value below it."""
+    is_exact: bool
+
+
+_MOST_DIGITS = 38
+_NUMBER = re.compile(r"(-?)([0-9]*)(?:\.([0-9]*))?", re.ASCII)
+_DOUBLE = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_TIME = re.compile(r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]"
+    r"([0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?) ?(Z|UTC|[+-][0-9]{2}:[0-9]{2})?",
+    re.ASCII,
+)
+_NOT_FINITE = {
+    "nan": math.nan,
+    "inf": math.inf,
+    "+inf": math.inf,
+    "infinity": math.inf,
+    "+infinity": math.inf,
+    "-inf": -math.inf,
+    "-infinity": -math.inf,
+}
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+
+
+def one_of(column: pa.Field[Any], literals: Sequence[Literal]) -> Condition:
+    """The column has the value of one of the literals.
+
+    Raises:
+        CannotCompare
+    """
+    values = [placed.value for literal in literals if (placed := _placed(literal, column.type)).is_exact]
+    unique = {order(value): value for value in values if _within(value, column.type) == 0}
+    return OneOf(column.name, tuple(unique[each] for each in sorted(unique)))
+
+
+def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condition:
+    """The column is less than the literal.
+
+    Raises:
+        CannotCompare
+    """
+    if pa.types.is_boolean(column.type):
+        raise CannotCompare("a boolean is compared with = or <>")
+    value, is_exact = _placed(literal, column.type)
+    beyond = _within(value, column.type)
+    if beyond:
+        never = OneOf(column.name, ())
+        return never if beyond < 0 else Not(never)
+    return Below(column.name, value, inclusive or not is_exact)
+
+
+def _placed(literal: Literal, data_type: pa.DataType) -> _Placed:
+    types = pa.types
+    text = literal.text
+    if types.is_integer(data_type):
+        return _number(literal, 0, _INTEGER_DIGITS[data_type.bit_width], "an integer")
+    if isinstance(data_type, pa.Decimal128Type):
+        return _number(literal, data_type.scale, data_type.precision - data_type.scale, "a decimal")
+    if types.is_floating(data_type):
+        return _Placed(_float(literal), True)
+    if types.is_boolean(data_type):
+        _expect(literal, "a boolean", LiteralKind.BOOLEAN)
+        return _Placed(text == "true", True)
+    if types.is_string(data_type):
+        _expect(literal, "text", LiteralKind.TEXT)
+        return _Placed(text, True)
+    if types.is_date32(data_type):
+        _expect(literal, "a date", LiteralKind.DATE, LiteralKind.TEXT)
+        return _Placed(_days(text), True)
+    if types.is_time64(data_type):
+        _expect(literal, "a time", LiteralKind.TIME, LiteralKind.TEXT)
+        return _Placed(_nanoseconds(text), True)
+    if isinstance(data_type, pa.TimestampType):
+        return _Placed(_microseconds(literal, with_zone=data_type.tz is not None), True)
+    raise CannotCompare(f"its type is {data_type}, of which only IS NULL and IS NOT NULL are supported")
+
+
+def _within(value: Value, data_type: pa.DataType) -> int:
+    """-1 or 1 if the value lies below or above all that the type has."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    if isinstance(data_type, pa.Decimal128Type):
+        least, greatest = -(10**data_type.precision) + 1, 10**data_type.precision - 1
+    else:
+        least, greatest = -(2 ** (data_type.bit_width - 1)), 2 ** (data_type.bit_width - 1) - 1
+    return -1 if value < least else int(value > greatest)
+
+
+def _expect(literal: Literal, what: str, *kinds: LiteralKind) -> None:
+    if literal.kind not in kinds:
+        listed = " or ".join(kind.value for kind in kinds)
+        raise CannotCompare(f"it is {what}, which is compared with {listed}, not with {literal.kind.value}")
+
+
+def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Placed:
+    """A number in units of a type's last digit."""
+    _expect(literal, what, LiteralKind.NUMBER)
+    found = _NUMBER.fullmatch(literal.text)
+    if found is None or not (found[2] or found[3]):
+        raise CannotCompare(f"{literal.text!r} is no number")
+    sign, whole, fraction = found[1], found[2].lstrip("0"), found[3] or ""
+    if max(len(whole), whole_digits) + max(len(fraction), scale) > _MOST_DIGITS:
+        raise CannotCompare(f"{literal.text} has more digits than can be compared with it exactly")
+    units = int((whole + fraction[:scale].ljust(scale, "0")) or "0")
+    is_exact = not fraction[scale:].strip("0")
+    if sign:
+        units = -units if is_exact else -units - 1
+    return _Placed(units, is_exact)
+
+
+def _float(literal: Literal) -> float:
+    """Spark compares floats of any size as doubles."""
+    _expect(literal, "a float", LiteralKind.NUMBER, LiteralKind.DOUBLE, LiteralKind.TEXT)
+    if literal.text.lower() in _NOT_FINITE and literal.kind is not LiteralKind.NUMBER:
+        return _NOT_FINITE[literal.text.lower()]
+    if literal.kind is LiteralKind.TEXT:
+        raise CannotCompare("it is a float, which is compared with a number, 'NaN', 'Infinity' or '-Infinity'")
+    if not _DOUBLE.fullmatch(literal.text):
+        raise CannotCompare(f"{literal.text!r} is no number")
+    return float(literal.text)
+
+
+def _days(text: str) -> int:
+    wrong = CannotCompare(f"{text!r} is no date, as '2026-01-31'")
+    if not _DATE.fullmatch(text):
+        raise wrong
+    try:
+        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError:
+        raise wrong from None
+
+
+def _nanoseconds(text: str) -> int:
+    found = _TIME.fullmatch(text)
+    hours, minutes, seconds = (int(found[group] or 0) if found else 99 for group in (1, 2, 3))
+    if found is None or hours > 23 or minutes > 59 or seconds > 59:
+        raise CannotCompare(f"{text!r} is no time, as '12:30:00'")
+    return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + int((found[4] or "").ljust(9, "0"))
+
+
+def _microseconds(literal: Literal, *, with_zone: bool) -> int:
+    what = "a timestamp" if with_zone else "a timestamp without zone"
+    _expect(literal, what, LiteralKind.TIMESTAMP if with_zone else LiteralKind.TIMESTAMP_NTZ, LiteralKind.TEXT)
+    example = "'2026-01-31T12:00:00Z'" if with_zone else "'2026-01-31T12:00:00'"
+    wrong = CannotCompare(f"{literal.text!r} is no timestamp, as {example}")
+    found = _TIMESTAMP.fullmatch(literal.text)
+    if found is None:
+        raise wrong
+    if (found[3] is not None) != with_zone:
+        hint = "give one, for sessions differ in theirs" if with_zone else "leave it out"
+        raise CannotCompare(f"{literal.text!r} has {'no' if with_zone else 'a'} time zone: {hint}, as {example}")
+    zone = "+00:00" if found[3] in (None, "Z", "UTC") else found[3]
+    try:
+        time = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}")
+        return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        raise wrong from None

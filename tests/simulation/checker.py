@@ -32,6 +32,7 @@ def check_everything(world: World, ledger: Ledger, store: Store) -> None:
     check_works(ledger, shown)
     check_table(ledger, shown)
     check_pipeline(store)
+    check_history(store)
     check_fold(world, store)
 
 
@@ -104,6 +105,20 @@ def check_pipeline(store: Store) -> None:
     produced = Counter(row["value"].partition(b"|")[2] for row in output)
     if consumed != produced:
         raise Violation(f"the pipeline lost {consumed - produced} and doubled {produced - consumed}")
+
+
+def check_history(store: Store) -> None:
+    """The history tells of each slot how many rows it committed, as far back as there are slots."""
+    for topic in PARTITIONS.keys() - {TABLE}:
+        history = store.history(topic)
+        told: Counter[int] = Counter()
+        for operation in history:
+            if operation.verdict == "commit":
+                told[operation.slot] += operation.rows or 0
+        oldest = history.oldest_slot or 0
+        found = Counter({each.slot: each.record_count for each in store.commits(topic) if each.slot >= oldest})
+        if +told != found:
+            raise Violation(f"{topic}: the history lacks {found - told} rows of slots and has {told - found} too many")
 
 
 def check_fold(world: World, store: Store) -> None:

@@ -20,6 +20,8 @@ from pyspark_eoslog.write_rows import rows_by_topic
 
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"
+_GATHERED_ROWS = 64 * 1024
+_GATHERED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,27 @@ def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> li
     def now_ms() -> int:
         return max(plan.planned_ms, store.clock.now_ms())
 
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        table = pa.Table.from_batches([batch])
+    for table in _gather(batches):
         for topic, rows in rows_by_topic(table, topics, by_column=plan.by_column, append_time_ms=now_ms()):
             for partition, part in deal_out(topic, rows, task % topic.partitions):
                 writer.add(targets[topic.topic_id], partition, part)
         files += writer.make_room(now_ms())
     return files + writer.flush(now_ms())
+
+
+def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Several batches as one table: to deal rows out to many partitions costs by the piece."""
+    gathered: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        gathered.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered = []
+            rows = size = 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)

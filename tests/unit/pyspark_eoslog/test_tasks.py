@@ -143,3 +143,13 @@ def test_tasks_without_rows_take_part_and_upload_nothing(store: eoslog.Store) ->
 def test_a_wrong_column_is_refused_before_the_tasks_run(store: eoslog.Store) -> None:
     with pytest.raises(SchemaMismatch, match="column 'value' is missing"):
         run_tasks(store, pa.table({"key": ["a"]}), topic="even")
+
+
+def test_the_rows_of_many_batches_keep_their_order(store: eoslog.Store) -> None:
+    values = [str(number) for number in range(200_000)]
+    many = pa.table({"value": values}).combine_chunks().to_batches(max_chunksize=9_000)
+
+    write(store, pa.Table.from_batches(many), topic="even")
+
+    found = store.scan("even", columns=["value"]).to_table()["value"].to_pylist()
+    assert [int(value) for value in found] == list(range(200_000))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -211,6 +211,25 @@ def test_a_run_that_was_fenced_never_commits_again(
     finally:
         for query in spark.streams.active:
             query.stop()
+
+
+def test_rows_for_a_topic_that_was_deleted_meanwhile_are_refused_with_advice(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    def delete_the_topic(batches: Any) -> Any:
+        import eoslog as library
+
+        other = library.connect(root)
+        if "out" in other.admin.list_topics():
+            other.admin.delete_topic("out")
+        yield from batches
+
+    rows = spark.readStream.format("eoslog").option("topic", "in").option("startingOffsets", "earliest").load(root)
+    stream = rows.select("n").mapInArrow(delete_the_topic, "n bigint").writeStream.format("eoslog")
+    stream = stream.option("topic", "out").option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    with pytest.raises(Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*Start the query again"):
+        stream.trigger(availableNow=True).start(root).awaitTermination()
 
 
 def test_options_of_batch_writes_are_refused(

@@ -29,7 +29,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the topics that the options name."""
         from eoslog.errors import InvalidRequest
-        from pyspark_eoslog.read_plan import look_at_topics
+        from pyspark_eoslog.read_plan import look_at_topics, those_there
         from pyspark_eoslog.schemas import default_schema
         from pyspark_eoslog.stores import plain_errors, verified_store
 
@@ -41,7 +41,11 @@ class DefaultSource(DataSource):
                     "topic '…'), which can be read and inserted into"
                 )
             options = self._options()
-            look = look_at_topics(verified_store(options.location), options.topics_to_read())
+            store, selection = verified_store(options.location), options.topics_to_read()
+            if not options.fail_on_data_loss:
+                # A stream that may lose topics starts again without them; a batch tells of them when it is planned.
+                selection = store.read(lambda state, slot: those_there(selection, state)) or selection
+            look = look_at_topics(store, selection, refresh=options.fail_on_data_loss)
             return default_schema([view.topic for view in look.topics], options)
 
     def reader(self, schema: StructType) -> EosLogReader:

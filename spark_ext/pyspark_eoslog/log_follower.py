@@ -7,7 +7,6 @@ tells that the store is still the one that it was.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from eoslog.client import timeouts
 from eoslog.client.store import Store
@@ -15,9 +14,8 @@ from eoslog.errors import RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.state import StoreState
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read_plan import Look, is_held_back, look, look_at_topics
+from pyspark_eoslog.read_plan import Look, is_held_back, look, look_at_topics, those_there
 from pyspark_eoslog.stores import ENVIRONMENT, is_verified, recently_verified_store, store_with_id
-from pyspark_eoslog.topic_options import TopicSelection
 
 _logger = logging.getLogger(__name__)
 _FIRST_PAUSE_MS = 100
@@ -98,7 +96,7 @@ class LogFollower:
             known = self._look
             if known is not None and (known.store_id, known.slot) == (state.store_id, slot):
                 return known
-            selection = _there(self._selection, state)
+            selection = those_there(self._selection, state)
             self._all_there = selection == self._selection
             return look(state, slot, selection)
 
@@ -114,14 +112,3 @@ class LogFollower:
             _logger.info("%s: a transaction past its time-out was left open: %s", store.url, error)
             self._ends_again_ms = ENVIRONMENT.monotonic_ms() + _DENIED_PAUSE_MS
             return False
-
-
-def _there(selection: TopicSelection, state: StoreState) -> TopicSelection:
-    """A selection without what is not there."""
-    assigned = {}
-    for name, partitions in selection.assigned.items():
-        if name in state.topic_ids:
-            there = state.topics[state.topic_ids[name]].partitions
-            assigned[name] = tuple(partition for partition in partitions if partition < there)
-    names = tuple(name for name in selection.names if name in state.topic_ids)
-    return replace(selection, names=names, assigned=assigned)

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eoslog.client import timeouts
 from eoslog.client.offset_lookup import OffsetAndTimestamp, offset_for_time
@@ -86,6 +86,17 @@ def look(state: StoreState, slot: int, selection: TopicSelection) -> Look:
     for topic, places in _selected(state, selection):
         views.append(TopicView(topic, tuple(state.partitions[place] for place in places)))
     return Look(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
+
+
+def those_there(selection: TopicSelection, state: StoreState) -> TopicSelection:
+    """A selection without the topics and partitions that were named and are not there."""
+    assigned = {}
+    for name, partitions in selection.assigned.items():
+        if name in state.topic_ids:
+            there = state.topics[state.topic_ids[name]].partitions
+            assigned[name] = tuple(partition for partition in partitions if partition < there)
+    names = tuple(name for name in selection.names if name in state.topic_ids)
+    return replace(selection, names=names, assigned=assigned)
 
 
 def is_held_back(look: Look) -> bool:

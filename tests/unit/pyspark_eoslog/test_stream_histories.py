@@ -109,6 +109,14 @@ class History:
         self.position = end
         return True
 
+    def read_from(self, position: Any) -> list[Row]:
+        """What a stream reads that begins at an earlier offset of the checkpoint."""
+        stream, read = self.reader(), []
+        while (end := stream.latestOffset(position, stream.getDefaultReadLimit())) != position:
+            read += rows(stream, position, end)
+            position = end
+        return read
+
     def finish(self) -> None:
         for name in sorted(self._open):
             self.apply(("commit", name))
@@ -198,6 +206,9 @@ def test_micro_batches_hold_each_visible_row_once_in_order_and_the_same_after_a_
         happening.store.admin.merge_files()
         for start, end, batch in happening.batches:
             assert sorted(rows(happening.reader(), start, end)) == sorted(batch)
+        for begun in range(len(happening.batches)):
+            rest = [row for _, _, batch in happening.batches[begun:] for row in batch]
+            assert sorted(happening.read_from(happening.batches[begun][0])) == sorted(rest)
 
 
 @few

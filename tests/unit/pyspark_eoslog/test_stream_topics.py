@@ -11,6 +11,7 @@ import pytest
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.rules.jobs import replace_rows
+from pyspark_eoslog.data_source import DefaultSource
 from tests.unit.pyspark_eoslog.stream_world import NUMBERS, drain, produce, reader, rows, step
 
 LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
@@ -84,6 +85,16 @@ def test_a_topic_named_by_subscribe_may_go_and_come_while_the_stream_runs(store:
     produce(store, 2, topic="more")
 
     assert [batch for batch in drain(stream, position)[0] if batch] == [[2]]
+
+
+def test_a_stream_that_may_lose_a_topic_knows_its_columns_without_it(store: eoslog.Store) -> None:
+    options = {"path": store.url, "subscribe": "in,gone"}
+
+    assert DefaultSource({**options, "failOnDataLoss": "false"}).schema().names[0] == "n"
+    with pytest.raises(UnknownTopicOrPartition, match="'gone'"):
+        DefaultSource(options).schema()
+    with pytest.raises(UnknownTopicOrPartition, match="'gone'"):
+        DefaultSource({**options, "subscribe": "gone", "failOnDataLoss": "false"}).schema()
 
 
 @LEVELS

@@ -11,7 +11,6 @@ from eoslog.cli.output import progress
 from eoslog.client.coordinator import Coordinator
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.rules.state import StoreState
-from eoslog.segment import vacuum as vacuuming
 
 
 @click.command()
@@ -74,11 +73,8 @@ def vacuum(session: Session, dry_run: bool) -> None:
       eoslog --store my-store vacuum
     """
     store, ages = session.store(), session.settings.vacuum
-    store.describe()
     with progress("looking at every file of the store"):
-        report = vacuuming.vacuum(
-            store.log,
-            store.object_store,
+        report = store.admin.vacuum(
             staged_max_age_ms=ages.staged_max_age_ms,
             reader_grace_ms=ages.reader_grace_ms,
             dry_run=dry_run,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eoslog.client.group_administration import GroupAdministration
+from eoslog.client.partition_descriptions import PartitionDescription, describe_partition
 from eoslog.client.positions import PartitionOffsets
 from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, segments_cut
 from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, schema_history
@@ -15,6 +16,7 @@ from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
 from eoslog.errors import InvalidRequest, InvalidTopic
 from eoslog.rules.draft import Draft
+from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.names import TopicPartition, check_topic_name
 from eoslog.rules.partitioner import check_key_type
 from eoslog.rules.partitions import partition_of
@@ -33,6 +35,7 @@ from eoslog.segment.merging import MergeReport, merge_files
 from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
 from eoslog.segment.rewriting import TARGET_FILE_BYTES
 from eoslog.segment.schema_json import check_storable, encode_schema, normalise_schema
+from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -241,6 +244,31 @@ class Admin(TransactionAdministration, GroupAdministration):
         store.describe()
         return compact(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
 
+    def vacuum(
+        self,
+        *,
+        staged_max_age_ms: int = STAGED_MAX_AGE_MS,
+        reader_grace_ms: int = READER_GRACE_MS,
+        dry_run: bool = False,
+    ) -> VacuumReport:
+        """Delete the files of the store, of all its topics, that no entry names and none can name any more.
+
+        Args:
+            staged_max_age_ms: files that no entry names are deleted when they are older (ms). A writer that takes
+                longer from its first upload to its commit is refused with ``StagedFilesExpired``.
+            reader_grace_ms: how long readers that planned before may still need files that were dropped (ms).
+            dry_run: tell which they are, and delete nothing.
+        """
+        store = self._store
+        store.describe()
+        return vacuum(
+            store.log,
+            store.object_store,
+            staged_max_age_ms=staged_max_age_ms,
+            reader_grace_ms=reader_grace_ms,
+            dry_run=dry_run,
+        )
+
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""
         return self._store.read(lambda state, slot: sorted(state.topic_ids))
@@ -252,6 +280,19 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
         """
         return self._store.read(lambda state, slot: topic_named(state, topic))
+
+    def describe_partitions(self, topic: str) -> list[PartitionDescription]:
+        """Offsets, segments, files and bytes of each partition, all of one state.
+
+        Raises:
+            UnknownTopicOrPartition
+        """
+
+        def look(state: StoreState, slot: int) -> list[PartitionDescription]:
+            places = topic_named(state, topic).partition_ids()
+            return [describe_partition(partition_of(state, place)) for place in places]
+
+        return self._store.read(look)
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Earliest offset, last stable offset and high watermark of each partition.

@@ -35,7 +35,7 @@ from eoslog.segment.compaction import CompactedPartition
 from eoslog.segment.merging import MergedSegments
 from eoslog.segment.retention import DroppedRows, apply_retention
 from eoslog.segment.sealing import seal_segments
-from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
+from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -259,12 +259,8 @@ class Coordinator:
 
     def vacuum(self) -> VacuumReport:
         """Delete files that no entry names and none can name any more."""
-        self._store.describe()
-        return vacuum(
-            self._store.log,
-            self._store.object_store,
-            staged_max_age_ms=self._staged_max_age_ms,
-            reader_grace_ms=self._reader_grace_ms,
+        return self._store.admin.vacuum(
+            staged_max_age_ms=self._staged_max_age_ms, reader_grace_ms=self._reader_grace_ms
         )
 
     def delete_old_slots(self) -> tuple[int, int]:

@@ -1,8 +1,11 @@
-"""eoslog in Spark: ``format("eoslog")``. Spark finds this package by its name and registers ``DefaultSource``."""
+"""eoslog in Spark: ``format("eoslog")``, and topics as tables: ``EosLogTable``.
+
+Spark finds this package by its name and registers ``DefaultSource``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_eoslog.data_source import DefaultSource
 
@@ -10,7 +13,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource", "topic_schema"]
+    from pyspark_eoslog.table import EosLogTable
+
+__all__ = ["DefaultSource", "EosLogTable", "topic_schema"]
+
+
+def __getattr__(name: str) -> Any:
+    """The table is imported at its first use: Spark imports this package for every data source that it looks up."""
+    if name != "EosLogTable":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from pyspark_eoslog.table import EosLogTable
+
+    return EosLogTable
 
 
 def topic_schema(schema: StructType) -> pa.Schema:

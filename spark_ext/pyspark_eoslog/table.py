@@ -1,0 +1,258 @@
+"""``EosLogTable``: a topic as a table, in the manner of ``delta.tables.DeltaTable``.
+
+It works with classic sessions and with those of Spark Connect, whose client must then reach the store itself: reads are
+planned where the table object lives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import StructType
+
+from eoslog.client.settings import load_settings
+from eoslog.client.store import Store
+from eoslog.errors import InvalidOption, NotAStore, UnknownTopicOrPartition
+from eoslog.read.isolation import IsolationLevel
+from eoslog.rules.state import Topic
+from eoslog.segment.compaction import CompactionReport
+from eoslog.segment.rewriting import TARGET_FILE_BYTES
+from pyspark_eoslog import table_frames
+from pyspark_eoslog.native_lookup import planned_files
+from pyspark_eoslog.native_scan import NativeFiles, native_frame
+from pyspark_eoslog.offset_options import EARLIEST, LATEST
+from pyspark_eoslog.options import STORE_PREFIX, Options
+from pyspark_eoslog.read_plan import end_timed_out, look_at_topics
+from pyspark_eoslog.schemas import default_schema
+from pyspark_eoslog.stores import verified_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class EosLogTable:
+    """A topic of a store. Make one with ``forPath``."""
+
+    def __init__(self, spark: SparkSession, options: Options, topic: str) -> None:
+        self._spark = spark
+        self._options = options
+        self._topic = topic
+
+    def __repr__(self) -> str:
+        return f"EosLogTable({self._options.location.url!r}, {self._topic!r})"
+
+    @classmethod
+    def forPath(  # noqa: N802 - Delta's name
+        cls, spark: SparkSession, root: str | os.PathLike[str], topic: str, **store_options: Any
+    ) -> EosLogTable:
+        """The table of a topic.
+
+        Args:
+            spark: of either kind; it reads the files, with its own executors.
+            root: of the store: a path or ``s3://bucket/prefix``.
+            store_options: those of ``eoslog.connect``, as ``endpoint_url``. For the scan of files on S3 they are handed
+                to Hadoop's ``s3a`` too; what is not given it takes from Spark's configuration.
+
+        Raises:
+            NotAStore, UnknownTopicOrPartition, InvalidOption
+        """
+        table = cls(spark, _options(root, topic, store_options), topic)
+        table._store().admin.describe_topic(topic)
+        return table
+
+    @classmethod
+    def isEosLogTable(  # noqa: N802 - Delta's name
+        cls, spark: SparkSession, root: str | os.PathLike[str], topic: str | None = None, **store_options: Any
+    ) -> bool:
+        """Whether there is a store at ``root``, and a topic of this name if one is given.
+
+        Raises:
+            InvalidOption
+            StoreUnavailable, StoreAccessDenied: nobody can tell.
+        """
+        try:
+            store = verified_store(_options(root, topic or "any", store_options).location)
+            topics = store.admin.list_topics()
+        except NotAStore:
+            return False
+        return topic is None or topic in topics
+
+    def toDF(  # noqa: N802 - Delta's name
+        self,
+        *,
+        isolation_level: str | IsolationLevel | None = None,
+        starting_offsets: str | Mapping[int, int] | None = None,
+        ending_offsets: str | Mapping[int, int] | None = None,
+        slot: int | None = None,
+        timestamp: datetime | int | None = None,
+        transaction_consistent: bool = False,
+        partitions: Sequence[int] | None = None,
+        columns: Sequence[str] | None = None,
+        metadata_columns: bool = True,
+        include_headers: bool = False,
+    ) -> DataFrame:
+        """The visible rows, scanned by Spark's own Parquet reader; filters and columns are pushed into it.
+
+        Rows, offsets, names and types are those of ``spark.read.format("eoslog")``; every column may be null. What is
+        read is decided here, once: the DataFrame shows the same rows as long as its files are there. Vacuum leaves them
+        for ``reader_grace_ms`` (24 hours) after others took their place; then a missing one is an error. Lengths and
+        checksums of files, which ``format("eoslog")`` compares with the log, are not looked at.
+
+        Args:
+            isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
+            starting_offsets: the first offset by partition (inclusive), the log start where none is given; or
+                ``earliest``.
+            ending_offsets: the end by partition (exclusive), all that is visible where none is given; or ``latest``.
+            slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
+            timestamp: for ``snapshot``: the time by which transactions had ended: a datetime with a time zone, or ms
+                since the epoch.
+            transaction_consistent: under ``read_committed``: end where no committed transaction is split.
+            partitions: of the topic; all if None.
+            columns: the columns to read, in this order; all if None. Whoever selects from the DataFrame reads no more
+                than that either, so they matter only for types that Spark's Parquet reader does not know.
+            metadata_columns: of a topic of columns: with ``_topic, _partition, _offset, _timestamp``.
+            include_headers: of a topic of Kafka records: with ``headers``.
+
+        Raises:
+            UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
+        """
+        store = self._store()
+        look = look_at_topics(store, self._options.topics_to_read())
+        if isolation_level in (None, IsolationLevel.READ_COMMITTED) and slot is None and timestamp is None:
+            end_timed_out(store, look)
+        topic = look.topics[0].topic
+        scan = store.scan(
+            self._topic,
+            isolation_level=isolation_level,
+            columns=columns,
+            partitions=partitions,
+            starting_offsets=_by_partition("starting_offsets", starting_offsets, EARLIEST),
+            ending_offsets=_by_partition("ending_offsets", ending_offsets, LATEST),
+            slot=slot,
+            timestamp=timestamp,
+            transaction_consistent=transaction_consistent,
+        )
+        if any(plan.topic_id != topic.topic_id for plan in scan.plans):
+            raise UnknownTopicOrPartition(
+                f"topic {self._topic} was deleted and created again while a read of it was planned; plan it again"
+            )
+        wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
+        place = NativeFiles(store.url, dict(self._options.location.options))
+        return native_frame(self._spark, place, topic, planned_files(scan.plans), wanted)
+
+    def createOrReplaceTempView(self, name: str, **options: Any) -> None:  # noqa: N802 - Spark's name
+        """A view for SQL of what is visible now.
+
+        Args:
+            options: those of ``toDF``.
+        """
+        self.toDF(**options).createOrReplaceTempView(name)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """What was done to the topic, the newest first: one row for each operation; see ``Store.history``.
+
+        It goes back as far as the log's slots do.
+        """
+        return table_frames.history_frame(self._spark, self._store().history(self._topic, limit=limit))
+
+    def detail(self) -> DataFrame:
+        """One row: the store, the topic, its schema and settings, and what it holds.
+
+        ``numRows`` are those that ``read_committed`` shows; files and bytes are all, those of aborted rows too.
+        """
+        store = self._store()
+        topic = store.admin.describe_topic(self._topic)
+        scan = store.scan(self._topic)
+        return table_frames.detail_frame(
+            self._spark,
+            store.describe(),
+            store.url,
+            topic,
+            self._columns(topic, None, metadata_columns=False, include_headers=True),
+            store.admin.describe_partitions(self._topic),
+            scan.record_count,
+            scan.slot,
+        )
+
+    def offsets(self) -> DataFrame:
+        """One row for each partition: its offsets, and what it holds."""
+        return table_frames.offsets_frame(self._spark, self._store().admin.describe_partitions(self._topic))
+
+    def transactions(self) -> DataFrame:
+        """One row for each transactional id of the store, those of jobs' tasks among them."""
+        return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
+
+    def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES) -> DataFrame:
+        """Merge small files of sealed segments; of a topic whose ``cleanup_policy`` says so, compact it too. At once.
+
+        Args:
+            target_file_bytes: how large merged files may become (bytes).
+
+        Returns:
+            One row for each run of segments that was merged, and for each partition that was compacted.
+        """
+        admin = self._store().admin
+        is_compacted = admin.describe_topic(self._topic).config.is_compacted
+        compacted = admin.compact(self._topic) if is_compacted else CompactionReport()
+        merged = admin.merge_files(self._topic, target_file_bytes=target_file_bytes)
+        return table_frames.optimize_frame(self._spark, merged, compacted)
+
+    def vacuum(
+        self, *, staged_max_age_ms: int | None = None, reader_grace_ms: int | None = None, dry_run: bool = False
+    ) -> DataFrame:
+        """Delete files that nothing names any more, in the whole store: its topics have one log. At once.
+
+        Args:
+            staged_max_age_ms, reader_grace_ms: those of ``Admin.vacuum``; if None, as the settings say.
+            dry_run: tell which they are, and delete nothing.
+
+        Returns:
+            One row, with the paths of the files.
+        """
+        ages = load_settings().vacuum
+        report = self._store().admin.vacuum(
+            staged_max_age_ms=ages.staged_max_age_ms if staged_max_age_ms is None else staged_max_age_ms,
+            reader_grace_ms=ages.reader_grace_ms if reader_grace_ms is None else reader_grace_ms,
+            dry_run=dry_run,
+        )
+        return table_frames.vacuum_frame(self._spark, report)
+
+    def _store(self) -> Store:
+        return verified_store(self._options.location)
+
+    def _columns(
+        self, topic: Topic, names: Sequence[str] | None, *, metadata_columns: bool, include_headers: bool
+    ) -> StructType:
+        chosen = {
+            "metadataColumns": str(metadata_columns or names is not None).lower(),
+            "includeHeaders": str(include_headers or names is not None).lower(),
+        }
+        schema = default_schema([topic], _options(self._options.location.url, self._topic, {}, chosen))
+        if names is None:
+            return schema
+        fields = {field.name: field for field in schema}
+        for name in names:
+            if name not in fields:
+                raise InvalidOption(
+                    f"topic {self._topic}: column {name!r} is told by the log and not by files; read it with "
+                    'spark.read.format("eoslog").option("includeTransactionColumns", "true")'
+                )
+        return StructType([fields[name] for name in names])
+
+
+def _options(
+    root: str | os.PathLike[str], topic: str, store_options: Mapping[str, Any], others: Mapping[str, str] | None = None
+) -> Options:
+    given = {f"{STORE_PREFIX}{name}": str(value) for name, value in store_options.items()}
+    return Options.of({"path": os.fspath(root), "topic": topic, **given, **(others or {})})
+
+
+def _by_partition(name: str, offsets: str | Mapping[int, int] | None, everything: str) -> Mapping[int, int] | None:
+    if isinstance(offsets, str):
+        if offsets != everything:
+            raise InvalidOption(f"{name} is {offsets!r}; give {everything!r} or offsets by partition, as {{0: 100}}")
+        return None
+    return offsets

@@ -1,0 +1,252 @@
+"""What a table tells of itself as DataFrames: history, detail, offsets, transactions, and what maintenance did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from eoslog.client.description import StoreDescription
+from eoslog.client.operations import Operation
+from eoslog.client.partition_descriptions import PartitionDescription
+from eoslog.client.transaction_descriptions import TransactionListing
+from eoslog.rules.state import Topic
+from eoslog.segment.compaction import CompactionReport
+from eoslog.segment.merging import MergeReport
+from eoslog.segment.vacuum import VacuumReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TEXT, _LONG, _INT, _TIME = StringType(), LongType(), IntegerType(), TimestampType()
+_TEXT_MAP = MapType(_TEXT, _TEXT)
+
+
+def _schema(**types: DataType) -> StructType:
+    return StructType([StructField(name, data_type) for name, data_type in types.items()])
+
+
+HISTORY = _schema(
+    slot=_LONG,
+    timestamp=_TIME,
+    operation=_TEXT,
+    operationParameters=_TEXT_MAP,
+    topics=ArrayType(_TEXT),
+    rows=_LONG,
+    files=_LONG,
+    bytes=_LONG,
+    durationMs=_LONG,
+    verdict=_TEXT,
+    reason=_TEXT,
+    transactionalId=_TEXT,
+    producerId=_LONG,
+    producerEpoch=_INT,
+    txnAppId=_TEXT,
+    txnVersion=_LONG,
+    queryId=_TEXT,
+    queryName=_TEXT,
+    batchId=_LONG,
+    taskCount=_INT,
+    engine=_TEXT,
+)
+DETAIL = _schema(
+    format=_TEXT,
+    storeId=_TEXT,
+    location=_TEXT,
+    topic=_TEXT,
+    topicId=_TEXT,
+    kind=_TEXT,
+    schema=_TEXT,
+    keyColumns=ArrayType(_TEXT),
+    properties=_TEXT_MAP,
+    numPartitions=_INT,
+    numSegments=_LONG,
+    numFiles=_LONG,
+    sizeInBytes=_LONG,
+    numRows=_LONG,
+    createdSlot=_LONG,
+    slot=_LONG,
+    storeCreatedAt=_TIME,
+    formatVersion=_INT,
+    readerFeatures=ArrayType(_TEXT),
+    writerFeatures=ArrayType(_TEXT),
+)
+OFFSETS = _schema(
+    partition=_INT,
+    logStartOffset=_LONG,
+    lastStableOffset=_LONG,
+    highWatermark=_LONG,
+    openTransactions=_INT,
+    numSegments=_INT,
+    numFiles=_LONG,
+    sizeInBytes=_LONG,
+    cleanedOffset=_LONG,
+    snapshotFloor=_LONG,
+)
+TRANSACTIONS = _schema(transactionalId=_TEXT, producerId=_LONG, transactionState=_TEXT, preparedTransaction=_TEXT)
+OPTIMIZE = _schema(
+    operation=_TEXT,
+    partition=_INT,
+    baseOffset=_LONG,
+    endOffset=_LONG,
+    segments=_INT,
+    filesBefore=_INT,
+    filesAfter=_INT,
+    bytesBefore=_LONG,
+    bytesAfter=_LONG,
+    rowsRemoved=_LONG,
+)
+VACUUM = _schema(
+    dryRun=BooleanType(), horizon=_TIME, numFiles=_LONG, sizeInBytes=_LONG, keptFiles=_LONG, paths=ArrayType(_TEXT)
+)
+
+
+def history_frame(spark: SparkSession, operations: Iterable[Operation]) -> DataFrame:
+    """One row for each operation, in their order."""
+    return _frame(spark, HISTORY, [_history_row(each) for each in operations])
+
+
+def detail_frame(
+    spark: SparkSession,
+    store: StoreDescription,
+    location: str,
+    topic: Topic,
+    columns: StructType,
+    partitions: Sequence[PartitionDescription],
+    rows: int,
+    slot: int,
+) -> DataFrame:
+    """One row."""
+    config = {name: str(value) for name, value in topic.config.model_dump().items()}
+    row = (
+        "eoslog",
+        store.store_id,
+        location,
+        topic.topic,
+        topic.topic_id,
+        topic.topic_schema.kind,
+        columns.json(),
+        list(topic.topic_schema.key),
+        config,
+        topic.partitions,
+        sum(each.segments for each in partitions),
+        sum(each.files for each in partitions),
+        sum(each.bytes for each in partitions),
+        rows,
+        topic.created_slot,
+        slot,
+        _time(store.created_ms),
+        store.format_version,
+        list(store.reader_features),
+        list(store.writer_features),
+    )
+    return _frame(spark, DETAIL, [row])
+
+
+def offsets_frame(spark: SparkSession, partitions: Iterable[PartitionDescription]) -> DataFrame:
+    """One row for each partition."""
+    return _frame(spark, OFFSETS, [tuple(each) for each in partitions])
+
+
+def transactions_frame(spark: SparkSession, found: Iterable[TransactionListing]) -> DataFrame:
+    """One row for each transactional id."""
+    return _frame(spark, TRANSACTIONS, [tuple(each) for each in found])
+
+
+def optimize_frame(spark: SparkSession, merged: MergeReport, compacted: CompactionReport) -> DataFrame:
+    """One row for each replacement of a merge, and for each partition that was compacted."""
+    merges = [
+        (
+            "merge",
+            each.partition,
+            each.base_offset,
+            each.end_offset,
+            each.segments,
+            each.files_before,
+            each.files_after,
+            None,
+            each.bytes_written,
+            None,
+        )
+        for each in merged.merged
+    ]
+    passes = [
+        (
+            "compact",
+            each.partition,
+            None,
+            each.cleaned_offset,
+            each.segments_replaced,
+            None,
+            None,
+            each.bytes_before,
+            each.bytes_after,
+            each.rows_removed,
+        )
+        for each in compacted.partitions
+    ]
+    return _frame(spark, OPTIMIZE, [*merges, *passes])
+
+
+def vacuum_frame(spark: SparkSession, report: VacuumReport) -> DataFrame:
+    """One row."""
+    row = (
+        report.dry_run,
+        _time(report.horizon_ms),
+        len(report.paths),
+        report.bytes,
+        report.kept_files,
+        report.paths,
+    )
+    return _frame(spark, VACUUM, [row])
+
+
+def _history_row(operation: Operation) -> tuple[Any, ...]:
+    parameters = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in operation.parameters.items()
+    }
+    return (
+        operation.slot,
+        None if operation.timestamp is None else _time(operation.timestamp),
+        operation.operation,
+        parameters,
+        list(operation.topics),
+        operation.rows,
+        operation.files,
+        operation.bytes,
+        operation.duration_ms,
+        operation.verdict,
+        operation.reason,
+        operation.transactional_id,
+        operation.producer_id,
+        operation.producer_epoch,
+        operation.application_id,
+        operation.version,
+        operation.query_id,
+        operation.query_name,
+        operation.batch_id,
+        operation.task_count,
+        operation.engine,
+    )
+
+
+def _time(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def _frame(spark: SparkSession, schema: StructType, rows: list[tuple[Any, ...]]) -> DataFrame:
+    return spark.createDataFrame(rows, schema)

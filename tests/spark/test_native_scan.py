@@ -1,0 +1,214 @@
+"""EosLogTable.toDF: Spark's own Parquet reader gives the rows, offsets, names and types of ``format("eoslog")``."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import eoslog
+import pyspark_eoslog
+from eoslog.errors import InvalidOption, NotAStore, OffsetOutOfRange, UnknownTopicOrPartition
+from pyspark_eoslog import EosLogTable
+from tests.spark.test_types import VALUES
+from tests.unit.pyspark_eoslog.table_histories import TOPIC, TableHistory
+from tests.unit.pyspark_eoslog.test_native_lookup import reads, rows_by_scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> eoslog.Store:
+    # Characters that a path's pattern and an URL take for more than themselves.
+    root = tmp_path / "year=2026" / "a [b] {c,d} e%20f?*"
+    root.mkdir(parents=True)
+    return eoslog.connect(str(root / "store"), fsync=False)
+
+
+def explained(frame: DataFrame) -> str:
+    text = io.StringIO()
+    with redirect_stdout(text):
+        frame.explain()
+    return text.getvalue()
+
+
+def sent(spark: SparkSession, store: eoslog.Store, rows: DataFrame, topic: str = "flights") -> EosLogTable:
+    store.admin.create_topic(topic, schema=pyspark_eoslog.topic_schema(rows.schema), spark_schema=rows.schema.json())
+    rows.write.format("eoslog").option("topic", topic).mode("append").save(store.url)
+    return EosLogTable.forPath(spark, store.url, topic)
+
+
+@pytest.mark.parametrize(
+    ("seed", "records", "compacted"), [(1, False, False), (2, False, True), (3, True, False), (4, True, True)]
+)
+def test_rows_and_offsets_are_those_of_a_scan_and_of_the_data_source(
+    spark: SparkSession, tmp_path: Path, seed: int, records: bool, compacted: bool
+) -> None:
+    history = TableHistory(tmp_path, seed, records=records, compacted=compacted)
+    history.run(40)
+    table = EosLogTable.forPath(spark, history.store.url, TOPIC)
+    names = ["partition", "offset", "timestamp", "value"] if records else ["_partition", "_offset", "_timestamp", "n"]
+    partition, offset, time, number = names
+
+    for given in reads(history):
+        try:
+            native = table.toDF(**given)
+        except OffsetOutOfRange:
+            continue  # Rows of an earlier slot were deleted since.
+
+        found = native.selectExpr(partition, offset, f"unix_millis({time})", number).collect()
+
+        scanned = history.store.scan(TOPIC, columns=names, **given)
+        assert sorted(tuple(row) for row in found) == rows_by_scan(scanned, *names), given
+
+    reader = spark.read.format("eoslog").option("topic", TOPIC).option("includeHeaders", "true")
+    source, native = reader.load(history.store.url), table.toDF(include_headers=True)
+    assert native.dtypes == source.dtypes
+    assert sorted(map(repr, native.collect())) == sorted(map(repr, source.collect()))
+
+
+def test_every_type_comes_back_from_any_path(spark: SparkSession, store: eoslog.Store) -> None:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    columns = [f"if(id = 0, {value}, null) as {name}" for name, value in VALUES.items()]
+    rows = spark.range(2).selectExpr("id", *columns)
+    table = sent(spark, store, rows)
+
+    with pytest.raises(InvalidOption, match=r"'time' is time\(6\), which Spark's Parquet reader does not know.*eoslog"):
+        table.toDF()
+    found = table.toDF(columns=[name for name in rows.columns if name != "time"])
+
+    wanted = rows.drop("time")
+    assert found.dtypes == wanted.dtypes
+    texts = [f"cast({name} as string) as {name}" for name in wanted.columns]
+    assert found.selectExpr(*texts).orderBy("id").collect() == wanted.selectExpr(*texts).orderBy("id").collect()
+
+
+def test_filters_and_columns_are_pushed_into_the_parquet_reader(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(100).selectExpr("id", "cast(id as string) as text", "id * 2 as twice"))
+
+    plan = explained(table.toDF().where("id > 90").select("text"))
+
+    assert "PushedFilters: [IsNotNull(id), GreaterThan(id,90)]" in plan
+    assert "Batched: true" in plan
+    assert "twice" not in plan
+    assert "from_json" not in plan  # Folded when it was planned.
+    assert ".parquet," not in plan.split("FileScan")[0]  # Nothing is looked up that nobody asks for.
+
+
+def test_a_whole_file_pays_for_no_condition_and_one_that_is_cut_has_its_own_scan(
+    spark: SparkSession, store: eoslog.Store
+) -> None:
+    table = sent(spark, store, spark.range(10).coalesce(1))
+    spark.range(10, 20).coalesce(1).write.format("eoslog").option("topic", "flights").mode("append").save(store.url)
+
+    assert explained(table.toDF()).count("FileScan") == 1
+    assert "Filter (" not in explained(table.toDF())
+    cut = table.toDF(starting_offsets={0: 5})
+    assert explained(cut).count("FileScan") == 2
+    assert sorted(row.id for row in cut.collect()) == list(range(5, 20))
+
+
+def test_many_files_are_listed_by_the_driver_and_the_session_is_left_as_it_was(
+    spark: SparkSession, store: eoslog.Store
+) -> None:
+    store.admin.create_topic("records")
+    with store.producer() as producer:
+        for number in range(50):
+            producer.send("records", b"%d" % number)
+            producer.flush()
+    threshold = spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold")
+
+    found = EosLogTable.forPath(spark, store.url, "records").toDF()
+
+    assert [row.offset for row in found.orderBy("offset").collect()] == list(range(50))
+    assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == threshold
+
+
+def test_no_rows_have_the_columns_of_some(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(3).selectExpr("id", "array(1) as numbers"))
+    some = table.toDF()
+    none = table.toDF(starting_offsets={0: 3}, ending_offsets={0: 3})
+
+    assert none.schema == some.schema
+    assert none.count() == 0
+
+
+def test_a_file_that_is_gone_is_an_error_whatever_the_session_ignores(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(3).coalesce(1))
+    (path,) = {each.path for plan in store.scan("flights").plans for each in plan.slices}
+    planned = table.toDF()
+    (Path(store.url) / path).unlink()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(Exception, match=r"FAILED_READ_FILE|does not exist"):
+            planned.collect()
+        with pytest.raises(Exception, match="PATH_NOT_FOUND"):
+            table.toDF().collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_a_view_answers_sql(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(10).coalesce(1))
+
+    table.createOrReplaceTempView("flights_now", starting_offsets={0: 4})
+
+    (row,) = spark.sql("select count(*) as rows, min(_offset) as first from flights_now where id < 8").collect()
+    assert (row.rows, row["first"]) == (4, 4)
+
+
+def test_columns_that_files_do_not_hold_are_refused(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(1).selectExpr("id", "id as _metadata"))
+
+    with pytest.raises(InvalidOption, match=r"'_slot' is told by the log .*includeTransactionColumns"):
+        table.toDF(columns=["_slot"])
+    with pytest.raises(InvalidOption, match="'_metadata' has the name by which Spark tells of files"):
+        table.toDF()
+    assert table.toDF(columns=["_offset", "id"]).collect() == [(0, 0)]
+
+
+def test_tables_are_found_or_not(spark: SparkSession, store: eoslog.Store, tmp_path: Path) -> None:
+    assert not EosLogTable.isEosLogTable(spark, store.url)
+    with pytest.raises(NotAStore):
+        EosLogTable.forPath(spark, store.url, "flights")
+    store.admin.create_topic("flights")
+
+    assert EosLogTable.isEosLogTable(spark, store.url)
+    assert EosLogTable.isEosLogTable(spark, store.url, "flights")
+    assert not EosLogTable.isEosLogTable(spark, store.url, "trains")
+    with pytest.raises(UnknownTopicOrPartition):
+        EosLogTable.forPath(spark, store.url, "trains")
+
+
+def test_a_table_tells_of_itself(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(10).coalesce(1))
+
+    newest, created = table.history().collect()
+    assert (newest.operation, newest.rows, newest.files, created.operation) == ("append", 10, 1, "create_topic")
+    assert [row.operation for row in table.history(1).collect()] == ["append"]
+    (detail,) = table.detail().collect()
+    assert (detail.topic, detail.numRows, detail.numFiles, detail.numPartitions) == ("flights", 10, 1, 1)
+    assert detail.properties["cleanup_policy"] == "delete"
+    (place,) = table.offsets().collect()
+    assert (place.logStartOffset, place.lastStableOffset, place.highWatermark) == (0, 11, 11)
+    assert {row.transactionState for row in table.transactions().collect()} == {"COMPLETE_COMMIT"}
+
+
+def test_maintenance_returns_its_numbers(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("records", config=eoslog.TopicConfig(segment_batches=2, cleanup_policy="compact"))
+    with store.producer() as producer:
+        for number in range(8):
+            producer.send("records", b"%d" % number, key=b"k")
+            producer.flush()
+    eoslog.Coordinator(store).seal()
+    table = EosLogTable.forPath(spark, store.url, "records")
+
+    done = table.optimize().collect()
+    looked = table.vacuum(dry_run=True).collect()
+
+    assert [(row.rowsRemoved, row.endOffset) for row in done if row.operation == "compact"] == [(7, 8)]
+    assert [(row.dryRun, row.numFiles) for row in looked] == [(True, 0)]

@@ -18,6 +18,7 @@ from pyspark_eoslog.options import Options
 from pyspark_eoslog.packing import Piece
 from pyspark_eoslog.read_plan import Look, TopicView, piece_of
 from pyspark_eoslog.reader import read_partitions
+from pyspark_eoslog.schemas import choose_columns
 from pyspark_eoslog.stream_offsets import StreamOffsets, check_joined, check_origin
 
 
@@ -31,6 +32,20 @@ def covers(look: Look, end: StreamOffsets) -> bool:
     return all(
         place in partitions and offset <= partitions[place].high_watermark for place, offset in end.offsets.items()
     )
+
+
+def check_joined_columns(
+    look: Look, begin: StreamOffsets, end: StreamOffsets, schema: StructType, options: Options
+) -> None:
+    """A topic that joins must have the columns of the stream. Told before Spark writes down that it is read.
+
+    Raises:
+        SchemaMismatch: it has not.
+    """
+    for view in look.topics:
+        topic_id = end.topic_ids.get(view.topic.topic)
+        if topic_id == view.topic.topic_id != begin.topic_ids.get(view.topic.topic):
+            choose_columns(view.topic, schema, control_rows=options.include_control_rows)
 
 
 def plan_micro_batch(
@@ -64,8 +79,8 @@ def plan_micro_batch(
         if view is None or view.topic.topic_id != topic_id:
             loss.report(
                 UnknownTopicOrPartition(
-                    f"topic {topic} was deleted after a micro-batch was begun that reads it (its id was {topic_id}); "
-                    "go on without with option failOnDataLoss=false"
+                    f"a micro-batch that was begun reads topic {topic} (its id is {topic_id}), which was deleted "
+                    "since or is no longer among the topics to read; go on without with option failOnDataLoss=false"
                 )
             )
             continue

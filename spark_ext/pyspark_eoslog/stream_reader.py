@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_eoslog.data_loss import DataLoss
 from pyspark_eoslog.log_follower import LogFollower
-from pyspark_eoslog.micro_batch import covers, plan_micro_batch
+from pyspark_eoslog.micro_batch import check_joined_columns, covers, plan_micro_batch
 from pyspark_eoslog.next_end import NextEnd, visible_offsets
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read_limits import Limits
@@ -107,6 +107,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._next_end.after(begin, newest, look, self._follower.store.indexes, limits, self._follower.exists)
         if self._loss.fails:
             self._follower.check_named()
+        check_joined_columns(look, begin, end, self._schema, self._options)
         return end
 
     def _plan(self, begin: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:

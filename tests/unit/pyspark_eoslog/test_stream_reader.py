@@ -158,6 +158,17 @@ def test_a_stream_below_the_log_start_is_told_the_first_offset_there_is(store: e
     assert rows(reader(store, failOnDataLoss="false"), start, end) == [3]
 
 
+def test_a_micro_batch_is_parted_as_the_options_ask(store: eoslog.Store) -> None:
+    produce(store, *range(10))
+    for options, parts in (({"maxRecordsPerPartition": 3}, 4), ({"minPartitions": 2}, 2)):
+        stream = reader(store, **options)
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+
+        assert len(stream.partitions(start, end)) >= parts
+        assert rows(stream, start, end) == list(range(10))
+
+
 def test_a_topic_that_joins_is_read_from_its_beginning(store: eoslog.Store) -> None:
     produce(store, 1)
     alone = reader(store)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.errors import InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.rules.jobs import replace_rows
 from pyspark_eoslog.data_source import DefaultSource
 from tests.unit.pyspark_eoslog.stream_world import NUMBERS, drain, produce, reader, rows, step
@@ -37,6 +37,21 @@ def test_a_topic_that_begins_to_match_is_read_from_its_beginning(
     assert sorted(end["topics"]) == ["in", "new-1"]
     again = reader(store, subscribePattern="in|new.*", isolationLevel=isolation, **limit)
     assert rows(again, position, end) == [1, 2]
+
+
+@LEVELS
+def test_a_topic_of_other_columns_that_begins_to_match_ends_the_stream_before_it_is_part_of_it(
+    store: eoslog.Store, isolation: str
+) -> None:
+    stream = reader(store, subscribePattern=".*", isolationLevel=isolation)
+    produce(store, 0)
+    _, position = drain(stream, stream.initialOffset())
+    store.admin.create_topic("words", schema=pa.schema([pa.field("word", pa.string())]))
+    produce(store, 1)
+
+    with pytest.raises(SchemaMismatch, match="topic words has no column 'n'"):
+        step(stream, position)
+    assert drain(reader(store, subscribePattern="i.*", isolationLevel=isolation), position)[0] == [[1]]
 
 
 @LEVELS
@@ -147,7 +162,7 @@ def test_a_topic_that_is_deleted_between_the_end_and_the_plan_of_a_micro_batch(
     end = step(stream, start)
     store.admin.delete_topic("more")
 
-    with pytest.raises(UnknownTopicOrPartition, match="topic more was deleted after a micro-batch was begun"):
+    with pytest.raises(UnknownTopicOrPartition, match="a micro-batch that was begun reads topic more"):
         rows(reader(store, subscribePattern=".*", isolationLevel=isolation), start, end)
     lenient = reader(store, subscribePattern=".*", isolationLevel=isolation, failOnDataLoss="false")
     assert rows(lenient, start, end) == [1]

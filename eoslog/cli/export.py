@@ -19,6 +19,7 @@ from eoslog.segment.stored_schema import stored_schema
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--format", "chosen", type=click.Choice(FORMATS), help="If the name of FILE does not tell it.")
 @click.option("--columns", metavar="NAMES", help="These columns, with commas between; all of the topic's own if not.")
+@click.option("--predicate", metavar="SQL", help="Only rows of which this is true, as in SQL's WHERE.")
 @click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option(
     "--isolation-level",
@@ -36,6 +37,7 @@ def export(
     file: Path,
     chosen: str | None,
     columns: str | None,
+    predicate: str | None,
     partitions: tuple[int, ...],
     isolation_level: str | None,
     slot: int | None,
@@ -51,6 +53,7 @@ def export(
     Examples:
       eoslog --store my-store export flights flights.parquet
       eoslog --store my-store export flights flights.csv --columns carrier,miles,_offset
+      eoslog --store my-store export flights long.parquet --predicate "miles > 1000 AND carrier IN ('UA', 'B6')"
       eoslog --store my-store export payments payments.jsonl --timestamp 2026-01-31T12:00:00Z
     """
     kind = format_of(file, chosen)
@@ -62,6 +65,7 @@ def export(
         topic,
         isolation_level=isolation_level,
         columns=[name.strip() for name in names],
+        predicate=predicate,
         partitions=partitions or None,
         slot=slot,
         timestamp=None if timestamp is None else parse_timestamp(timestamp),

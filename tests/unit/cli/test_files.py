@@ -167,6 +167,20 @@ def test_an_export_shows_what_was_committed_or_what_was_at_a_slot_or_a_time(
     assert command.run("export", "t", str(file), "--overwrite", "--partition", "7").exit_code == 1
 
 
+def test_a_predicate_chooses_rows_also_by_columns_that_are_not_exported(
+    command: Command, table: eoslog.Store, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+
+    told = command.json("export", "flat", str(file), "--columns", "name", "--predicate", "id >= 2 AND _partition = 0")
+
+    assert told["rows"] == 2
+    assert file.read_bytes() == b'"name"\n""\n\n'
+    refused = command.run("export", "flat", str(file), "--overwrite", "--predicate", "id >> 2")
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("[EOSLOG_")
+
+
 def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(
     command: Command, table: eoslog.Store, tmp_path: Path
 ) -> None:

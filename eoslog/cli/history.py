@@ -87,7 +87,8 @@ def _details(operation: Operation) -> list[str]:
         found.append(f"query {named}{operation.query_id}")
     if operation.batch_id is not None:
         found.append(f"micro-batch {operation.batch_id}")
-    if operation.version is not None and operation.application_id != operation.query_id:
+    told = (operation.application_id, operation.version) == (operation.transactional_id, operation.batch_id)
+    if operation.version is not None and not told:
         found.append(f"version {operation.version} of {operation.application_id}")
     if operation.task_count is not None:
         found.append(f"{operation.task_count} tasks")

@@ -67,9 +67,9 @@ class Operation:
     producer_id: int | None = None
     producer_epoch: int | None = None
     application_id: str | None = None
-    """Of the application's version that was committed; a streaming query's is its query id."""
+    """Of the application's version that was committed; a stream sink's is its transactional id."""
     version: int | None = None
-    """The application's version; a streaming query's is the number of its micro-batch."""
+    """The application's version; a stream sink's is the number of its micro-batch."""
     query_id: str | None = None
     query_name: str | None = None
     batch_id: int | None = None

@@ -85,9 +85,9 @@ def test_a_user_is_told_of_a_skipped_duplicate_and_finds_the_commits_in_the_hist
     each, copy, backfill = (commit for commit in store.history("out") if commit.verdict == "commit")
     assert (backfill.operation, backfill.rows, backfill.version, backfill.query_id) == ("append", 10, 7, None)
     assert (copy.rows, copy.query_name, copy.batch_id) == (5, "copy", 0)
-    assert copy.query_id == copy.application_id
+    assert (copy.application_id, copy.version) == (copy.transactional_id, 0)
     assert (each.rows, each.batch_id, each.application_id) == (5, 0, "each")
-    assert each.query_id not in (None, copy.query_id)
+    assert len({copy.query_id, each.query_id, None}) == 3
     assert {commit.engine for commit in (each, copy, backfill)} == {f"spark-{version('pyspark')}"}
 
 

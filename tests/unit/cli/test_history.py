@@ -6,6 +6,8 @@ import json
 
 import eoslog
 from eoslog.log.paths import slot_path
+from eoslog.rules.jobs import commit_job
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from tests.unit.cli.command import Command
 
 
@@ -84,3 +86,29 @@ def test_a_history_that_deleted_slots_cut_off_says_so(command: Command, store: e
     assert shown.exit_code == 0
     assert "slots before 3 were deleted" in shown.stderr
     assert "deleted" not in command.run("history", "t", "--limit", "1").stderr
+
+
+def test_a_micro_batch_is_named_by_its_query(command: Command, store: eoslog.Store) -> None:
+    topic_id = store.admin.describe_topic("t").topic_id
+    for job, application, version in (("sink", "sink", 7), ("backfill", "monthly", 7)):
+        token = ApplicationToken(application_id=application, sink=f"t:{topic_id}", version=version)
+        summary = CommitSummary(query_id="q-1", query_name="copy", batch_id=7, engine="spark-4.3.0")
+        store.append(
+            lambda draft, job=job, token=token, summary=summary: commit_job(
+                draft,
+                job,
+                "run",
+                take_over=True,
+                batches=[],
+                upload_ms=0,
+                token=token,
+                task_count=3,
+                summary=summary,
+                time_ms=store.now_ms(),
+            )
+        )
+
+    lines = [line.rstrip() for line in command.ok("history", "t").splitlines()]
+
+    assert lines[1].endswith("query copy q-1; micro-batch 7; version 7 of monthly; 3 tasks; spark-4.3.0")
+    assert lines[2].endswith("query copy q-1; micro-batch 7; 3 tasks; spark-4.3.0")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
+from eoslog.segment.declared_arrays import nulls, without_hidden_nulls
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
@@ -231,9 +232,9 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
         for field in wanted:
             array = found.get(field.name)
             if array is None:
-                array = pa.repeat(pa.scalar(None, field.type), rows)
+                array = nulls(rows, field.type)
             elif array.type != field.type:
-                array = array.cast(field.type)
+                array = without_hidden_nulls(array.cast(field.type), field.type)
             if array.null_count and not field.nullable:
                 raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
             arrays.append(array)

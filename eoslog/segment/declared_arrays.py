@@ -35,6 +35,12 @@ def without_hidden_nulls(array: Any, data_type: pa.DataType) -> Any:
     return _rebuilt(pa.concat_arrays([array, array.slice(0, 0)]), data_type, required=False)
 
 
+def nulls(count: int, data_type: pa.DataType) -> Any:
+    """So many nulls of a type, also where its parts may not be null."""
+    wanted: Any = data_type
+    return without_hidden_nulls(pa.nulls(count, wanted), data_type)
+
+
 def _parts(array: Any, data_type: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     """The array with maps as the lists that they are, and its children with their fields."""
     if isinstance(data_type, pa.MapType):

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
 from eoslog.segment.column_types import LossyCast, cast_losslessly, check_names, check_type, normal_field, widens
+from eoslog.segment.declared_arrays import nulls
 
 RESERVED_NAMES = frozenset(
     {
@@ -107,7 +108,7 @@ def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
         if index < 0:
             if not field.nullable:
                 raise SchemaMismatch(f"column {field.name!r} is missing, but its {field.type} may not be null")
-            columns.append(pa.chunked_array([pa.repeat(pa.scalar(None, field.type), table.num_rows)]))
+            columns.append(pa.chunked_array([nulls(table.num_rows, field.type)]))
         else:
             columns.append(_conform_column(table.column(index), field))
     return pa.Table.from_arrays(columns, schema=schema)

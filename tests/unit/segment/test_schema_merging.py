@@ -106,6 +106,32 @@ def test_rows_without_what_was_added_fit_the_topic() -> None:
     assert read(encode_data_file(rows), merged, len(ROWS)) == rows.to_pylist()
 
 
+VARIANT = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pa.field("new", VARIANT),
+        pa.field("new", pa.list_(pa.field("element", VARIANT, nullable=False))),
+        pa.field("point", pa.struct([pa.field("z", VARIANT)])),
+        pa.field("points", pa.list_(pa.struct([pa.field("z", VARIANT)]))),
+        pa.field("by_name", pa.map_(pa.string(), pa.struct([pa.field("z", VARIANT)]))),
+    ],
+    ids=str,
+)
+def test_what_is_new_may_be_null_where_its_own_parts_may_not(rows: Any) -> None:
+    table = pa.Table.from_pylist(ROWS, schema=TOPIC)
+    merged = merged_schema(TOPIC, pa.schema([rows]))
+    expected = conform(table, merged).to_pylist()
+
+    of_writer = encode_data_file(conform(table, merged))
+    batches = list(read_data_file(encode_data_file(table), merged, None, 0, None, len(ROWS), "f.parquet"))
+    rewritten = encode_data_file(pa.Table.from_batches(batches, schema=merged))
+
+    assert read(of_writer, merged, len(ROWS)) == read(rewritten, merged, len(ROWS)) == expected
+
+
 @pytest.mark.parametrize(
     ("name", "rows"),
     [

@@ -17,12 +17,13 @@ from eoslog.client.settings import load_settings
 from eoslog.client.store import Store
 from eoslog.errors import InvalidOption, NotAStore, UnknownTopicOrPartition
 from eoslog.read.isolation import IsolationLevel
+from eoslog.read.predicate_text import compile_predicate
 from eoslog.rules.state import Topic
 from eoslog.segment.compaction import CompactionReport
 from eoslog.segment.rewriting import TARGET_FILE_BYTES
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native_lookup import planned_files
-from pyspark_eoslog.native_scan import NativeFiles, native_frame
+from pyspark_eoslog.native_scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.offset_options import EARLIEST, LATEST
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.read_plan import end_timed_out, look_at_topics
@@ -91,6 +92,7 @@ class EosLogTable:
         transaction_consistent: bool = False,
         partitions: Sequence[int] | None = None,
         columns: Sequence[str] | None = None,
+        predicate: str | None = None,
         metadata_columns: bool = True,
         include_headers: bool = False,
     ) -> DataFrame:
@@ -113,6 +115,8 @@ class EosLogTable:
             partitions: of the topic; all if None.
             columns: the columns to read, in this order; all if None. Whoever selects from the DataFrame reads no more
                 than that either, so they matter only for types that Spark's Parquet reader does not know.
+            predicate: which rows to read, as in ``Store.scan``. Files without such rows, by the log's statistics, are
+                not looked at; a filter of the DataFrame leaves out parts of files, by those of Parquet.
             metadata_columns: of a topic of columns: with ``_topic, _partition, _offset, _timestamp``.
             include_headers: of a topic of Kafka records: with ``headers``.
 
@@ -134,6 +138,7 @@ class EosLogTable:
             slot=slot,
             timestamp=timestamp,
             transaction_consistent=transaction_consistent,
+            predicate=predicate,
         )
         if any(plan.topic_id != topic.topic_id for plan in scan.plans):
             raise UnknownTopicOrPartition(
@@ -141,7 +146,14 @@ class EosLogTable:
             )
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
         place = NativeFiles(store.url, dict(self._options.location.options))
-        return native_frame(self._spark, place, topic, planned_files(scan.plans), wanted)
+        files = planned_files(scan.plans)
+        if predicate is None:
+            return native_frame(self._spark, place, topic, files, wanted)
+        used = compile_predicate(predicate, topic).columns.names
+        read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used])))
+        frame = native_frame(self._spark, place, topic, files, read)
+        # In brackets, and a comment that ends it ends with its line, as the predicate was parsed.
+        return frame.where(f"({predicate}\n)").selectExpr(*map(quoted, wanted.names))
 
     def createOrReplaceTempView(self, name: str, **options: Any) -> None:  # noqa: N802 - Spark's name
         """A view for SQL of what is visible now.
@@ -171,7 +183,7 @@ class EosLogTable:
             store.describe(),
             store.url,
             topic,
-            self._columns(topic, None, metadata_columns=False, include_headers=True),
+            self._columns(topic, None, metadata_columns=False),
             store.admin.describe_partitions(self._topic),
             scan.record_count,
             scan.slot,
@@ -224,7 +236,12 @@ class EosLogTable:
         return verified_store(self._options.location)
 
     def _columns(
-        self, topic: Topic, names: Sequence[str] | None, *, metadata_columns: bool, include_headers: bool
+        self,
+        topic: Topic,
+        names: Sequence[str] | None,
+        *,
+        metadata_columns: bool = True,
+        include_headers: bool = True,
     ) -> StructType:
         chosen = {
             "metadataColumns": str(metadata_columns or names is not None).lower(),

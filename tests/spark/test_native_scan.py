@@ -99,6 +99,19 @@ def test_filters_and_columns_are_pushed_into_the_parquet_reader(spark: SparkSess
     assert ".parquet," not in plan.split("FileScan")[0]  # Nothing is looked up that nobody asks for.
 
 
+def test_a_predicate_leaves_files_out_and_filters_the_rest(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(10).selectExpr("id", "cast(id as string) as text").coalesce(1))
+    more = spark.range(10, 20).selectExpr("id", "cast(id as string) as text").coalesce(1)
+    more.write.format("eoslog").option("topic", "flights").mode("append").save(store.url)
+
+    found = table.toDF(predicate="id > 17 and _offset < 20 -- the last ones", columns=["text"])
+
+    assert found.columns == ["text"]
+    assert sorted(row.text for row in found.collect()) == ["18"]
+    assert "InMemoryFileIndex(1 paths)" in explained(found)
+    assert table.toDF(predicate="id > 99").count() == 0
+
+
 def test_a_whole_file_pays_for_no_condition_and_one_that_is_cut_has_its_own_scan(
     spark: SparkSession, store: eoslog.Store
 ) -> None:

@@ -75,7 +75,7 @@ class EosLogTable:
             StoreUnavailable, StoreAccessDenied: nobody can tell.
         """
         try:
-            store = verified_store(_options(root, topic or "any", store_options).location)
+            store = verified_store(_options(root, topic, store_options).location)
             topics = store.admin.list_topics()
         except NotAStore:
             return False
@@ -261,10 +261,14 @@ class EosLogTable:
 
 
 def _options(
-    root: str | os.PathLike[str], topic: str, store_options: Mapping[str, Any], others: Mapping[str, str] | None = None
+    root: str | os.PathLike[str],
+    topic: str | None,
+    store_options: Mapping[str, Any],
+    others: Mapping[str, str] | None = None,
 ) -> Options:
     given = {f"{STORE_PREFIX}{name}": str(value) for name, value in store_options.items()}
-    return Options.of({"path": os.fspath(root), "topic": topic, **given, **(others or {})})
+    named = {} if topic is None else {"topic": topic}
+    return Options.of({"path": os.fspath(root), **named, **given, **(others or {})})
 
 
 def _by_partition(name: str, offsets: str | Mapping[int, int] | None, everything: str) -> Mapping[int, int] | None:

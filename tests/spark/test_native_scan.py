@@ -11,7 +11,7 @@ import pytest
 
 import eoslog
 import pyspark_eoslog
-from eoslog.errors import InvalidOption, NotAStore, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.errors import InvalidOption, OffsetOutOfRange
 from pyspark_eoslog import EosLogTable
 from tests.spark.test_types import VALUES
 from tests.unit.pyspark_eoslog.table_histories import TOPIC, TableHistory
@@ -172,29 +172,6 @@ def test_a_view_answers_sql(spark: SparkSession, store: eoslog.Store) -> None:
 
     (row,) = spark.sql("select count(*) as rows, min(_offset) as first from flights_now where id < 8").collect()
     assert (row.rows, row["first"]) == (4, 4)
-
-
-def test_columns_that_files_do_not_hold_are_refused(spark: SparkSession, store: eoslog.Store) -> None:
-    table = sent(spark, store, spark.range(1).selectExpr("id", "id as _metadata"))
-
-    with pytest.raises(InvalidOption, match=r"'_slot' is told by the log .*includeTransactionColumns"):
-        table.toDF(columns=["_slot"])
-    with pytest.raises(InvalidOption, match="'_metadata' has the name by which Spark tells of files"):
-        table.toDF()
-    assert table.toDF(columns=["_offset", "id"]).collect() == [(0, 0)]
-
-
-def test_tables_are_found_or_not(spark: SparkSession, store: eoslog.Store, tmp_path: Path) -> None:
-    assert not EosLogTable.isEosLogTable(spark, store.url)
-    with pytest.raises(NotAStore):
-        EosLogTable.forPath(spark, store.url, "flights")
-    store.admin.create_topic("flights")
-
-    assert EosLogTable.isEosLogTable(spark, store.url)
-    assert EosLogTable.isEosLogTable(spark, store.url, "flights")
-    assert not EosLogTable.isEosLogTable(spark, store.url, "trains")
-    with pytest.raises(UnknownTopicOrPartition):
-        EosLogTable.forPath(spark, store.url, "trains")
 
 
 def test_a_table_tells_of_itself(spark: SparkSession, store: eoslog.Store) -> None:

@@ -1,0 +1,80 @@
+"""EosLogTable before it needs a session: what it finds, and what it refuses when it plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+import eoslog
+from eoslog.errors import InvalidOption, NotAStore, OffsetOutOfRange, UnknownTopicOrPartition
+from pyspark_eoslog import EosLogTable, stores
+
+NO_SESSION = cast(Any, None)
+SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("_metadata", pa.string()), pa.field("at", pa.time64("us"))])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[eoslog.Store]:
+    yield eoslog.connect(str(tmp_path / "store"), fsync=False)
+    stores._stores.clear()
+    stores._object_stores.clear()
+
+
+@pytest.fixture
+def table(store: eoslog.Store) -> EosLogTable:
+    store.admin.create_topic("t", schema=SCHEMA)
+    return EosLogTable.forPath(NO_SESSION, store.url, "t", fsync=False)
+
+
+def test_tables_are_found_or_not(store: eoslog.Store) -> None:
+    assert not EosLogTable.isEosLogTable(NO_SESSION, store.url)
+    with pytest.raises(NotAStore):
+        EosLogTable.forPath(NO_SESSION, store.url, "t")
+
+    store.admin.create_topic("t")
+
+    assert EosLogTable.isEosLogTable(NO_SESSION, store.url)
+    assert EosLogTable.isEosLogTable(NO_SESSION, Path(store.url), "t")
+    assert not EosLogTable.isEosLogTable(NO_SESSION, store.url, "u")
+    with pytest.raises(UnknownTopicOrPartition):
+        EosLogTable.forPath(NO_SESSION, store.url, "u")
+
+
+def test_a_store_that_only_this_process_sees_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="lives within one process"):
+        EosLogTable.forPath(NO_SESSION, "memory://x", "t")
+
+
+def test_options_of_the_store_are_not_printed() -> None:
+    with pytest.raises(InvalidOption) as refused:
+        EosLogTable.forPath(NO_SESSION, "s3://bucket", "t", key="geheim")
+
+    assert "geheim" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"columns": ["_slot"]}, "'_slot' is told by the log and not by files.*includeTransactionColumns"),
+        ({"columns": ["n", "at"]}, "'at' is time.*Spark's Parquet reader does not know.*columns=.*format"),
+        ({"columns": ["_metadata"]}, "'_metadata' has the name by which Spark tells of files"),
+        ({}, "'_metadata' has the name"),
+        ({"columns": ["m"]}, "topic t has no column 'm'"),
+        ({"predicate": "m = 1"}, "'m'"),
+        ({"starting_offsets": "latest"}, "starting_offsets is 'latest'; give 'earliest' or offsets by partition"),
+        ({"ending_offsets": "earliest"}, "ending_offsets is 'earliest'; give 'latest' or offsets by partition"),
+        ({"slot": 1, "isolation_level": "read_committed"}, "snapshot"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(table: EosLogTable, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        table.toDF(**given)
+
+
+def test_offsets_beyond_what_is_there_are_refused(table: EosLogTable) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        table.toDF(starting_offsets={0: 1})

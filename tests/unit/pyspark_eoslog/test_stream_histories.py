@@ -43,6 +43,11 @@ writes = st.tuples(
     st.lists(st.tuples(st.sampled_from([("a", 0), ("a", 1), ("b", 0)]), st.integers(1, 4)), min_size=1, max_size=3),
 )
 ends = st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.sampled_from(PRODUCERS))
+losses = st.one_of(
+    st.tuples(st.just("delete rows"), st.sampled_from([("a", 0), ("a", 1), ("b", 0)]), st.integers(0, 100)),
+    st.tuples(st.just("create again"), st.sampled_from(["a", "b"])),
+    st.tuples(st.just("restart")),
+)
 others = st.tuples(st.sampled_from(["seal", "read", "read"]))
 histories = st.lists(st.one_of(writes, writes, ends, others), min_size=1, max_size=14)
 limits = st.fixed_dictionaries(
@@ -68,9 +73,8 @@ class History:
 
     def __init__(self, root: str, options: dict[str, Any]) -> None:
         self.store = eoslog.connect(root, fsync=False)
-        config = eoslog.TopicConfig(segment_batches=3)
-        for topic, partitions in TOPICS.items():
-            self.store.admin.create_topic(topic, partitions=partitions, schema=NUMBERS, config=config)
+        for topic in TOPICS:
+            self._create(topic)
         self.options = {
             "path": root,
             "store.fsync": "false",
@@ -95,6 +99,14 @@ class History:
             seal_segments(self.store.log, self.store.object_store, self.store.environment)
         elif step[0] == "read":
             self.read()
+        elif step[0] == "restart":
+            self._reader = self.reader()
+        elif step[0] == "delete rows":
+            self._delete_rows(step[1], step[2])
+        elif step[0] == "create again":
+            self._end_all()
+            self.store.admin.delete_topic(step[1])
+            self._create(step[1])
         elif step[1] in self._open:
             getattr(self._producers[step[1]], f"{step[0]}_transaction")()
             self._open.discard(step[1])
@@ -118,10 +130,24 @@ class History:
         return read
 
     def finish(self) -> None:
-        for name in sorted(self._open):
-            self.apply(("commit", name))
+        self._end_all()
         while self.read():
             pass
+
+    def _end_all(self) -> None:
+        for name in sorted(self._open):
+            self.apply(("commit", name))
+
+    def _create(self, topic: str) -> None:
+        config = eoslog.TopicConfig(segment_batches=3)
+        self.store.admin.create_topic(topic, partitions=TOPICS[topic], schema=NUMBERS, config=config)
+
+    def _delete_rows(self, place: tuple[str, int], percent: int) -> None:
+        """Move the log start of a partition up, by so much of what is decided."""
+        offsets = next(each for each in self.store.admin.offsets(place[0]) if each.partition == place[1])
+        decided = offsets.last_stable_offset - offsets.earliest
+        offset = offsets.earliest + decided * percent // 100
+        self.store.admin.delete_records({eoslog.TopicPartition(*place): offset})
 
     def visible(self, isolation: str) -> list[Row]:
         columns = ["n", "_topic", "_partition", "_offset"]
@@ -252,3 +278,19 @@ def test_a_micro_batch_keeps_to_its_limits_or_is_one_file_or_one_commit(
                 assert size <= limits.get("maxBytesPerTrigger", math.inf)
                 if isolation == "snapshot":
                     assert len(batch) <= limits.get("maxOffsetsPerTrigger", math.inf)
+
+
+@few
+@given(st.lists(st.one_of(writes, writes, ends, losses, others), min_size=1, max_size=16), limits, levels)
+def test_a_stream_that_may_lose_data_loses_no_row_that_is_left_and_reads_none_twice(
+    steps: list[Any], limits: dict[str, Any], level: dict[str, str]
+) -> None:
+    with history({**limits, **level, "failOnDataLoss": "false"}) as happening:
+        for step in steps:
+            happening.apply(step)
+        happening.finish()
+
+        read = [row[3] for _, _, batch in happening.batches for row in batch]
+        left = {row[3] for row in happening.visible(level.get("isolationLevel", "read_committed"))}
+        assert len(read) == len(set(read))
+        assert left <= set(read)

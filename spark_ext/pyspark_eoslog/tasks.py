@@ -79,6 +79,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
     held_back = plan.replayed or (plan.last is not None and _is_known(plan.last, query_id, batch_id))
     if not held_back:
         files = _upload(plan, batches, task)
+        ENVIRONMENT.reached("spark.task.files_uploaded")
         rows = sum(file.record_count for file in files)
     elif plan.last is not None and plan.last.query_id == query_id:
         # A replayed micro-batch has the rows that it had before, which is worth a look.

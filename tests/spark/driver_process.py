@@ -63,7 +63,7 @@ class DriverProcess:
         """The driver's JVM, if it runs."""
         return next((process for process in self.processes() if process.name() == "java"), None)
 
-    def wait(self, *, timeout_s: float = 180, orphans_s: float = 30) -> int:
+    def wait(self, *, timeout_s: float = 400, orphans_s: float = 30) -> int:
         """Wait for the driver's Python, then for all its other processes; the exit code, negative if by a signal.
 
         Raises ``TimeoutError`` with the output if the driver does not end within ``timeout_s`` seconds. Orphans that

@@ -30,8 +30,8 @@ def python_environment() -> dict[str, str]:
     }
 
 
-def start_session(directory: Path, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session with two cores that keeps its files in ``directory``; ``settings`` override its configuration.
+def start_session(directory: Path, settings: Mapping[str, str] | None = None, *, master: str = MASTER) -> SparkSession:
+    """A session that keeps its files in ``directory``; ``settings`` override its configuration.
 
     The variables of ``python_environment`` must be set before.
     """
@@ -48,7 +48,7 @@ def start_session(directory: Path, settings: Mapping[str, str] | None = None) ->
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.ui.showConsoleProgress": "false",
     } | dict(settings or {})
-    builder = SparkSession.builder.master(MASTER).appName("eoslog-tests")
+    builder = SparkSession.builder.master(master).appName("eoslog-tests")
     for key, value in configuration.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

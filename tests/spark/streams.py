@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 
 
-def make_topics(root: str) -> eoslog.Store:
+def make_topics(root: str, config: eoslog.TopicConfig | None = None, **options: str) -> eoslog.Store:
     """A store with the topics ``in`` and ``out`` of one column, two partitions each."""
-    store = eoslog.connect(root)
-    store.admin.create_topic("in", partitions=2, schema=NUMBERS, key="n")
-    store.admin.create_topic("out", partitions=2, schema=NUMBERS, key="n")
+    store = eoslog.connect(root, **options)
+    for topic in ("in", "out"):
+        store.admin.create_topic(topic, partitions=2, schema=NUMBERS, key="n", config=config)
     return store
 
 
@@ -34,18 +34,24 @@ def produce(store: eoslog.Store, first: int, last: int) -> None:
 
 
 def copy_stream(
-    spark: SparkSession, root: str, checkpoint: Path, source: dict[str, str] | None = None, **sink: str
+    spark: SparkSession,
+    root: str,
+    checkpoint: Path,
+    source: dict[str, str] | None = None,
+    *,
+    topics: tuple[str, str] = ("in", "out"),
+    **sink: str,
 ) -> DataStreamWriter:
-    """The stream from ``in`` to ``out``, from the beginning, not started yet."""
+    """The stream from ``in`` to ``out``, or between other topics, from the beginning, not started yet."""
     rows = (
         spark.readStream.format("eoslog")
-        .option("topic", "in")
+        .option("topic", topics[0])
         .option("startingOffsets", "earliest")
         .options(**(source or {}))
         .load(root)
         .select("n")
     )
-    writer = rows.writeStream.format("eoslog").option("topic", "out").option("checkpointLocation", str(checkpoint))
+    writer = rows.writeStream.format("eoslog").option("topic", topics[1]).option("checkpointLocation", str(checkpoint))
     return writer.options(**sink).option("path", root)
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
-from tests.spark.driver_process import StartDriver
-from tests.spark.streams import NUMBERS, commits, copy_stream, make_topics, numbers, produce
+from tests.spark.streams import NUMBERS, copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,19 +18,6 @@ if TYPE_CHECKING:
 BEFORE_THE_SLOT = "log.slot.before_put"
 AFTER_THE_SLOT = "log.slot.claimed"
 LIMIT = {"maxOffsetsPerTrigger": "60"}
-
-DRIVER = """
-    import sys
-    from pathlib import Path
-    from tests.spark.local_spark import start_session
-    from tests.spark.streams import copy_stream
-
-    directory, root, checkpoint = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
-    spark = start_session(directory)
-    stream = copy_stream(spark, root, checkpoint, {"maxOffsetsPerTrigger": "60"})
-    stream.trigger(availableNow=True).start().awaitTermination()
-    print("not reached")
-"""
 
 
 @pytest.fixture
@@ -53,31 +39,6 @@ def run(spark: SparkSession, root: str, checkpoint: Path) -> None:
 
 def newest_slot(store: eoslog.Store) -> int:
     return store.read(lambda state, slot: slot)
-
-
-@pytest.mark.parametrize(("point", "landed"), [(BEFORE_THE_SLOT, 1), (AFTER_THE_SLOT, 2)])
-def test_a_driver_killed_around_its_commit_is_restarted_exactly(
-    spark: SparkSession,
-    start_driver: StartDriver,
-    store: eoslog.Store,
-    root: str,
-    tmp_path: Path,
-    point: str,
-    landed: int,
-) -> None:
-    order = tmp_path / "order"
-    order.write_text(f"{point} 2 kill-jvm")
-    driver = start_driver(
-        DRIVER, str(tmp_path / "victim"), root, str(tmp_path / "checkpoint"), EOSLOG_TEST_CRASH=str(order)
-    )
-
-    assert driver.wait() != 0
-
-    assert "not reached" not in driver.output
-    assert not order.exists()
-    assert commits(store) == landed
-    run(spark, root, tmp_path / "checkpoint")
-    assert numbers(store) == list(range(150))
 
 
 @pytest.mark.parametrize("act", ["raise", "kill-worker"])

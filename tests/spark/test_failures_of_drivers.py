@@ -1,0 +1,223 @@
+"""A driver that dies at any named point of a commit, or sleeps through its replacement, leaves each row there once."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+import eoslog
+from tests.spark.driver_process import DriverProcess, StartDriver
+from tests.spark.exactness import assert_exact
+from tests.spark.local_spark import REPOSITORY
+from tests.spark.streams import commits, copy_stream, make_topics, produce
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UPLOADED = "spark.task.files_uploaded"
+BEFORE_SLOT = "log.slot.before_put"
+AFTER_SLOT = "log.slot.claimed"
+OF_CHECKPOINTS = ("segment.seal.files_written", "log.checkpoint.parts_written", "log.checkpoint.root_written")
+POINTS = (UPLOADED, BEFORE_SLOT, AFTER_SLOT, *OF_CHECKPOINTS)
+"""All that a Spark job comes to on its way to a commit, and behind it."""
+
+CHECKPOINT_AFTER_EACH_SLOT = {"EOSLOG_LOG__CHECKPOINT_SLOTS": "1"}
+LIMIT = {"maxOffsetsPerTrigger": "60"}
+ROWS = 150
+
+STREAM = """
+    import sys
+    from pathlib import Path
+    from tests.spark.local_spark import start_session
+    from tests.spark.streams import copy_stream
+
+    directory, root, checkpoint = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    spark = start_session(directory)
+    stream = copy_stream(spark, root, checkpoint, {"maxOffsetsPerTrigger": "60"})
+    stream.trigger(availableNow=True).start().awaitTermination()
+    print("not reached")
+"""
+
+BATCH = """
+    import sys
+    from pathlib import Path
+    from tests.spark.local_spark import start_session
+    from tests.spark.test_failures_of_drivers import backfill
+
+    directory, root = Path(sys.argv[1]), sys.argv[2]
+    backfill(start_session(directory), root)
+    print("not reached")
+"""
+
+
+def backfill(spark: SparkSession, root: str) -> None:
+    """Write all numbers to the topic ``out`` in two tasks, as a job that may be run again."""
+    rows = spark.range(0, ROWS, 1, 2).selectExpr("id as n").write.format("eoslog").option("topic", "out")
+    rows.option("transactionalId", "backfill").option("txnVersion", 1).mode("append").save(root)
+
+
+def run_stream(spark: SparkSession, root: str, checkpoint: Path) -> None:
+    copy_stream(spark, root, checkpoint, LIMIT).trigger(availableNow=True).start().awaitTermination()
+
+
+class Victims:
+    """A streaming query and a batch job, each with a store, an order and a driver of its own.
+
+    The stream has three micro-batches. Segments can be sealed after each batch, those of the topic ``in`` at once.
+    """
+
+    def __init__(self, directory: Path, start_driver: StartDriver) -> None:
+        self._directory = directory
+        self._start_driver = start_driver
+        self.roots = {kind: str(directory / kind / "store") for kind in ("stream", "batch")}
+        self.checkpoint = directory / "stream" / "checkpoint"
+        config = eoslog.TopicConfig(segment_batches=1)
+        self.stores = {kind: make_topics(root, config) for kind, root in self.roots.items()}
+        for store in self.stores.values():
+            produce(store, 0, ROWS)
+
+    def order(self, kind: str) -> Path:
+        return self._directory / kind / "order"
+
+    def reached(self, kind: str) -> set[str]:
+        """The crash points that a driver's workers have come to."""
+        return set((self._directory / kind / "reached").read_text().split())
+
+    def start(self, orders: dict[str, str], **environment: str) -> dict[str, DriverProcess]:
+        """Start both drivers, to do what they are told to."""
+        drivers = {}
+        for kind, order in orders.items():
+            self.order(kind).write_text(order)
+            drivers[kind] = self._start_driver(
+                STREAM if kind == "stream" else BATCH,
+                str(self._directory / kind / "victim"),
+                self.roots[kind],
+                *([str(self.checkpoint)] if kind == "stream" else []),
+                EOSLOG_TEST_CRASH=str(self.order(kind)),
+                EOSLOG_TEST_REACHED=str(self._directory / kind / "reached"),
+                **environment,
+            )
+        return drivers
+
+    def assert_killed(self, drivers: dict[str, DriverProcess]) -> None:
+        """Wait until all are dead, and dead because they did what they were told to."""
+        for kind, driver in drivers.items():
+            assert driver.wait() != 0
+            assert "not reached" not in driver.output
+            assert not self.order(kind).exists()
+
+    def run_again(self, spark: SparkSession) -> None:
+        """Run both jobs to their end, in a session that nobody kills."""
+        run_stream(spark, self.roots["stream"], self.checkpoint)
+        backfill(spark, self.roots["batch"])
+
+    def assert_exact(self) -> None:
+        for store in self.stores.values():
+            assert_exact(store, "out", range(ROWS))
+
+
+@pytest.fixture
+def victims(tmp_path: Path, start_driver: StartDriver) -> Victims:
+    return Victims(tmp_path, start_driver)
+
+
+@pytest.mark.parametrize(
+    ("stream_order", "stream_commits", "batch_order", "batch_commits"),
+    [
+        (f"{UPLOADED} 1", 0, f"{UPLOADED} 1", 0),
+        (f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0),
+        (f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
+        (f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0),
+    ],
+)
+def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
+    spark: SparkSession,
+    victims: Victims,
+    stream_order: str,
+    stream_commits: int,
+    batch_order: str,
+    batch_commits: int,
+) -> None:
+    """The batch job's first slot is that of its init."""
+    drivers = victims.start({"stream": f"{stream_order} kill-jvm", "batch": f"{batch_order} kill-jvm"})
+
+    victims.assert_killed(drivers)
+    assert commits(victims.stores["stream"]) == stream_commits
+    assert commits(victims.stores["batch"]) == batch_commits
+    victims.run_again(spark)
+
+    victims.assert_exact()
+
+
+@pytest.mark.parametrize("point", OF_CHECKPOINTS)
+def test_a_driver_killed_as_it_writes_a_checkpoint_is_started_again_and_exact(
+    spark: SparkSession, victims: Victims, point: str
+) -> None:
+    """Checkpoints are written by whoever finds that one is due, readers too."""
+    drivers = victims.start({"stream": f"{point} 1 kill-jvm"}, **CHECKPOINT_AFTER_EACH_SLOT)
+
+    victims.assert_killed(drivers)
+    victims.run_again(spark)
+
+    victims.assert_exact()
+
+
+def test_no_crash_point_of_a_commit_is_left_out(victims: Victims) -> None:
+    """Points have been added that neither job dies at: add them to ``POINTS`` and to the test above."""
+    drivers = victims.start(dict.fromkeys(("stream", "batch"), "none 1 raise"), **CHECKPOINT_AFTER_EACH_SLOT)
+    for driver in drivers.values():
+        assert driver.wait() == 0, driver.output
+
+    assert victims.reached("stream") | victims.reached("batch") == set(POINTS)
+    sources = (REPOSITORY / "spark_ext").rglob("*.py")
+    in_spark_ext = {point for path in sources for point in re.findall(r'\.reached\(\s*"([^"]+)"', path.read_text())}
+    assert in_spark_ext <= set(POINTS)
+    victims.assert_exact()
+
+
+def test_a_driver_that_slept_through_its_replacement_commits_nothing_and_says_why(
+    spark: SparkSession, victims: Victims
+) -> None:
+    drivers = victims.start({"stream": f"{BEFORE_SLOT} 2 stop-jvm", "batch": f"{UPLOADED} 1 stop-jvm"})
+    for kind, driver in drivers.items():
+        wait_until_stopped(driver, victims.order(kind))
+    victims.run_again(spark)
+    slots = [newest_slot(store) for store in victims.stores.values()]
+
+    for driver in drivers.values():
+        wake(driver)
+
+    for driver in drivers.values():
+        assert driver.wait() != 0
+        assert "not reached" not in driver.output
+        assert "[EOSLOG_PRODUCER_FENCED]" in driver.output
+        assert "another run has taken this job over" in driver.output
+    assert [newest_slot(store) for store in victims.stores.values()] == slots
+    victims.assert_exact()
+
+
+def newest_slot(store: eoslog.Store) -> int:
+    return store.read(lambda state, slot: slot)
+
+
+def stopped(driver: DriverProcess) -> list[psutil.Process]:
+    return [process for process in driver.processes() if process.status() == psutil.STATUS_STOPPED]
+
+
+def wait_until_stopped(driver: DriverProcess, order: Path) -> None:
+    """Wait until the driver's JVM and the worker that obeyed the order have stopped."""
+    deadline = time.monotonic() + 300
+    while order.exists() or len(stopped(driver)) < 2:
+        assert time.monotonic() < deadline, driver.output
+        time.sleep(0.1)
+
+
+def wake(driver: DriverProcess) -> None:
+    for process in stopped(driver):
+        process.send_signal(signal.SIGCONT)

@@ -10,13 +10,14 @@ from pyspark.sql.types import StructType
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import PartitionPlan, SegmentIndexes, plan_partition
+from eoslog.read.predicate import Predicate
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import Topic
 from pyspark_eoslog.data_loss import DataLoss, check_removed, first_offset
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.packing import Piece
-from pyspark_eoslog.read_plan import Look, TopicView, piece_of
+from pyspark_eoslog.read_plan import Look, TopicView, piece_of, predicate_of
 from pyspark_eoslog.reader import read_partitions
 from pyspark_eoslog.schemas import choose_columns
 from pyspark_eoslog.stream_offsets import StreamOffsets, check_joined, check_origin
@@ -84,8 +85,9 @@ def plan_micro_batch(
                 )
             )
             continue
-        plans = [_plan(indexes, view.topic, each, begin, end, options, loss) for each in view.partitions]
-        of_topic = [piece_of(view.topic, plan) for plan in plans if plan is not None and plan.slices]
+        predicate = predicate_of(view.topic, options.predicate)
+        plans = [_plan(indexes, view.topic, each, begin, end, options, predicate, loss) for each in view.partitions]
+        of_topic = [piece_of(view.topic, plan, predicate) for plan in plans if plan is not None and plan.slices]
         if of_topic:
             read.append(view)
             pieces += of_topic
@@ -99,6 +101,7 @@ def _plan(
     begin: StreamOffsets,
     end: StreamOffsets,
     options: Options,
+    predicate: Predicate | None,
     loss: DataLoss,
 ) -> PartitionPlan | None:
     """What a micro-batch reads of a partition; one of a topic that was not read before, from its beginning."""
@@ -117,6 +120,7 @@ def _plan(
             after_slot=begin.slot,
             slot=end.slot,
             control_rows=options.include_control_rows,
+            predicate=predicate,
         )
     if place not in end.offsets:
         return None
@@ -139,4 +143,5 @@ def _plan(
         start_offset=start,
         end_offset=last,
         control_rows=options.include_control_rows,
+        predicate=predicate,
     )

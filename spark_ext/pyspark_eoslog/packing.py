@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from eoslog.read.planner import FileSlice, slices_by_file
+from eoslog.read.predicate import Predicate
 
 LARGEST_BYTES = 48 << 20
 """How much a partition holds about, unless a file is larger."""
@@ -34,6 +35,8 @@ class Piece:
     stored: str | None
     """The topic's schema as its entry holds it; None for Kafka records."""
     slices: tuple[FileSlice, ...]
+    predicate: Predicate | None = None
+    """Of these rows those are read of which it is true."""
 
 
 class _Run(NamedTuple):

@@ -15,6 +15,8 @@ from eoslog.client.topics import check_partition
 from eoslog.errors import InvalidOption, OffsetOutOfRange, RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan
+from eoslog.read.predicate import Predicate
+from eoslog.read.predicate_text import compile_predicate
 from eoslog.rules.names import PartitionId, TopicPartition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import StoreState, Topic
@@ -147,8 +149,17 @@ def resolve_offsets(
     return resolved
 
 
-def piece_of(topic: Topic, plan: PartitionPlan) -> Piece:
-    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, plan.slices)
+def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None) -> Piece:
+    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, plan.slices, predicate)
+
+
+def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:
+    """Which of a topic's rows option ``predicate`` asks for; None if it was not given.
+
+    Raises:
+        InvalidOption: it is no predicate for this topic's columns.
+    """
+    return None if predicate is None else compile_predicate(predicate, topic)
 
 
 def _selected(state: StoreState, selection: TopicSelection) -> Iterator[tuple[Topic, Sequence[PartitionId]]]:

@@ -15,7 +15,7 @@ from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import plan_partition
-from eoslog.read.slices import read_slices
+from eoslog.read.predicate_rows import read_wanted
 from eoslog.read.time_travel import check_as_of, resolve
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import NO_SLOT, Partition
@@ -25,7 +25,7 @@ from pyspark_eoslog.column_options import check_agreement
 from pyspark_eoslog.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.packing import Piece, pack
-from pyspark_eoslog.read_plan import Look, end_timed_out, look_at_topics, piece_of, resolve_offsets
+from pyspark_eoslog.read_plan import Look, end_timed_out, look_at_topics, piece_of, predicate_of, resolve_offsets
 from pyspark_eoslog.schemas import ReadColumns, choose_columns
 from pyspark_eoslog.stores import object_store, plain_errors, verified_store
 
@@ -72,7 +72,9 @@ def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa
         store = object_store(location)
         for piece, columns in partition.pieces:
             stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
-            for batch in read_slices(store, piece.topic, piece.partition, piece.slices, stored, columns.source):
+            for batch in read_wanted(
+                store, piece.topic, piece.partition, piece.slices, stored, columns.source, piece.predicate
+            ):
                 yield columns.convert(batch)
 
 
@@ -107,6 +109,7 @@ class EosLogReader(DataSourceReader):
         starts, ends = _ranges(store, look, options)
         pieces = []
         for view in look.topics:
+            predicate = predicate_of(view.topic, options.predicate)
             for partition in view.partitions:
                 place = TopicPartition(view.topic.topic, partition.id.partition)
                 if as_of is not None:
@@ -122,8 +125,9 @@ class EosLogReader(DataSourceReader):
                     slot=as_of.slot if as_of else None,
                     time_ms=as_of.time_ms if as_of else None,
                     control_rows=options.include_control_rows,
+                    predicate=predicate,
                 )
-                pieces.append(piece_of(view.topic, plan))
+                pieces.append(piece_of(view.topic, plan, predicate))
         return read_partitions(look, self._schema, pieces, options)
 
 
@@ -181,7 +185,6 @@ def _end(place: TopicPartition, partition: Partition, start: int, end: int, opti
 
 def _check_options(options: Options) -> None:
     options.check_consistent_end()
-    options.refuse(("predicate",), "is not supported for batch reads")
     for name, offsets, nothing, offset, instead in (
         ("startingOffsets", options.starting_offsets, LATEST, LATEST_OFFSET, EARLIEST),
         ("endingOffsets", options.ending_offsets, EARLIEST, EARLIEST_OFFSET, LATEST),

@@ -10,17 +10,15 @@ from eoslog.rules.partition_state import NO_SLOT
 from pyspark_eoslog.next_end import visible_offsets
 from pyspark_eoslog.offset_options import EARLIEST, LATEST
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read_plan import Look, resolve_offsets
+from pyspark_eoslog.read_plan import Look, predicate_of, resolve_offsets
 from pyspark_eoslog.stream_offsets import StreamOffsets
 
-_NOT_SUPPORTED = ("predicate",)
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
 
 
 def check_stream_options(options: Options) -> None:
     """Raises: InvalidOption: an option is not for streams, or not for this isolation level."""
-    options.refuse(_NOT_SUPPORTED, "is not supported for streams")
     options.refuse(_OF_BATCHES, "is for batch reads; end a stream with trigger(availableNow=True)")
     options.refuse(
         ("slot", "versionAsOf", "timestampAsOf"), "is for batch reads; a stream keeps its slot in the checkpoint"
@@ -38,9 +36,11 @@ def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
     """Where the options let a stream begin.
 
     Raises:
-        InvalidOption: they name other partitions than are read.
+        InvalidOption: they name other partitions than are read, or the predicate is none of these topics.
         OffsetOutOfRange: they begin beyond the end.
     """
+    for view in look.topics:
+        predicate_of(view.topic, options.predicate)  # What is wrong with it is told before the first micro-batch.
     newest = visible_offsets(look, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:

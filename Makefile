@@ -37,8 +37,9 @@ $(INSTALLED): requirements.lock requirements-build.lock pyproject.toml
 demo: setup ## Show exactly-once under fire: crashes, retries, zombies
 	@$(BIN)/python -m examples.demo
 
-bench: setup ## Count requests and time commits
+bench: setup ## Count requests, what a predicate saves, and time commits
 	$(BIN)/python -m benchmarks.requests
+	$(BIN)/python -m benchmarks.pruning
 	$(BIN)/python -m benchmarks.commits
 
 test: setup ## Run the tests: first those without Spark, then those with it

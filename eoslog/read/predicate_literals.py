@@ -93,6 +93,9 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     if pa.types.is_boolean(column.type):
         raise CannotCompare("a boolean is compared with = or <>")
     value, is_exact = _placed(literal, column.type)
+    if pa.types.is_integer(column.type) and _within(value, pa.int64()):
+        # Spark takes such a comparison for true of nulls too.
+        raise CannotCompare(f"{literal.text} lies beyond all integers; leave the comparison out")
     beyond = _within(value, column.type)
     if beyond:
         never = OneOf(column.name, ())

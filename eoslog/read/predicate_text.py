@@ -206,15 +206,25 @@ class _Compiler:
         from sqlglot import exp
 
         self._only(node, "this", "expression")
-        is_turned = isinstance(node.expression, exp.Column)
-        column, literal = (node.expression, node.this) if is_turned else (node.this, node.expression)
+        left, right = self._bare(node.this), self._bare(node.expression)
+        is_turned = isinstance(right, exp.Column)
+        if is_turned and isinstance(left, exp.Column):
+            self._refuse(node, "a column is compared with a literal, not with another column")
+        column, literal = (right, left) if is_turned else (left, right)
         return self._column(column), self._literal(literal), is_turned
 
-    def _column(self, node: Any) -> pa.Field[Any]:
+    def _bare(self, node: Any) -> Any:
+        """Without brackets around it."""
         from sqlglot import exp
 
         while isinstance(node, exp.Paren):
             node = self._only(node, "this").this
+        return node
+
+    def _column(self, node: Any) -> pa.Field[Any]:
+        from sqlglot import exp
+
+        node = self._bare(node)
         if not isinstance(node, exp.Column):
             self._refuse(node, "a column is compared with a literal")
         if len([part for part in node.args.values() if part]) > 1 or not isinstance(node.this, exp.Identifier):
@@ -235,8 +245,7 @@ class _Compiler:
         """None for NULL."""
         from sqlglot import exp
 
-        while isinstance(node, exp.Paren):
-            node = self._only(node, "this").this
+        node = self._bare(node)
         if isinstance(node, exp.Null):
             return None
         if isinstance(node, exp.Boolean):

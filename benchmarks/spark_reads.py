@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 import eoslog
 from pyspark_eoslog import EosLogTable
@@ -105,18 +104,18 @@ def main(rows: int, rounds: int) -> None:
             ),
             'format("eoslog"), with place': (lambda: source.option("metadataColumns", "true").load(store.url), bare),
         }
-        results = Table("read", "ratio p50", "ratio min-max", "bare (s)", title=f"{rows:,} rows in {FILES} files")
+        console = Console()
+        console.print(f"{rows:,} rows in {FILES} files: ratio p50 (min-max), and the time of the bare read p50")
         for name, (ours, least) in pairs.items():
-            found = [_pair(ours, least, turn) for turn in track(range(rounds + 1), name)][1:]
+            found = [
+                _pair(ours, least, turn) for turn in track(range(rounds + 1), name, console=console, transient=True)
+            ][1:]
             ratios = sorted(least_s / ours_s for ours_s, least_s in found)
-            results.add_row(
-                name,
-                f"{statistics.median(ratios):.2f}",
-                f"{ratios[0]:.2f}-{ratios[-1]:.2f}",
-                f"{statistics.median(least_s for _, least_s in found):.2f}",
+            console.print(
+                f"{name:40} {statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+                f" {statistics.median(least_s for _, least_s in found):6.2f} s"
             )
     spark.stop()
-    Console().print(results)
 
 
 def _produce(store: eoslog.Store, rows: int) -> list[str]:

@@ -99,6 +99,23 @@ def test_filters_and_columns_are_pushed_into_the_parquet_reader(spark: SparkSess
     assert ".parquet," not in plan.split("FileScan")[0]  # Nothing is looked up that nobody asks for.
 
 
+def test_columns_and_fields_that_were_added_are_null_in_files_from_before(
+    spark: SparkSession, store: eoslog.Store
+) -> None:
+    before = spark.range(3).selectExpr("id", "named_struct('x', id) as point").coalesce(1)
+    table = sent(spark, store, before)
+    more = spark.range(3, 5).selectExpr("id", "named_struct('x', id, 'y', 'new') as point", "true as late").coalesce(1)
+    writer = more.write.format("eoslog").option("topic", "flights").option("mergeSchema", "true")
+    writer.mode("append").save(store.url)
+
+    found = table.toDF(metadata_columns=False)
+
+    source = spark.read.format("eoslog").option("topic", "flights").option("metadataColumns", "false").load(store.url)
+    assert found.columns == ["id", "point", "late"]
+    assert found.dtypes == source.dtypes
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, source.collect()))
+
+
 def test_a_predicate_leaves_files_out_and_filters_the_rest(spark: SparkSession, store: eoslog.Store) -> None:
     table = sent(spark, store, spark.range(10).selectExpr("id", "cast(id as string) as text").coalesce(1))
     more = spark.range(10, 20).selectExpr("id", "cast(id as string) as text").coalesce(1)

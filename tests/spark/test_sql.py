@@ -62,7 +62,9 @@ def test_kafka_records_are_inserted_through_a_view(spark: SparkSession, store: e
     store.admin.create_topic("events", partitions=2)
     view(spark, store, "events")
 
-    spark.sql("INSERT INTO v (key, value, partition) VALUES ('k', 'v', 1), (NULL, 'w', 0)")
+    spark.sql(
+        "INSERT INTO v (key, value, partition) SELECT CAST('k' AS BINARY), X'76', 1 UNION ALL SELECT NULL, X'77', 0"
+    )
 
     found = spark.read.format("eoslog").option("topic", "events").load(store.url).orderBy("partition").collect()
     assert [(row.key, bytes(row.value), row.partition) for row in found] == [(None, b"w", 0), (b"k", b"v", 1)]

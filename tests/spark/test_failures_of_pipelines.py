@@ -35,16 +35,28 @@ CHAIN = """
     directory, root, checkpoints = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     spark = start_session(directory)
     queries = {}
+
+    def start(hop):
+        # Planning needs workers too: if one of them was killed, the next round tries again.
+        try:
+            query = copy_stream(spark, root, checkpoints / hop[1], SNAPSHOT, topics=hop).start()
+        except Exception as error:
+            print("failed:", hop, error, flush=True)
+            return
+        queries[hop] = query
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.1)
+        print("started:", hop, flush=True)
+
     while True:
         for hop in HOPS:
-            if hop in queries and queries[hop].isActive:
+            query = queries.pop(hop, None)
+            if query is not None and query.isActive:
+                queries[hop] = query
                 continue
-            if hop in queries:
-                print("failed:", hop, str(queries[hop].exception()), flush=True)
-            queries[hop] = copy_stream(spark, root, checkpoints / hop[1], SNAPSHOT, topics=hop).start()
-            while queries[hop].isActive and queries[hop].status["message"].startswith("Initializing"):
-                time.sleep(0.1)
-            print("started:", hop, flush=True)
+            if query is not None:
+                print("failed:", hop, query.exception(), flush=True)
+            start(hop)
         time.sleep(0.1)
 """
 

@@ -67,6 +67,16 @@ def _attempt() -> tuple[int, int]:
     return context.partitionId(), context.attemptNumber()
 
 
+def _hang(hangs: Path) -> None:
+    """The first attempt of the first task hangs, and another one of it waits until that is so."""
+    task, attempt = _attempt()
+    if task == 0 and attempt == 0:
+        hangs.touch()
+        time.sleep(600)
+    while task == 0 and not hangs.exists():
+        time.sleep(0.1)
+
+
 def _reached(environment: Environment, crash_point: str) -> None:
     jvm = _jvm()
     if jvm is None:
@@ -84,8 +94,7 @@ def _reached(environment: Environment, crash_point: str) -> None:
             raise RuntimeError(f"told to fail at {crash_point}")
         return
     if act == "hang-first-attempt":
-        if _attempt() == (0, 0):
-            time.sleep(600)
+        _hang(Path(f"{_ORDER}.hangs"))
         return
     if act == "stop-jvm":
         os.kill(jvm, signal.SIGSTOP)

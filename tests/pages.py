@@ -43,6 +43,12 @@ def first_cells(page: Path, head: str) -> list[list[str]]:
     return found
 
 
+def table_rows(page: Path, name: str) -> list[list[str]]:
+    """The cells of the table that follows the comment ``<!-- table: name -->``, without its head."""
+    (text,) = re.findall(rf"<!-- table: {re.escape(name)} -->\n((?:\|.*\n)+)", page.read_text(encoding="utf-8"))
+    return [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in text.splitlines()][2:]
+
+
 def python_block(with_spark: bool) -> str:
     """The README's Python block that does, or does not, need Spark."""
     (found,) = [block for block in fenced_blocks(PAGES[0], "python") if ("pyspark" in block) == with_spark]

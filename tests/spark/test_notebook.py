@@ -31,7 +31,9 @@ def test_the_notebook_runs_and_each_cell_proves_what_it_shows(tmp_path: Path, mo
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = nbformat.read(shutil.copy(NOTEBOOK, tmp_path), as_version=4)
 
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.execute()
 
     shown = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", [])]

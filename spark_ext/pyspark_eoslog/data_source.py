@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_eoslog.options import Options
-    from pyspark_eoslog.reader import EosLogReader
-    from pyspark_eoslog.sink import EosLogStreamWriter, EosLogWriter
-    from pyspark_eoslog.stream_reader import EosLogStreamReader
+    from pyspark_eoslog.options.options import Options
+    from pyspark_eoslog.read.reader import EosLogReader
+    from pyspark_eoslog.stream.reader import EosLogStreamReader
+    from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 
 
 _PROVIDER = "provider"
@@ -29,7 +29,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the topics that the options name."""
         from eoslog.errors import InvalidRequest
-        from pyspark_eoslog.read_plan import look_at_topics, those_there
+        from pyspark_eoslog.read.plan import look_at_topics, those_there
         from pyspark_eoslog.schemas import default_schema
         from pyspark_eoslog.stores import plain_errors, verified_store
 
@@ -49,27 +49,27 @@ class DefaultSource(DataSource):
             return default_schema([view.topic for view in look.topics], options)
 
     def reader(self, schema: StructType) -> EosLogReader:
-        from pyspark_eoslog.reader import EosLogReader
+        from pyspark_eoslog.read.reader import EosLogReader
 
         return EosLogReader(self._options(), schema)
 
     def streamReader(self, schema: StructType) -> EosLogStreamReader:  # noqa: N802 - Spark's name
-        from pyspark_eoslog.stream_reader import EosLogStreamReader
+        from pyspark_eoslog.stream.reader import EosLogStreamReader
 
         return EosLogStreamReader(self._options(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> EosLogWriter:
-        from pyspark_eoslog.sink import EosLogWriter
+        from pyspark_eoslog.write.sink import EosLogWriter
 
         return EosLogWriter(self._options(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EosLogStreamWriter:  # noqa: N802 - Spark's name
-        from pyspark_eoslog.sink import EosLogStreamWriter
+        from pyspark_eoslog.write.sink import EosLogStreamWriter
 
         return EosLogStreamWriter(self._options(), schema, overwrite)
 
     def _options(self) -> Options:
-        from pyspark_eoslog.options import Options
+        from pyspark_eoslog.options.options import Options
         from pyspark_eoslog.stores import plain_errors
 
         with plain_errors():

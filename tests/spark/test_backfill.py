@@ -117,7 +117,7 @@ def test_a_newer_run_of_a_job_fences_the_older(spark: SparkSession, store: eoslo
 
         other = library.connect(root)
         if other.admin.describe_transaction("job").producer_epoch == 0:
-            from pyspark_eoslog.job_commit import take_job_over
+            from pyspark_eoslog.write.job_commit import take_job_over
 
             take_job_over(other, "job", "newer", None)
         yield from batches

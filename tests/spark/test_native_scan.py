@@ -14,8 +14,8 @@ import pyspark_eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from pyspark_eoslog import EosLogTable
 from tests.spark.test_types import VALUES
-from tests.unit.pyspark_eoslog.table_histories import TOPIC, TableHistory
-from tests.unit.pyspark_eoslog.test_native_lookup import reads, rows_by_scan
+from tests.unit.pyspark_eoslog.native.histories import TOPIC, TableHistory
+from tests.unit.pyspark_eoslog.native.test_lookup import reads, rows_by_scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

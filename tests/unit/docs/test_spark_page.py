@@ -10,11 +10,11 @@ import pytest
 
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, Replayed
-from pyspark_eoslog.options import NAMES, STORE_PREFIX, Options
-from pyspark_eoslog.reader import _ADMISSION
-from pyspark_eoslog.stream_start import check_stream_options
+from pyspark_eoslog.options.options import NAMES, STORE_PREFIX, Options
+from pyspark_eoslog.options.topics import OPTIONS as TOPIC_OPTIONS
+from pyspark_eoslog.read.reader import _ADMISSION
+from pyspark_eoslog.stream.start import check_stream_options
 from pyspark_eoslog.table import EosLogTable
-from pyspark_eoslog.topic_options import OPTIONS as TOPIC_OPTIONS
 from tests.pages import REPOSITORY, fenced_blocks, table_rows
 
 PAGE = REPOSITORY / "docs/spark.md"

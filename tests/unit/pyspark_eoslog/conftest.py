@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from pyspark_eoslog import log_follower, stores, trigger_delay
-from tests.unit.pyspark_eoslog.stream_world import NUMBERS, ManualEnvironment
+from pyspark_eoslog import stores
+from pyspark_eoslog.stream import log_follower, trigger_delay
+from tests.unit.pyspark_eoslog.stream.world import NUMBERS, ManualEnvironment
 
 
 @pytest.fixture

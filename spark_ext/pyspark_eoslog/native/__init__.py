@@ -1,0 +1,1 @@
+"""Reads by Spark's own Parquet reader."""

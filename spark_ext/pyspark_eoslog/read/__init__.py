@@ -1,0 +1,1 @@
+"""Batch reads: planned once, packed into tasks."""

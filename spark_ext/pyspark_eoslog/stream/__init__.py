@@ -1,0 +1,1 @@
+"""Streams: where a micro-batch ends, and what it reads."""

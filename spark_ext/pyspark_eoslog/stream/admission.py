@@ -1,0 +1,193 @@
+"""Admission: how much of what is there a micro-batch takes, by offsets, bytes and files, alone or together.
+
+The end is found over metadata, from the start of the micro-batch on and no further than it reaches: what it costs does
+not grow with the backlog.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from eoslog.read.commits import slices_by_commit
+from eoslog.read.isolation import IsolationLevel, is_visible
+from eoslog.read.planner import FileSlice, SegmentIndexes, batches_between
+from eoslog.rules.names import PartitionId, TopicPartition
+from eoslog.rules.partition_state import NO_OFFSET, NO_SLOT, Partition
+from pyspark_eoslog.stream.limits import Budget, Limits, limit_offsets
+
+
+class _Unit(NamedTuple):
+    """Neighbouring batches of one file, with what follows that costs nothing: control rows, and what is not visible."""
+
+    slot: int
+    """That of the first batch: units are taken in the order of the log."""
+    end_offset: int
+    path: str
+    """Empty if it costs nothing."""
+    rows: int
+    bytes: int
+
+
+class Admission:
+    """Ends of the micro-batches of one stream."""
+
+    def __init__(self, isolation: IsolationLevel, *, control_rows: bool = False) -> None:
+        self._isolation = isolation
+        self._control_rows = control_rows
+        self._next_slots: dict[PartitionId, tuple[int, int]] = {}
+        """Offset and slot of what comes next in partitions that others left no room for: no index is read for it."""
+
+    def ends(
+        self,
+        indexes: SegmentIndexes,
+        partitions: Mapping[TopicPartition, Partition],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        limits: Limits,
+    ) -> dict[TopicPartition, int]:
+        """Where a micro-batch ends in each partition, at or below ``ends``. It moves on if there is anything.
+
+        Files are taken in the order of the log, over all partitions.
+
+        Raises:
+            CorruptRecord, StoreUnavailable: an index cannot be read.
+        """
+        ends = dict(ends) if limits.max_offsets is None else limit_offsets(starts, ends, limits.max_offsets)
+        if not limits.count_files:
+            return ends
+        budget = Budget(None, limits.max_bytes, limits.max_files)
+        caps = dict(ends)
+        units: dict[TopicPartition, Iterator[_Unit]] = {}
+        heads: list[tuple[int, TopicPartition, _Unit | None]] = []
+
+        def push_next(place: TopicPartition) -> None:
+            unit = next(units[place], None)
+            if unit is None:
+                caps[place] = ends[place]
+            else:
+                heapq.heappush(heads, (unit.slot, place, unit))
+
+        for place, end in ends.items():
+            if starts[place] >= end:
+                continue
+            caps[place] = starts[place]
+            units[place] = _units(indexes, partitions[place], self._isolation, starts[place], end)
+            offset, slot = self._next_slots.get(partitions[place].id, (NO_OFFSET, NO_SLOT))
+            if offset == starts[place]:
+                heapq.heappush(heads, (slot, place, None))
+            else:
+                push_next(place)
+        while heads and not budget.is_spent:
+            _, place, unit = heapq.heappop(heads)
+            if unit is None:
+                push_next(place)
+            elif budget.take(unit.rows, unit.bytes, {unit.path} if unit.path else set()):
+                caps[place] = unit.end_offset
+                if not budget.is_spent:
+                    push_next(place)
+            else:
+                heapq.heappush(heads, (unit.slot, place, unit))
+                break
+        self._next_slots = {partitions[place].id: (caps[place], slot) for slot, place, _ in heads}
+        return caps
+
+    def last_slot(
+        self,
+        indexes: SegmentIndexes,
+        partitions: Sequence[Partition],
+        after_slot: int,
+        newest_slot: int,
+        limits: Limits,
+    ) -> int:
+        """The slot that ends a micro-batch of whole commits; ``after_slot`` if nothing was committed since.
+
+        Raises:
+            CorruptRecord, StoreUnavailable: an index cannot be read.
+        """
+        budget = Budget(limits.max_offsets, limits.max_bytes, limits.max_files)
+        last = after_slot
+        for slot, slices in self._commits(indexes, partitions, after_slot, newest_slot):
+            if limits.are_none:
+                return newest_slot
+            files = _by_path(slices)
+            size = sum(_share(each[0].length, _rows(each), each[0].file_rows) for each in files.values())
+            if not budget.take(_rows(slices), size, set(files)):
+                return last
+            last = slot
+            if budget.is_spent:
+                return last
+        return last if last == after_slot else newest_slot
+
+    def committed_rows(
+        self, indexes: SegmentIndexes, partitions: Sequence[Partition], after_slot: int, newest_slot: int, enough: int
+    ) -> int:
+        """How many rows were committed in (after_slot, newest_slot]; counted no further than ``enough``."""
+        rows = 0
+        for _, slices in self._commits(indexes, partitions, after_slot, newest_slot):
+            rows += _rows(slices)
+            if rows >= enough:
+                break
+        return rows
+
+    def _commits(
+        self, indexes: SegmentIndexes, partitions: Sequence[Partition], after_slot: int, newest_slot: int
+    ) -> Iterator[tuple[int, list[FileSlice]]]:
+        changed = {each.id: each for each in partitions if each.changed_slot > after_slot}
+        commits = slices_by_commit(indexes, changed, after_slot, newest_slot, control_rows=self._control_rows)
+        for slot, _, slices in commits:
+            yield slot, [piece for each in slices.values() for piece in each]
+
+
+def _rows(slices: Sequence[FileSlice]) -> int:
+    return sum(piece.record_count for piece in slices)
+
+
+def _by_path(slices: Sequence[FileSlice]) -> dict[str, list[FileSlice]]:
+    files: dict[str, list[FileSlice]] = {}
+    for piece in slices:
+        if piece.control is None:
+            files.setdefault(piece.path, []).append(piece)
+    return files
+
+
+def _share(length: int, rows: int, file_rows: int) -> int:
+    """The bytes of so many of a file's rows."""
+    return -(-length * min(rows, file_rows) // file_rows)
+
+
+def _units(
+    indexes: SegmentIndexes, partition: Partition, isolation: IsolationLevel, start: int, end: int
+) -> Iterator[_Unit]:
+    unit: _Unit | None = None
+    segment_end: float = start
+    for batch, file_rows in batches_between(indexes, partition, start, end):
+        if batch.base_offset >= segment_end:
+            segment_end = _segment_end(partition, batch.base_offset)
+        last = min(end, batch.end_offset)
+        if batch.file is None or not batch.record_count or not is_visible(batch, isolation, NO_SLOT, None):
+            unit = unit._replace(end_offset=last) if unit else _Unit(batch.slot, last, "", 0, 0)
+        else:
+            rows = batch.record_count if batch.has_gaps else last - max(start, batch.base_offset)
+            if unit is not None and unit.path == batch.file.path:
+                rows += unit.rows
+            elif unit is not None:
+                yield unit
+                unit = None
+            slot = batch.slot if unit is None else unit.slot
+            unit = _Unit(slot, last, batch.file.path, rows, _share(batch.file.length, rows, file_rows))
+        if last >= segment_end:
+            # No file goes on behind it, so the next index is not read for this one.
+            yield unit
+            unit = None
+    if unit is not None:
+        yield unit._replace(end_offset=end)
+
+
+def _segment_end(partition: Partition, offset: int) -> float:
+    """The end of the sealed segment that holds an offset; infinite in the active one."""
+    index = bisect_right(partition.sealed, offset, key=lambda segment: segment.end_offset)
+    return partition.sealed[index].end_offset if index < len(partition.sealed) else math.inf

@@ -1,0 +1,59 @@
+"""Where a stream without a checkpoint begins, and whether its options fit together."""
+
+from __future__ import annotations
+
+from eoslog.client.store import Store
+from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.read.consistent_ends import transaction_consistent_ends
+from eoslog.read.isolation import IsolationLevel
+from eoslog.rules.partition_state import NO_SLOT
+from pyspark_eoslog.options.offsets import EARLIEST, LATEST
+from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.read.plan import Look, predicate_of, resolve_offsets
+from pyspark_eoslog.stream.next_end import visible_offsets
+from pyspark_eoslog.stream.offsets import StreamOffsets
+
+_OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
+
+
+def check_stream_options(options: Options) -> None:
+    """Raises: InvalidOption: an option is not for streams, or not for this isolation level."""
+    options.refuse(_OF_BATCHES, "is for batch reads; end a stream with trigger(availableNow=True)")
+    options.refuse(
+        ("slot", "versionAsOf", "timestampAsOf"), "is for batch reads; a stream keeps its slot in the checkpoint"
+    )
+    options.check_consistent_end()
+    if options.isolation is IsolationLevel.SNAPSHOT:
+        options.refuse(
+            _OF_OFFSETS, "counts offsets, but isolation level 'snapshot' counts slots; use 'read_committed' with it"
+        )
+        if options.starting_offsets not in (None, EARLIEST, LATEST):
+            raise InvalidOption("with isolation level 'snapshot' option 'startingOffsets' is 'earliest' or 'latest'")
+
+
+def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
+    """Where the options let a stream begin.
+
+    Raises:
+        InvalidOption: they name other partitions than are read, or the predicate is none of these topics.
+        OffsetOutOfRange: they begin beyond the end.
+    """
+    for view in look.topics:
+        predicate_of(view.topic, options.predicate)  # What is wrong with it is told before the first micro-batch.
+    newest = visible_offsets(look, options.isolation)
+    option = options.starting_offsets or LATEST
+    if options.isolation is IsolationLevel.SNAPSHOT:
+        return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
+    partitions = look.partitions()
+    offsets = resolve_offsets(store, option, look, options.isolation, "startingOffsets")
+    if options.transaction_consistent and option == LATEST:
+        starts = {place: partition.log_start_offset for place, partition in partitions.items()}
+        offsets = transaction_consistent_ends(store.indexes, partitions, starts, offsets)
+    for place, partition in partitions.items():
+        if offsets[place] > partition.high_watermark:
+            raise OffsetOutOfRange(
+                f"option 'startingOffsets' begins partition {place.topic}-{place.partition} at offset "
+                f"{offsets[place]}, but it ends at {partition.high_watermark}"
+            )
+    return StreamOffsets(newest.store_id, newest.topic_ids, offsets)

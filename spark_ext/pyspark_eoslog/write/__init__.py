@@ -1,0 +1,1 @@
+"""Writes: planned, uploaded by tasks, committed in one step."""

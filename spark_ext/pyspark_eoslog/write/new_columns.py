@@ -1,0 +1,106 @@
+"""``mergeSchema``: columns that rows bring and their topic lacks are planned with the write and join in its slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from eoslog.client.topic_columns import append_columns, with_columns
+from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch
+from eoslog.rules.draft import Draft
+from eoslog.rules.partitions import topic_of
+from eoslog.rules.state import Topic
+from eoslog.rules.topic_schemas import added_columns
+from eoslog.segment.schema_json import RESERVED_NAMES, decode_schema, encode_schema
+from eoslog.segment.schema_merging import holds_as_it_is
+from eoslog.segment.stored_schema import stored_schema
+from pyspark_eoslog.described_types import described_columns
+from pyspark_eoslog.options.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumns:
+    """What the rows of a job bring that their topic lacked when it was planned: the job's files hold exactly that."""
+
+    topic_id: str
+    arrow: str
+    """The columns that are new, or have new fields, as a schema in a topic's entry."""
+    spark: str
+    """The same as Spark's JSON."""
+
+
+def plan_new_columns(
+    topic: Topic, options: Options, schema: StructType, columns: pa.Schema
+) -> tuple[Topic, NewColumns | None]:
+    """The topic as it will be when the job commits, and what the job adds to it.
+
+    Args:
+        columns: ``schema`` as Spark hands its rows over.
+
+    Raises:
+        SchemaMismatch: the rows have a column that the topic lacks, and ``mergeSchema`` is not given; or one of
+            another type than the topic's.
+        UnsupportedSchema: a new column cannot be stored.
+    """
+    if topic.topic_schema.kind != "columns":
+        if options.merge_schema:
+            raise InvalidOption(
+                f"option 'mergeSchema' is for topics of columns; topic {topic.topic} holds Kafka records, whose "
+                "columns are always the same"
+            )
+        return topic, None
+    rows = pa.schema([field for field in columns if field.name not in RESERVED_NAMES])
+    described = described_columns(schema, rows.names)
+    if not options.merge_schema:
+        _refuse_new_columns(topic, rows, described)
+        return topic, None
+    merged = with_columns(topic, rows, described)
+    if merged == topic.topic_schema:
+        return topic, None
+    assert merged.arrow is not None
+    known = stored_schema(topic)
+    new = [
+        field
+        for field in decode_schema(merged.arrow)
+        if field.name not in known.names or known.field(field.name) != field
+    ]
+    names = [field.name for field in new]
+    added = NewColumns(topic.topic_id, encode_schema(pa.schema(new)), described_columns(schema, names))
+    return replace(topic, topic_schema=merged), added
+
+
+def append_new_columns(draft: Draft, new: NewColumns, time_ms: int) -> None:
+    """Give the topic, as it is now, what the job's files hold. Others may have added columns since it was planned.
+
+    Raises:
+        UnknownTopicOrPartition
+        SchemaMismatch: somebody added one of these columns with another type.
+    """
+    columns = decode_schema(new.arrow)
+    topic = append_columns(draft, topic_of(draft, new.topic_id), columns, new.spark, time_ms)
+    stored = stored_schema(topic)
+    for field in columns:
+        if not holds_as_it_is(stored.field(field.name).type, field.type):
+            raise SchemaMismatch(
+                f"topic {topic.topic}: column {field.name!r} was added as {stored.field(field.name).type} while these "
+                f"rows were written as {field.type}; nothing was committed: run the job again"
+            )
+
+
+def _refuse_new_columns(topic: Topic, rows: pa.Schema, described: str) -> None:
+    """Raises: SchemaMismatch: the rows would fit the topic if it had more columns."""
+    known = topic.topic_schema
+    try:
+        merged = with_columns(topic, rows, described)
+    except EosLogError:
+        # They do not fit anyhow, which is told with the column's name where they are compared.
+        return
+    if merged != known:
+        added = added_columns(known.arrow or "", merged.arrow or "")
+        listed = ", ".join(repr(".".join(path)) for path in added)
+        raise SchemaMismatch(
+            f"topic {topic.topic} has no column {listed}; its columns are: {', '.join(stored_schema(topic).names)}. "
+            "Option mergeSchema=true adds what rows bring"
+        )

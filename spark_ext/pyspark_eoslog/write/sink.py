@@ -1,0 +1,184 @@
+"""The batch and the stream writer: planned by one process, run by the tasks, committed by another one."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
+from eoslog.rules.transaction_entries import ApplicationToken
+from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.stores import ENVIRONMENT, plain_errors
+from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all, take_job_over
+from pyspark_eoslog.write.plan import plan_batch_write, plan_stream_write
+from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
+
+_logger = logging.getLogger(__name__)
+_PROCESS = ENVIRONMENT.new_token()
+_SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
+"""The module of processes that only commit and abort: a plan is of no use there, and its error would hide the other."""
+_Messages = Sequence[WriterCommitMessage | None]
+
+
+class EosLogWriter(DataSourceArrowWriter):
+    """A batch write. It is made once, by the planner, and travels from there to the tasks and to the commit."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        with plain_errors():
+            self._location = options.location
+            self._owner = ENVIRONMENT.new_token()
+            named = _named_job(options)
+            self._job_id = named or f"spark-{self._owner}"
+            self._take_over = named is None
+            self._plan, store = plan_batch_write(options, schema)
+            self._replaces = _replaced_topic(self._plan) if overwrite else None
+            self._token = _batch_token(options, self._job_id, self._plan.sink)
+            if named is not None and not take_job_over(store, named, self._owner, self._token):
+                self._plan = replace(self._plan, replayed=True)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        with plain_errors():
+            return write_task(self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plain_errors():
+            complete = same_for_all(cast("Sequence[TaskCommit | None]", messages))
+            commit_tasks(
+                self._location,
+                complete,
+                job_id=self._job_id,
+                owner=self._owner,
+                take_over=self._take_over,
+                token=_of_query(self._token, complete),
+                replaces=self._replaces,
+                operation="append" if self._replaces is None else "overwrite",
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        _log_abort(self._job_id, messages)
+
+
+class EosLogStreamWriter(DataSourceStreamArrowWriter):
+    """The writer of micro-batches. Spark makes one for each planning and one for each commit; they share nothing."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        with plain_errors():
+            if options.version is not None or options.application_id is not None:
+                raise InvalidOption(
+                    "options 'txnVersion' and 'txnAppId' are for batch writes: a stream's micro-batches are recognised "
+                    "by its query id and their number"
+                )
+            self._options = options
+            self._overwrite = overwrite
+            self._plan = (
+                None if _SINK_RUNNER in sys.modules else plan_stream_write(options, schema, _stream_job(options))
+            )
+            if overwrite and self._plan is not None:
+                _replaced_topic(self._plan)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        with plain_errors():
+            assert self._plan is not None
+            return write_task(self._plan, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        with plain_errors():
+            complete = same_for_all(cast("Sequence[TaskCommit | None]", messages), of_stream=True)
+            query_id = complete[0].query_id
+            if query_id is None:
+                raise IllegalState("Spark did not tell the tasks which query they belong to; nothing was committed")
+            job_id = _stream_job(self._options) or _job_named_after(query_id)
+            try:
+                commit_tasks(
+                    self._options.location,
+                    complete,
+                    job_id=job_id,
+                    owner=complete[0].run_id or f"{query_id}-{_PROCESS}",
+                    take_over=True,
+                    token=ApplicationToken(
+                        application_id=job_id,
+                        sink=complete[0].sink,
+                        version=batchId,
+                        query_id=query_id,
+                        starts_anew_after=self._options.start_anew_after,
+                    ),
+                    replaces=complete[0].sink.rpartition(":")[2] if self._overwrite else None,
+                    micro_batch=True,
+                    operation="complete" if self._overwrite else "append",
+                    query_name=self._options.query_name,
+                )
+            except UnknownTopicOrPartition:
+                raise UnknownTopicOrPartition(
+                    f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but a topic of it was "
+                    "deleted, or created again; nothing was committed. Start the query again: it looks topics up every "
+                    "ten seconds"
+                ) from None
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        _log_abort(f"micro-batch {batchId}", messages)
+
+
+def _replaced_topic(plan: WritePlan) -> str:
+    """The id of the topic whose rows ``mode("overwrite")`` and ``outputMode("complete")`` replace.
+
+    Raises:
+        InvalidRequest: the rows choose their topics themselves.
+    """
+    if plan.by_column:
+        raise InvalidRequest("rows that name their topics cannot replace a topic's rows; name it with option 'topic'")
+    return plan.targets[0][0].topic_id
+
+
+def _named_job(options: Options) -> str | None:
+    """The job's transactional id, if the user gave one; a bare application id names the job too."""
+    return options.transactional_id or options.application_id
+
+
+def _batch_token(options: Options, job_id: str, sink: str) -> ApplicationToken | None:
+    if options.version is None:
+        if options.application_id is not None:
+            raise InvalidOption("option 'txnAppId' needs option 'txnVersion', the number of this piece of work")
+        if options.start_anew_after is not None:
+            raise InvalidOption("option 'startAnewAfter' is for streams, and for batch writes with option 'txnVersion'")
+        return None
+    if _named_job(options) is None:
+        raise InvalidOption(
+            "option 'txnVersion' needs option 'transactionalId' or 'txnAppId': it counts the work of one application"
+        )
+    return ApplicationToken(
+        application_id=options.application_id or job_id,
+        sink=sink,
+        version=options.version,
+        starts_anew_after=options.start_anew_after,
+    )
+
+
+def _of_query(token: ApplicationToken | None, messages: Sequence[TaskCommit]) -> ApplicationToken | None:
+    """The token with the streaming query in whose ``foreachBatch`` this is written, as far as Spark tells it."""
+    query_id = common(message.query_id for message in messages)
+    return None if token is None else token.model_copy(update={"query_id": query_id})
+
+
+def _stream_job(options: Options) -> str | None:
+    """The transactional id of a stream: the same for each run on a checkpoint. None if Spark does not tell where."""
+    if options.transactional_id is not None:
+        return options.transactional_id
+    return None if options.checkpoint_location is None else _job_named_after(options.checkpoint_location)
+
+
+def _job_named_after(place: str) -> str:
+    return "spark-" + hashlib.sha256(place.encode()).hexdigest()[:16]
+
+
+def _log_abort(what: str, messages: _Messages) -> None:
+    """Nothing is deleted: a commit that raised may have landed, and vacuum takes what no entry names."""
+    files = sum(len(message.files) for message in messages if isinstance(message, TaskCommit))
+    _logger.info("%s was aborted; %d uploaded files are left to vacuum", what, files)

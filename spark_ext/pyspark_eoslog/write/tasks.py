@@ -1,0 +1,141 @@
+"""What a writing task does: it uploads files that nobody sees yet, and reports them to the process that commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from eoslog.client.rows import deal_out
+from eoslog.errors import InvalidRequest
+from eoslog.rules.state import LastVersion, Topic
+from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from pyspark_eoslog.options.options import StoreLocation
+from pyspark_eoslog.stores import ENVIRONMENT, object_store
+from pyspark_eoslog.write.new_columns import NewColumns
+from pyspark_eoslog.write.rows import rows_by_topic
+
+_BATCH_ID = "streaming.sql.batchId"
+_CONTINUOUS = "__is_continuous_processing"
+_GATHERED_ROWS = 64 * 1024
+_GATHERED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What the planner tells the tasks. They read no log."""
+
+    location: StoreLocation
+    store_id: str
+    targets: tuple[tuple[Topic, TopicTarget], ...]
+    by_column: bool
+    """Whether each row names its topic."""
+    sink: str
+    """What an application token counts for: a topic with its id, or ``*``."""
+    upload_ms: int
+    """A lower bound of the time at which any task begins to upload, by the store's clock."""
+    planned_ms: int
+    replayed: bool = False
+    """This version was committed before: tasks write nothing, and the commit looks at whose it was."""
+    last: LastVersion | None = None
+    """The micro-batch that a stream's job committed last, if that is known as of this planning."""
+    new_columns: NewColumns | None = None
+    """What the commit adds to the topic, which stands in ``targets`` as it will be then."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit(WriterCommitMessage):
+    """What a task reports."""
+
+    task: int
+    files: tuple[WrittenFile, ...]
+    store_id: str
+    sink: str
+    upload_ms: int
+    planned_ms: int
+    run_id: str | None
+    query_id: str | None
+    batch_id: int | None
+    rows: int = 0
+    held_back: bool = False
+    """Nothing was uploaded, since by the plan it was committed before or will be refused. It may not be committed."""
+    new_columns: NewColumns | None = None
+    """What the files hold that the topic lacked when they were planned."""
+
+
+def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
+    """Upload a task's rows. Whatever becomes of the attempt: only files that are committed are ever read."""
+    context = TaskContext.get()
+    assert context is not None
+    if context.getLocalProperty(_CONTINUOUS) == "true":
+        raise InvalidRequest("continuous processing has no micro-batches to commit; use another trigger")
+    task = context.partitionId()
+    query_id, batch_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty(_BATCH_ID)
+    files: list[WrittenFile] = []
+    rows = 0
+    held_back = plan.replayed or (plan.last is not None and _is_known(plan.last, query_id, batch_id))
+    if not held_back:
+        files = _upload(plan, batches, task)
+        ENVIRONMENT.reached("spark.task.files_uploaded")
+        rows = sum(file.record_count for file in files)
+    elif plan.last is not None and plan.last.query_id == query_id:
+        # A replayed micro-batch has the rows that it had before, which is worth a look.
+        rows = sum(batch.num_rows for batch in batches)
+    return TaskCommit(
+        task,
+        tuple(files),
+        plan.store_id,
+        plan.sink,
+        plan.upload_ms,
+        plan.planned_ms,
+        context.getLocalProperty("spark.jobGroup.id"),
+        query_id,
+        None if batch_id is None else int(batch_id),
+        rows,
+        held_back,
+        plan.new_columns,
+    )
+
+
+def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> bool:
+    """Whether a micro-batch will be found to be a replay, or refused as that of another query."""
+    return query_id != last.query_id or (batch_id is not None and int(batch_id) <= last.version)
+
+
+def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:
+    store = object_store(plan.location)
+    writer = DataFileWriter(store, ENVIRONMENT.new_token)
+    topics = {topic.topic: topic for topic, _ in plan.targets}
+    targets = {topic.topic_id: target for topic, target in plan.targets}
+    files: list[WrittenFile] = []
+
+    def now_ms() -> int:
+        return max(plan.planned_ms, store.clock.now_ms())
+
+    for table in _gather(batches):
+        for topic, rows in rows_by_topic(table, topics, by_column=plan.by_column, append_time_ms=now_ms()):
+            for partition, part in deal_out(topic, rows, task % topic.partitions):
+                writer.add(targets[topic.topic_id], partition, part)
+        files += writer.make_room(now_ms())
+    return files + writer.flush(now_ms())
+
+
+def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Several batches as one table: to deal rows out to many partitions costs by the piece."""
+    gathered: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        gathered.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _GATHERED_ROWS or size >= _GATHERED_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered = []
+            rows = size = 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)

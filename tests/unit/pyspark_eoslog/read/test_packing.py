@@ -1,0 +1,146 @@
+"""Packing: every row once, in the order of the log, in neither too many nor too few partitions, and evenly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog.read.planner import FileSlice
+from pyspark_eoslog.read.packing import LARGEST_BYTES, Piece, pack
+
+MIB = 1 << 20
+
+
+def piece(*sizes: int, topic: str = "t", partition: int = 0, rows: int = 10) -> Piece:
+    """A file of each size (bytes), of one batch."""
+    slices = tuple(FileSlice(f"f{index}", size, 0, rows, 0, rows, index * rows, 0) for index, size in enumerate(sizes))
+    return Piece(topic, partition, None, slices)
+
+
+def marker(offset: int) -> FileSlice:
+    return FileSlice("", 0, 0, 1, 0, 1, offset, 0, control=1)
+
+
+@st.composite
+def partition_pieces(draw: st.DrawFn, partition: int) -> Piece:
+    """Files of one or several batches, some with gaps, of which some rows are read, and control rows between."""
+    slices: list[FileSlice] = []
+    offset = 0
+    for number in range(draw(st.integers(0, 5))):
+        counts = draw(st.lists(st.integers(1, 50), min_size=1, max_size=4))
+        length, first_row = draw(st.integers(1, 64 * MIB)), 0
+        for count in counts:
+            gaps_end = offset + 2 * count if draw(st.booleans()) else None
+            if draw(st.integers(0, 3)):
+                slices.append(
+                    FileSlice(
+                        f"f{number}", length, 0, sum(counts), first_row, count, offset, 0, gaps_end_offset=gaps_end
+                    )
+                )
+            first_row += count
+            offset += 2 * count
+        if draw(st.booleans()):
+            slices.append(marker(offset))
+            offset += 1
+    return Piece("t", partition, None, tuple(slices))
+
+
+topics = st.integers(0, 4).flatmap(lambda count: st.tuples(*(partition_pieces(index) for index in range(count))))
+limits = st.one_of(st.none(), st.integers(1, 60))
+
+
+def rows_of(pieces: Sequence[Piece]) -> list[tuple[int, str, int, int, int | None]]:
+    """Each row by its partition, its file, its row there, and its offset; with gaps, the range that its slice takes."""
+    return [
+        (each.partition, part.path, part.first_row + row, part.base_offset + (0 if part.has_gaps else row), gaps)
+        for each in pieces
+        for part in each.slices
+        for gaps in [part.gaps_end_offset]
+        for row in range(part.record_count)
+    ]
+
+
+@given(topics, limits, limits)
+def test_every_row_is_read_once_in_order_and_the_limits_hold(
+    pieces: Sequence[Piece], min_partitions: int | None, max_records: int | None
+) -> None:
+    packed = pack(pieces, min_partitions, max_records)
+
+    rows = rows_of(pieces)
+    assert rows_of([each for part in packed for each in part]) == rows
+    assert all(rows_of(part) for part in packed)
+    assert len(packed) >= min(min_partitions or 0, len(rows))
+    if max_records is not None:
+        assert all(len(rows_of(part)) <= max_records for part in packed)
+
+
+@given(st.lists(st.integers(1, 64 * MIB), min_size=1, max_size=20), st.integers(1, 20))
+def test_partitions_that_are_asked_for_are_even(sizes: list[int], min_partitions: int) -> None:
+    packed = pack([piece(*sizes, rows=100_000)], min_partitions)
+
+    costs = [
+        sum(part.length * part.record_count // part.file_rows + 256 * 1024 for each in parts for part in each.slices)
+        for parts in packed
+    ]
+    share = max(sum(costs) / len(costs), (sum(sizes) + len(sizes) * 256 * 1024) / min_partitions)
+    assert max(costs) <= 2.5 * share
+
+
+def test_nothing_is_packed_into_nothing() -> None:
+    assert pack([piece()], min_partitions=3, max_records=1) == []
+
+
+def test_small_files_share_a_partition() -> None:
+    assert len(pack([piece(*[1000] * 400)])) == 4
+
+
+def test_many_large_files_are_read_whole_and_one_by_one() -> None:
+    packed = pack([piece(*[64 * MIB] * 10)])
+
+    assert [[part.record_count for each in parts for part in each.slices] for parts in packed] == [[10]] * 10
+
+
+def test_a_large_file_alone_is_cut_evenly() -> None:
+    (packed,) = zip(*pack([piece(64 * MIB, rows=1000)]), strict=True)
+
+    assert [(part.first_row, part.record_count, part.base_offset) for each in packed for part in each.slices] == [
+        (0, 250, 0),
+        (250, 250, 250),
+        (500, 250, 500),
+        (750, 250, 750),
+    ]
+
+
+def test_a_file_of_little_is_not_cut_unless_it_is_asked_for() -> None:
+    assert len(pack([piece(10 * MIB)])) == 1
+    assert len(pack([piece(10 * MIB)], min_partitions=8)) == 8
+
+
+def test_as_many_partitions_as_rows_can_be_asked_for_and_no_more() -> None:
+    assert [parts[0].slices[0].record_count for parts in pack([piece(10)], min_partitions=99)] == [1] * 10
+
+
+def test_partitions_that_the_user_asks_for_are_given() -> None:
+    assert len(pack([piece(*[1000] * 400)], min_partitions=20)) == 20
+
+
+def test_files_of_one_row_do_not_keep_others_from_being_cut() -> None:
+    assert len(pack([piece(10, rows=1), piece(10, rows=16, partition=1)], min_partitions=17)) == 17
+
+
+def test_a_limit_of_rows_parts_files_evenly() -> None:
+    packed = pack([piece(1000, rows=10)], max_records=4)
+
+    assert [parts[0].slices[0].record_count for parts in packed] == [4, 3, 3]
+
+
+def test_a_large_file_beside_small_ones_is_cut() -> None:
+    packed = pack([piece(LARGEST_BYTES, *[1000] * 20, rows=1000)], min_partitions=8)
+
+    assert max(sum(part.record_count for part in each.slices if part.path == "f0") for each, *_ in packed) <= 200
+
+
+def test_control_rows_that_are_planned_are_packed() -> None:
+    assert pack([Piece("t", 0, None, (marker(10),))]) == [(Piece("t", 0, None, (marker(10),)),)]

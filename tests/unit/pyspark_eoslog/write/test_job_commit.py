@@ -1,0 +1,253 @@
+"""Committing a job: once, in one slot, whatever the store answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import eoslog
+from eoslog.client.store import Store
+from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
+from eoslog.log import log
+from eoslog.rules.transaction_entries import ApplicationToken
+from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from pyspark_eoslog import stores
+from pyspark_eoslog.options.options import StoreLocation
+from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all, take_job_over
+from pyspark_eoslog.write.tasks import TaskCommit
+
+NUMBERS = pa.schema([pa.field("n", pa.int64())])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = eoslog.connect(str(tmp_path / "store"))
+    store.admin.create_topic("out", schema=NUMBERS)
+    yield store
+    stores._stores.clear()
+
+
+def task(store: Store, number: int, *rows: int, **changes: Any) -> TaskCommit:
+    """What a task reports that uploaded rows."""
+    topic = store.admin.describe_topic("out")
+    target = store.read(lambda state, slot: TopicTarget.of(state, topic))
+    upload_ms = store.object_store.clock.last_date_ms
+    writer = DataFileWriter(store.object_store, store.environment.new_token)
+    writer.append(target, 0, pa.table({"n": list(rows)}, schema=NUMBERS), store.now_ms())
+    values = {
+        "task": number,
+        "files": tuple(writer.flush(store.now_ms())),
+        "store_id": store.describe().store_id,
+        "sink": f"out:{topic.topic_id}",
+        "upload_ms": upload_ms,
+        "planned_ms": upload_ms,
+        "run_id": None,
+        "query_id": None,
+        "batch_id": None,
+    }
+    return TaskCommit(**{**values, **changes})
+
+
+def commit(store: Store, *messages: TaskCommit, owner: str = "run", version: int | None = None) -> None:
+    token = None if version is None else ApplicationToken(application_id="app", sink=messages[0].sink, version=version)
+    location = StoreLocation(store.url)
+    commit_tasks(location, messages, job_id="job", owner=owner, take_over=True, token=token)
+
+
+def numbers(store: Store) -> list[int]:
+    return sorted(store.scan("out").to_table()["n"].to_pylist())
+
+
+def test_all_tasks_are_committed_in_one_slot(store: Store) -> None:
+    messages = [task(store, 0, 1, 2), task(store, 2, 3), task(store, 1)]
+    before = store.read(lambda state, slot: slot)
+
+    commit(store, *messages)
+
+    assert store.read(lambda state, slot: slot) == before + 1
+    assert numbers(store) == [1, 2, 3]
+    assert {each.transactional_id for each in store.admin.list_transactions()} == {"job", "job/0", "job/1", "job/2"}
+
+
+def test_a_version_is_committed_once(store: Store) -> None:
+    commit(store, task(store, 0, 1), version=4)
+    commit(store, task(store, 0, 1), owner="restarted", version=4)
+
+    assert numbers(store) == [1]
+
+
+def test_a_skipped_duplicate_is_a_warning_with_a_code_and_a_commit_is_told_with_its_numbers(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="pyspark_eoslog")
+    commit(store, task(store, 0, 1, 2), version=4)
+    slot = store.read(lambda state, newest: newest)
+
+    commit(store, task(store, 0, 1, 2), owner="restarted", version=4)
+
+    done, skipped = caplog.records
+    assert done.levelno == logging.INFO
+    assert f"committed 2 rows in 1 files of {next(store.history('out')).bytes} bytes at slot {slot}" in done.message
+    assert skipped.levelno == logging.WARNING
+    assert skipped.message.startswith("[EOSLOG_REPLAYED]")
+    assert "version 4 of 'app' was committed before (largest: 4)" in skipped.message
+    assert "1 files that were uploaded again are left to vacuum" in skipped.message
+
+
+def test_a_job_that_replaces_a_topics_rows_is_one_operation(store: Store) -> None:
+    commit(store, task(store, 0, 1))
+    location, topic_id = StoreLocation(store.url), store.admin.describe_topic("out").topic_id
+
+    for rows in ((2, 3), ()):
+        commit_tasks(
+            location,
+            [task(store, 0, *rows)],
+            job_id="job",
+            owner="other",
+            take_over=True,
+            token=ApplicationToken(application_id="a", sink=f"out:{topic_id}", version=2 - len(rows)),
+            replaces=topic_id,
+            operation="overwrite",
+        )
+
+    assert [(each.operation, each.topics, each.rows) for each in store.history("out")] == [
+        ("overwrite", ("out",), 0),
+        ("overwrite", ("out",), 2),
+        ("append", ("out",), 1),
+        ("create_topic", ("out",), None),
+    ]
+
+
+def test_a_run_that_was_fenced_is_refused_for_ever(store: Store) -> None:
+    commit(store, task(store, 0, 1), owner="first")
+    commit(store, task(store, 0, 2), owner="second")
+
+    for _ in range(2):
+        with pytest.raises(ProducerFenced, match="another run has taken this job over"):
+            commit(store, task(store, 0, 3), owner="first")
+    assert numbers(store) == [1, 2]
+
+
+def test_a_job_that_is_taken_over_learns_whether_its_work_was_done(store: Store) -> None:
+    token = ApplicationToken(application_id="app", sink=task(store, 0).sink, version=1)
+    assert take_job_over(store, "job", "run", token)
+    commit(store, task(store, 0, 1), version=1)
+    before = store.read(lambda state, slot: slot)
+
+    assert not take_job_over(store, "job", "again", token)
+
+    assert store.read(lambda state, slot: slot) == before
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_commit_without_answer_is_resolved_and_done_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    message = task(store, 0, 1)
+    append, calls = Store.append, []
+
+    def unanswered(self: Store, propose: Callable[[Any], Any]) -> Any:
+        calls.append(propose)
+        if len(calls) > 1:
+            return append(self, propose)
+        slot = self.read(lambda state, newest: newest) + 1
+        if lands:
+            append(self, propose)
+            token = self.log.view.token
+            raise CommitStateUnknown("no answer", slot=slot, token=token)
+        raise CommitStateUnknown("no answer", slot=slot, token="0" * 32)
+
+    monkeypatch.setattr(Store, "append", unanswered)
+
+    commit(store, message)
+
+    assert len(calls) == (1 if lands else 2)
+    assert numbers(store) == [1]
+
+
+def test_files_for_another_store_are_not_committed(store: Store) -> None:
+    with pytest.raises(NotAStore, match="replaced by another"):
+        commit(store, task(store, 0, 1, store_id="f" * 32))
+
+
+def test_a_job_without_all_its_messages_is_not_committed(store: Store) -> None:
+    with pytest.raises(IllegalState):
+        same_for_all([task(store, 0, 1), None])
+    with pytest.raises(IllegalState):
+        same_for_all([])
+    with pytest.raises(IllegalState, match="another run_id"):
+        same_for_all([task(store, 0, 1, run_id="a"), task(store, 1, 1, run_id="b")], of_stream=True)
+
+
+def test_the_log_tells_of_a_commit_what_people_ask(store: Store) -> None:
+    messages = [task(store, number, number, query_id="q", batch_id=7) for number in range(2)]
+    location = StoreLocation(store.url)
+
+    commit_tasks(
+        location, messages, job_id="job", owner="run", take_over=True, token=None, operation="complete", query_name="n"
+    )
+
+    (commit,) = store.history("out", transactional_id="job")
+    assert (commit.operation, commit.rows, commit.files, commit.task_count) == ("complete", 2, 2, 2)
+    assert (commit.query_id, commit.query_name, commit.batch_id) == ("q", "n", 7)
+    assert (commit.engine or "").startswith("spark-")
+    assert commit.bytes == sum(file.length for message in messages for file in message.files)
+
+
+def test_tasks_that_do_not_agree_on_their_query_are_committed_without_one(store: Store) -> None:
+    commit(store, task(store, 0, 1, query_id="q"), task(store, 1, 2))
+
+    assert [each.query_id for each in store.history("out", transactional_id="job")] == [None]
+
+
+def test_a_name_of_any_length_hinders_no_commit(store: Store) -> None:
+    location = StoreLocation(store.url)
+
+    commit_tasks(
+        location, [task(store, 0, 1)], job_id="j", owner="r", take_over=True, token=None, query_name="x" * 5000
+    )
+
+    assert numbers(store) == [1]
+
+
+def of_many_files(store: Store, count: int, tasks: int) -> list[TaskCommit]:
+    """What tasks report that uploaded small files, as far as the log looks at them."""
+    topic = store.admin.describe_topic("out")
+    now_ms = store.now_ms()
+    directory = f"out/{topic.topic_id}/0/{0:020d}"
+    files = [
+        WrittenFile(topic.topic_id, 0, f"{directory}/{number:032x}.parquet", 900, 7, 10, now_ms, now_ms)
+        for number in range(count)
+    ]
+    each = count // tasks
+    template = task(store, 0)
+    return [replace(template, task=n, files=tuple(files[n * each : (n + 1) * each])) for n in range(tasks)]
+
+
+def test_thousands_of_files_are_committed_in_one_slot(store: Store) -> None:
+    before = store.read(lambda state, slot: slot)
+
+    commit(store, *of_many_files(store, 3000, tasks=300))
+
+    assert store.read(lambda state, slot: slot) == before + 1
+    assert store.scan("out").record_count == 30_000
+
+
+def test_more_files_than_a_record_holds_are_refused_and_leave_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = of_many_files(store, 300, tasks=3)
+    monkeypatch.setattr(log, "LARGEST_RECORD_BYTES", 50_000)
+    before = store.read(lambda state, slot: (slot, state.frozen_copy()))
+
+    with pytest.raises(InvalidRequest, match="commit fewer files at once"):
+        commit(store, *messages)
+
+    assert store.read(lambda state, slot: (slot, state.frozen_copy())) == before
+    commit(store, *messages[:1])

@@ -1,0 +1,349 @@
+"""The writers, called as Spark calls them: planned by one process, run by a task, committed by another process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import LongType, StructField, StructType
+
+import eoslog
+from eoslog.errors import (
+    CheckpointMismatch,
+    IllegalState,
+    InvalidOption,
+    InvalidRequest,
+    ProducerFenced,
+    UnknownTopicOrPartition,
+)
+from pyspark_eoslog import stores
+from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.write import tasks
+from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
+
+NUMBERS = pa.schema([pa.field("n", pa.int64())])
+SCHEMA = StructType([StructField("n", LongType())])
+Messages = list[WriterCommitMessage | None]
+
+
+class OnlyTask:
+    """The context of a query's only task, and what Spark tells it."""
+
+    properties: dict[str, str]
+
+    @classmethod
+    def get(cls) -> OnlyTask:
+        return cls()
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return 0
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's name
+        return self.properties.get(name)
+
+
+@pytest.fixture(autouse=True)
+def in_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
+    told("query")
+
+
+def told(query_id: str | None, batch_id: int = 0, run_id: str = "run") -> None:
+    """What Spark tells the task from here on; no query outside of streams."""
+    OnlyTask.properties = {"spark.jobGroup.id": run_id}
+    if query_id is not None:
+        OnlyTask.properties |= {"sql.streaming.queryId": query_id, "streaming.sql.batchId": str(batch_id)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[eoslog.Store]:
+    store = eoslog.connect(str(tmp_path / "store"))
+    store.admin.create_topic("out", schema=NUMBERS)
+    store.admin.create_topic("other", schema=NUMBERS)
+    yield store
+    new_process()
+
+
+def new_process() -> None:
+    """What Spark's Python workers know is forgotten."""
+    stores._stores.clear()
+    stores._object_stores.clear()
+
+
+def writer(store: eoslog.Store, *, complete: bool = False, **options: str) -> EosLogStreamWriter:
+    given = {"path": store.url, "topic": "out", "checkpointlocation": "/checkpoint"} | options
+    return EosLogStreamWriter(Options.of(given), SCHEMA, complete)
+
+
+def batch_writer(store: eoslog.Store, *, overwrite: bool = False, **options: str) -> EosLogWriter:
+    return EosLogWriter(Options.of({"path": store.url, "topic": "out"} | options), SCHEMA, overwrite)
+
+
+def written(planned: EosLogStreamWriter | EosLogWriter, *numbers: int) -> Messages:
+    """What the only task reports."""
+    return [planned.write(iter([pa.RecordBatch.from_pydict({"n": list(numbers)}, schema=NUMBERS)]))]
+
+
+def stream(store: eoslog.Store, query_id: str, batch_id: int, *numbers: int, **options: str) -> None:
+    """A micro-batch from its planning to its commit."""
+    told(query_id, batch_id, f"run of {query_id}")
+    messages = written(writer(store, **options), *numbers)
+    writer(store, **options).commit(messages, batch_id)
+
+
+def batch(store: eoslog.Store, *numbers: int, **options: str) -> None:
+    """A batch write from its planning to its commit."""
+    planned = batch_writer(store, **options)
+    planned.commit(written(planned, *numbers))
+
+
+def numbers(store: eoslog.Store, topic: str = "out") -> list[int]:
+    return sorted(row["n"] for row in store.scan(topic).to_table().to_pylist())
+
+
+def uploads(store: eoslog.Store) -> int:
+    """How many data files were ever uploaded, committed or not."""
+    return len(list(Path(store.url).rglob("*.parquet")))
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_rows_for_a_topic_that_was_created_again_are_refused_with_advice(store: eoslog.Store, complete: bool) -> None:
+    messages = written(writer(store, complete=complete), 1)
+    store.admin.delete_topic("out")
+    store.admin.create_topic("out", schema=NUMBERS)
+    with store.producer() as producer:
+        producer.send_table("out", pa.table({"n": [7]}, schema=NUMBERS))
+
+    with pytest.raises(UnknownTopicOrPartition, match=r"nothing was committed.*Start the query again"):
+        writer(store, complete=complete).commit(messages, 0)
+
+    assert numbers(store) == [7]
+    new_process()
+    again = writer(store, complete=complete)
+    again.commit(written(again, 1), 0)
+    assert numbers(store) == ([1] if complete else [1, 7])
+
+
+def test_the_process_that_commits_plans_nothing_so_that_the_error_of_a_commit_is_not_hidden(
+    store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = written(writer(store), 1)
+    store.admin.delete_topic("out")
+    new_process()
+    monkeypatch.setitem(sys.modules, "pyspark.sql.worker.python_streaming_sink_runner", sys)
+
+    with pytest.raises(UnknownTopicOrPartition, match="Start the query again"):
+        writer(store).commit(messages, 0)
+    writer(store).abort(messages, 0)
+
+
+def test_a_micro_batch_of_complete_mode_that_is_committed_again_replaces_nothing(store: eoslog.Store) -> None:
+    messages = written(writer(store, complete=True), 1, 2)
+    writer(store, complete=True).commit(messages, 0)
+    with store.producer() as producer:
+        producer.send_table("out", pa.table({"n": [7]}, schema=NUMBERS))
+
+    writer(store, complete=True).commit(messages, 0)
+
+    assert numbers(store) == [1, 2, 7]
+
+
+def test_a_replayed_micro_batch_uploads_nothing_and_is_warned_of(
+    store: eoslog.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream(store, "query", 0, 1, 2)
+    new_process()
+    before = uploads(store)
+
+    stream(store, "query", 0, 1, 2)
+
+    assert uploads(store) == before
+    assert numbers(store) == [1, 2]
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "version 0 of 'spark-" in warning.message
+    assert "nothing is written twice" in warning.message
+
+
+@pytest.mark.parametrize("planned_anew", [True, False])
+def test_a_replayed_micro_batch_of_another_number_of_rows_is_warned_of(
+    store: eoslog.Store, caplog: pytest.LogCaptureFixture, planned_anew: bool
+) -> None:
+    stream(store, "query", 0, 1, 2)
+    if planned_anew:
+        new_process()
+
+    stream(store, "query", 0, 1, 2, 3)
+
+    assert numbers(store) == [1, 2]
+    assert "was committed with 2 rows, and has 3 now" in caplog.text
+
+
+def test_a_new_checkpoint_is_refused_before_anything_is_uploaded(store: eoslog.Store) -> None:
+    stream(store, "deleted", 0, 1)
+    stream(store, "deleted", 1, 2)
+    new_process()
+    before = uploads(store)
+
+    with pytest.raises(CheckpointMismatch) as refused:
+        stream(store, "fresh", 0, 1, 2)
+
+    for part in ("version 1 of streaming query deleted", "restore it", "startAnewAfter='deleted:1'"):
+        assert part in str(refused.value)
+    assert uploads(store) == before
+    assert numbers(store) == [1, 2]
+
+
+def test_a_new_checkpoint_is_refused_also_by_who_planned_on_an_older_state(store: eoslog.Store) -> None:
+    written(writer(store), 0)
+    stream(store, "deleted", 0, 1)
+
+    with pytest.raises(CheckpointMismatch):
+        stream(store, "fresh", 0, 1)
+
+    assert numbers(store) == [1]
+
+
+def test_a_new_checkpoint_starts_anew_once_it_says_after_what(store: eoslog.Store) -> None:
+    stream(store, "deleted", 0, 1)
+    new_process()
+
+    for batch_id in (0, 0, 1):
+        stream(store, "fresh", batch_id, 2 + batch_id, startAnewAfter="deleted:0")
+    new_process()
+
+    with pytest.raises(CheckpointMismatch):
+        stream(store, "third", 0, 9, startAnewAfter="deleted:0")
+    assert numbers(store) == [1, 2, 3]
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused_before_anything_is_uploaded(store: eoslog.Store) -> None:
+    for batch_id in range(3):
+        stream(store, "query", batch_id, batch_id)
+    new_process()
+    before = uploads(store)
+
+    with pytest.raises(CheckpointMismatch, match=r"micro-batch 1 comes after micro-batch 2.*startAnewAfter='query:2'"):
+        stream(store, "query", 1, 1)
+
+    assert uploads(store) == before
+    stream(store, "query", 1, 1, startAnewAfter="query:2")
+    assert numbers(store) == [0, 1, 1, 2]
+
+
+def test_a_checkpoint_that_was_moved_goes_on(store: eoslog.Store) -> None:
+    stream(store, "query", 4, 1)
+
+    for batch_id in (4, 5):
+        stream(store, "query", batch_id, 2, checkpointlocation="/moved")
+
+    assert numbers(store) == [1, 2]
+
+
+def test_what_tasks_held_back_is_never_committed(store: eoslog.Store) -> None:
+    for batch_id in range(3):
+        stream(store, "query", batch_id, batch_id)
+    new_process()
+    told("query", 1, "run of query")
+    held_back = written(writer(store), 1)
+    new_process()
+    stream(store, "query", 0, 0, startAnewAfter="query:2")
+
+    with pytest.raises(IllegalState, match="nothing was committed"):
+        writer(store).commit(held_back, 1)
+
+    assert numbers(store) == [0, 0, 1, 2]
+
+
+def test_two_queries_with_one_transactional_id_and_topics_of_their_own_fence_each_other(store: eoslog.Store) -> None:
+    stream(store, "a", 0, 1, transactionalId="shared", checkpointlocation="/a")
+    stream(store, "b", 0, 2, transactionalId="shared", checkpointlocation="/b", topic="other")
+
+    with pytest.raises(ProducerFenced, match=r"'shared': another run.*a transactionalId of its own"):
+        stream(store, "a", 1, 3, transactionalId="shared", checkpointlocation="/a")
+
+    assert (numbers(store), numbers(store, "other")) == ([1], [2])
+
+
+def test_a_stream_without_checkpoint_location_is_named_after_its_query(store: eoslog.Store) -> None:
+    planned = EosLogStreamWriter(Options.of({"path": store.url, "topic": "out"}), SCHEMA, False)
+    for _ in range(2):
+        planned.commit(written(planned, 1), 0)
+
+    assert numbers(store) == [1]
+
+
+def test_continuous_processing_is_refused(store: eoslog.Store) -> None:
+    OnlyTask.properties["__is_continuous_processing"] = "true"
+
+    with pytest.raises(InvalidRequest, match="use another trigger"):
+        written(writer(store), 1)
+
+
+def test_a_version_that_comes_again_uploads_nothing_reads_nothing_and_is_warned_of(
+    store: eoslog.Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    told(None)
+    batch(store, 1, txnAppId="app", txnVersion="3")
+    before = uploads(store)
+
+    def must_not_run() -> Iterator[pa.RecordBatch]:
+        raise AssertionError("rows of a replay were computed")
+        yield
+
+    planned = batch_writer(store, txnAppId="app", txnVersion="2")
+    planned.commit([planned.write(must_not_run())])
+
+    assert uploads(store) == before
+    assert numbers(store) == [1]
+    assert "version 2 of 'app' was committed before (largest: 3); nothing is written twice" in caplog.text
+
+
+def test_a_version_counts_for_each_topic(store: eoslog.Store) -> None:
+    told("query", 7)
+    for _ in range(2):
+        batch(store, 1, txnAppId="app", txnVersion="7")
+        batch(store, 1, txnAppId="app", txnVersion="7", topic="other")
+
+    assert (numbers(store), numbers(store, "other")) == ([1], [1])
+
+
+def test_a_version_of_a_deleted_checkpoint_is_refused_not_skipped(store: eoslog.Store) -> None:
+    told("deleted", 3)
+    batch(store, 1, txnAppId="app", txnVersion="3")
+    told("fresh", 0)
+    before = uploads(store)
+
+    with pytest.raises(CheckpointMismatch, match=r"'app'.*neither committed nor skipped.*startAnewAfter='deleted:3'"):
+        batch(store, 2, txnAppId="app", txnVersion="0")
+
+    assert uploads(store) == before
+    for _ in range(2):
+        batch(store, 2, txnAppId="app", txnVersion="0", startAnewAfter="deleted:3")
+    batch(store, 3, txnAppId="app", txnVersion="1")
+    assert numbers(store) == [1, 2, 3]
+
+
+def test_a_fresh_start_needs_a_version(store: eoslog.Store) -> None:
+    with pytest.raises(InvalidOption, match=r"'startAnewAfter' is for streams, and for batch writes with.*txnVersion"):
+        batch_writer(store, startAnewAfter="3")
+
+
+def test_an_abort_deletes_nothing_whenever_it_comes(store: eoslog.Store) -> None:
+    told("query", 0)
+    messages = written(writer(store), 1)
+    writer(store).abort(messages, 0)
+    writer(store).commit(messages, 0)
+    writer(store).abort(messages, 0)
+    planned = batch_writer(store)
+    of_batch = written(planned, 2)
+    planned.abort(of_batch)
+    planned.commit(of_batch)
+    planned.abort([*of_batch, None])
+
+    assert numbers(store) == [1, 2]
+    assert uploads(store) == 2

@@ -1,0 +1,156 @@
+"""A task's upload: which rows go to which topic and partition, and what is refused before it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import eoslog
+from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
+from eoslog.rules.partitioner import partition_for_key
+from pyspark_eoslog import stores
+from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.write import tasks
+from pyspark_eoslog.write.sink import EosLogWriter
+from pyspark_eoslog.write.tasks import TaskCommit
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Task:
+    """The context of one of a job's tasks."""
+
+    number = 0
+
+    @classmethod
+    def get(cls) -> Task:
+        return cls()
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's name
+        return self.number
+
+    def getLocalProperty(self, name: str) -> None:  # noqa: N802 - Spark's name
+        return None
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.Store]:
+    monkeypatch.setattr(tasks, "TaskContext", Task)
+    store = eoslog.connect(str(tmp_path / "store"))
+    for topic in ("even", "odd"):
+        store.admin.create_topic(topic, partitions=3)
+    yield store
+    stores._stores.clear()
+    stores._object_stores.clear()
+
+
+def run_tasks(
+    store: eoslog.Store, *tables: pa.Table, topic: str | None = None
+) -> tuple[EosLogWriter, list[TaskCommit]]:
+    """A write of one task for each table, up to its commit."""
+    options = {"path": store.url} | ({} if topic is None else {"topic": topic})
+    writer = EosLogWriter(Options.of(options), from_arrow_schema(tables[0].schema), False)
+    messages = []
+    for number, table in enumerate(tables):
+        Task.number = number
+        message: Any = writer.write(iter(table.to_batches()))
+        messages.append(message)
+    return writer, messages
+
+
+def write(store: eoslog.Store, *tables: pa.Table, topic: str | None = None) -> None:
+    writer, messages = run_tasks(store, *tables, topic=topic)
+    writer.commit(list(messages))
+
+
+def places(store: eoslog.Store, topic: str) -> list[tuple[int, bytes]]:
+    found = store.scan(topic, columns=["value", "partition"]).to_table().to_pylist()
+    return sorted((row["partition"], row["value"]) for row in found)
+
+
+def test_rows_choose_their_topics_and_all_are_committed_in_one_slot(store: eoslog.Store) -> None:
+    before = store.read(lambda state, slot: slot)
+
+    write(store, pa.table({"topic": ["even", "odd", "even"], "value": ["0", "1", "2"], "partition": [0, 1, 2]}))
+
+    assert store.read(lambda state, slot: slot) == before + 1
+    assert places(store, "even") == [(0, b"0"), (2, b"2")]
+    assert places(store, "odd") == [(1, b"1")]
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"), [(None, "column 'topic' is null"), ("neither", "'neither'.*are: even, odd")]
+)
+def test_a_row_without_a_topic_or_of_an_unknown_one_is_refused(
+    store: eoslog.Store, topic: str | None, message: str
+) -> None:
+    rows = pa.table({"topic": pa.array(["even", topic], pa.string()), "value": ["0", "1"]})
+
+    with pytest.raises(UnknownTopicOrPartition, match=message):
+        run_tasks(store, rows)
+
+
+@pytest.mark.parametrize("partition", [-1, 3, 2**40])
+def test_a_partition_that_the_topic_has_not_is_refused_by_its_number(store: eoslog.Store, partition: int) -> None:
+    rows = pa.table({"value": ["0", "1"], "partition": pa.array([0, partition], pa.int64())})
+
+    with pytest.raises(UnknownTopicOrPartition, match=f"topic even has partitions 0 to 2, not {partition}$"):
+        run_tasks(store, rows, topic="even")
+
+
+def test_a_row_goes_to_its_partition_else_to_that_of_its_key_else_to_its_tasks(store: eoslog.Store) -> None:
+    keys = pa.array(["k", "k", None, None], pa.string())
+    rows = pa.table({"key": keys, "value": ["a", "b", "c", "d"], "partition": pa.array([0, None, 1, None], pa.int32())})
+
+    write(store, rows, rows, topic="even")
+
+    of_key = partition_for_key(b"k", 3)
+    expected = [(0, b"a"), (of_key, b"b"), (1, b"c")] * 2 + [(0, b"d"), (1, b"d")]
+    assert places(store, "even") == sorted(expected)
+
+
+def test_headers_and_timestamps_are_written(store: eoslog.Store) -> None:
+    headers = pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None], HEADERS)
+    times = pa.array([5_000, None], pa.timestamp("us", tz="UTC"))
+
+    write(store, pa.table({"value": ["a", "b"], "headers": headers, "timestamp": times}), topic="even")
+
+    found = store.scan("even", columns=["value", "headers", "timestamp"]).to_table()
+    first, second = sorted(found.to_pylist(), key=lambda row: row["value"])
+    assert first["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    assert first["timestamp"].timestamp() == 0.005
+    assert second["headers"] is None
+    assert second["timestamp"].timestamp() > 1
+
+
+def test_tasks_without_rows_take_part_and_upload_nothing(store: eoslog.Store) -> None:
+    some, none = pa.table({"value": ["a"]}), pa.table({"value": pa.array([], pa.string())})
+    before = store.read(lambda state, slot: slot)
+
+    writer, messages = run_tasks(store, none, some, none, topic="even")
+    writer.commit(list(messages))
+    write(store, none, topic="even")
+
+    assert [len(message.files) for message in messages] == [0, 1, 0]
+    assert store.read(lambda state, slot: slot) == before + 2
+    assert len(places(store, "even")) == 1
+
+
+def test_a_wrong_column_is_refused_before_the_tasks_run(store: eoslog.Store) -> None:
+    with pytest.raises(SchemaMismatch, match="column 'value' is missing"):
+        run_tasks(store, pa.table({"key": ["a"]}), topic="even")
+
+
+def test_the_rows_of_many_batches_keep_their_order(store: eoslog.Store) -> None:
+    values = [str(number) for number in range(200_000)]
+    many = pa.table({"value": values}).combine_chunks().to_batches(max_chunksize=9_000)
+
+    write(store, pa.Table.from_batches(many), topic="even")
+
+    found = store.scan("even", columns=["value"]).to_table()["value"].to_pylist()
+    assert [int(value) for value in found] == list(range(200_000))

@@ -102,7 +102,7 @@ COLUMNS: dict[str, Column] = {
             for (kind, hours), each in product((("", 0), ("TIMESTAMP ", -1.5)), _MOMENTS)
         ]
         + [("'1970-01-01T00:00:00Z'", datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))]
-        + [("TIMESTAMP '1970-01-01 14:00 +14:00'", datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))],
+        + [("TIMESTAMP '1970-01-01 14:00:00+14:00'", datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC))],
     ),
     "local": Column(
         pa.timestamp("us"),

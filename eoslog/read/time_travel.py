@@ -46,10 +46,8 @@ def parse_timestamp(text: str) -> int:
         InvalidOption: as ``timestamp_ms``.
     """
     text = text.strip()
-    if text.isascii() and text.isdecimal():
-        return timestamp_ms(int(text))
     try:
-        parsed = datetime.fromisoformat(text)
+        parsed = int(text) if text.isascii() and text.isdecimal() else datetime.fromisoformat(text)
     except ValueError:
         raise InvalidOption(f"timestamp {text!r} is not a point in time; {_WITH_ZONE}") from None
     return timestamp_ms(parsed)

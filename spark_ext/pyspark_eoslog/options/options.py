@@ -14,7 +14,7 @@ from eoslog.rules.transaction_entries import QueryVersion
 from pyspark_eoslog.options import kafka as kafka_options
 from pyspark_eoslog.options.offsets import OffsetsOption, ending_offsets, starting_offsets
 from pyspark_eoslog.options.topics import TopicSelection
-from pyspark_eoslog.options.values import boolean, duration_ms, names, size_bytes, text, whole_number
+from pyspark_eoslog.options.values import boolean, duration_ms, names, plain_number, size_bytes, text, whole_number
 
 NAMES = (
     "path",
@@ -240,12 +240,13 @@ def _query_version(options: Mapping[str, str]) -> QueryVersion | None:
     if value is None:
         return None
     query_id, _, version = value.strip().rpartition(":")
-    if not version.isdecimal() or not version.isascii() or int(version) >= 2**63 or len(query_id) > _LONGEST_QUERY_ID:
+    number = plain_number(version)
+    if number is None or len(query_id) > _LONGEST_QUERY_ID:
         raise InvalidOption(
             f"option 'startAnewAfter' is {value!r}; it must be '<query id>:<batch id>' of what was committed last, or "
             "the version alone if no streaming query committed it, as the error says that asks for it"
         )
-    return QueryVersion(query_id=query_id or None, version=int(version))
+    return QueryVersion(query_id=query_id or None, version=number)
 
 
 def _location(options: Mapping[str, str]) -> StoreLocation:

@@ -10,6 +10,7 @@ from typing import Any
 from eoslog.errors import InvalidOption
 
 _LARGEST = 2**63 - 1
+_MOST_DIGITS = 100
 _WITH_UNIT = re.compile(r"([0-9]+)([a-z]*)", re.ASCII)
 _MICROSECONDS = {
     "us": 1,
@@ -31,10 +32,18 @@ def whole_number(options: Mapping[str, str], name: str, *, at_least: int) -> int
     value = options.get(name.lower())
     if value is None:
         return None
-    text = value.strip()
-    if not text.isdecimal() or not text.isascii() or not at_least <= int(text) <= _LARGEST:
+    number = plain_number(value.strip())
+    if number is None or number < at_least:
         raise InvalidOption(f"option {name!r} is {value!r}; it must be a whole number of at least {at_least}")
-    return int(text)
+    return number
+
+
+def plain_number(text: str) -> int | None:
+    """A number of digits alone, of at most 63 bits; None for any other text."""
+    # Python itself refuses to read a number of thousands of digits, with an error of its own.
+    if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
+        return None
+    return number if (number := int(text)) <= _LARGEST else None
 
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -102,11 +111,12 @@ def numbers_by_partition(value: str, *, at_least: int) -> dict[str, dict[int, in
             return None
         numbers[topic] = {}
         for partition, number in partitions.items():
-            if not partition.isdecimal() or not partition.isascii():
+            index = plain_number(partition)
+            if index is None or index in numbers[topic]:
                 return None
             if type(number) is not int or not at_least <= number <= _LARGEST:
                 return None
-            numbers[topic][int(partition)] = number
+            numbers[topic][index] = number
     return numbers
 
 
@@ -115,9 +125,11 @@ def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], 
     if value is None:
         return None
     found = _WITH_UNIT.fullmatch(value.strip().lower())
-    if found is None or found[2] not in units or int(found[1]) * units[found[2]] > _LARGEST:
+    number = None if found is None else plain_number(found[1])
+    unit = None if found is None else units.get(found[2])
+    if number is None or unit is None or number * unit > _LARGEST:
         raise InvalidOption(f"option {name!r} is {value!r}; give {valid}")
-    return int(found[1]) * units[found[2]]
+    return number * unit
 
 
 def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -151,3 +151,11 @@ def test_what_a_fresh_start_comes_after_is_a_query_and_its_version(
 def test_a_fresh_start_after_anything_else_is_refused(value: str) -> None:
     with pytest.raises(InvalidOption, match="'startAnewAfter'"):
         of(startAnewAfter=value)
+
+
+@pytest.mark.parametrize(
+    "name", ["slot", "txnVersion", "startingTimestamp", "timestampAsOf", "startAnewAfter", "maxOffsetsPerTrigger"]
+)
+def test_a_number_with_more_digits_than_python_reads_is_refused_like_any_other(name: str) -> None:
+    with pytest.raises(InvalidOption):
+        of(**{name: "9" * 5000})

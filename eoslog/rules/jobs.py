@@ -74,7 +74,8 @@ def commit_job(
     )
     before_id = job_id
     if micro_batch and token is not None:
-        before_id = check_micro_batch(draft, job_id, token)
+        goes_on = transaction is not None and transaction.owner == owner
+        before_id = check_micro_batch(draft, job_id, token, goes_on=goes_on)
     else:
         check_token(draft, job_id, token)
     if (

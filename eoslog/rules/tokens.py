@@ -35,29 +35,42 @@ def check_token(draft: Draft, transactional_id: str, token: ApplicationToken | N
             raise Replayed(token.application_id, token.version, last.version)
 
 
-def check_micro_batch(draft: Draft, transactional_id: str, token: ApplicationToken) -> str:
+def check_micro_batch(draft: Draft, transactional_id: str, token: ApplicationToken, *, goes_on: bool = False) -> str:
     """Whether a micro-batch is still to be committed, wherever its query's checkpoint lies by now.
 
     Spark replays the last micro-batch at most, so an earlier one comes from an older copy of the checkpoint, and may
     hold other rows than those that were committed under its number.
 
+    Args:
+        goes_on: this run holds the transactional id, so none of its query has committed under another one since: that
+            would have fenced it.
+
     Returns:
         The transactional id under which the query committed last, which is another one after it was renamed or its
-        checkpoint was moved.
+        checkpoint was moved, or moved back.
 
     Raises:
         Replayed: it is the last one that was committed.
         CheckpointMismatch: it is an earlier one, or another query's.
     """
-    last = last_version(draft, transactional_id, token.application_id, token.sink)
+    own = last = last_version(draft, transactional_id, token.application_id, token.sink)
+    before_id = transactional_id
+    if own is None or (own.query_id == token.query_id and not goes_on):
+        before_id, last = _last_of_query(draft, transactional_id, token, own)
     if last is None:
-        transactional_id, last = _under_another_id(draft, transactional_id, token)
-    if last is None or starts_anew(token, last):
         return transactional_id
-    _check_query(transactional_id, token, last)
+    if starts_anew(token, last):
+        if last is not own and own is not None and token.version <= own.version:
+            raise CheckpointMismatch(
+                f"transactional id {transactional_id!r}: micro-batch {own.version} of the same query was committed to "
+                f"{_topic(token)} under this id too. For a fresh start choose another transactionalId, and "
+                f"{_anew(last)}"
+            )
+        return before_id
+    _check_query(before_id, token, last)
     if token.version < last.version:
         raise CheckpointMismatch(
-            f"transactional id {transactional_id!r}: micro-batch {token.version} comes after micro-batch "
+            f"transactional id {before_id!r}: micro-batch {token.version} comes after micro-batch "
             f"{last.version} of the same query was committed to {_topic(token)}: the checkpoint is an older copy, and "
             f"this micro-batch may hold other rows than those committed as {token.version}. Nothing was committed. "
             f"Restore the newest checkpoint. Or {_anew(last)}: then it goes on from this checkpoint, and rows that "
@@ -65,7 +78,7 @@ def check_micro_batch(draft: Draft, transactional_id: str, token: ApplicationTok
         )
     if token.version == last.version:
         raise Replayed(token.application_id, token.version, last.version)
-    return transactional_id
+    return before_id
 
 
 def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
@@ -74,16 +87,19 @@ def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
     return after is not None and (after.query_id, after.version) == (last.query_id, last.version)
 
 
-def _under_another_id(draft: Draft, transactional_id: str, token: ApplicationToken) -> tuple[str, LastVersion | None]:
+def _last_of_query(
+    draft: Draft, transactional_id: str, token: ApplicationToken, own: LastVersion | None
+) -> tuple[str, LastVersion | None]:
+    """The last micro-batch that the query of a token committed, under whatever transactional id."""
     found = [
         (last, key.transactional_id)
         for key, last in draft.tokens.items()
-        if last.query_id == token.query_id and key.sink == token.sink
+        if last.query_id == token.query_id and key.sink == token.sink and key.transactional_id != transactional_id
     ]
-    if not found:
-        return transactional_id, None
-    last, before = max(found, key=lambda each: (each[0].version, each[1]))
-    return before, last
+    last, before_id = max(found, key=lambda each: (each[0].version, each[1]), default=(None, transactional_id))
+    if own is not None and (last is None or last.version <= own.version):
+        return transactional_id, own
+    return before_id, last
 
 
 def _check_query(transactional_id: str, token: ApplicationToken, last: LastVersion) -> None:

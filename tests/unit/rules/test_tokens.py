@@ -162,6 +162,39 @@ def test_a_query_is_known_after_its_checkpoint_was_moved_or_the_job_was_renamed(
     assert commits(history) == 2
 
 
+def test_an_older_copy_of_a_checkpoint_that_was_moved_is_known_where_it_lay_before() -> None:
+    history = History()
+    history.micro_batch(0, job_id="old", owner="first")
+    history.micro_batch(1, job_id="new", owner="moved")
+    history.micro_batch(2, job_id="new", owner="moved")
+
+    with pytest.raises(CheckpointMismatch, match=r"older copy.*startAnewAfter='query:2'"):
+        history.micro_batch(1, job_id="old", owner="second")
+    with pytest.raises(Replayed):
+        history.micro_batch(2, job_id="old", owner="second")
+    assert commits(history) == 3
+    history.micro_batch(3, job_id="old", owner="second")
+
+    with pytest.raises(ProducerFenced):
+        history.micro_batch(3, job_id="new", owner="moved")
+    with pytest.raises(Replayed):
+        history.micro_batch(3, job_id="new", owner="moved again")
+    history.micro_batch(4, job_id="old", owner="second")
+    assert commits(history) == 5
+
+
+def test_a_fresh_start_below_what_an_id_committed_itself_needs_another_id() -> None:
+    history = History()
+    history.micro_batch(3, job_id="old", owner="first")
+    history.micro_batch(5, job_id="new", owner="moved")
+
+    with pytest.raises(CheckpointMismatch, match=r"another transactionalId, and give option startAnewAfter='query:5'"):
+        history.micro_batch(2, job_id="old", owner="second", after=after(5))
+    history.micro_batch(2, job_id="another", owner="second", after=after(5))
+
+    assert commits(history) == 3
+
+
 def test_a_renamed_job_goes_on_though_the_old_id_has_expired_or_both_roll_over() -> None:
     history = History()
     history.micro_batch(3, job_id="old")
@@ -235,3 +268,26 @@ def test_whatever_checkpoints_are_restored_a_number_of_a_query_is_committed_once
 
     assert len({query_id for query_id, _ in committed}) <= 1
     assert commits(history) == len(set(committed)) == len(committed)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 5)), max_size=14))
+def test_wherever_copies_of_a_checkpoint_lie_a_number_of_its_query_is_committed_once(
+    asked: list[tuple[str, int, int]],
+) -> None:
+    history = History()
+    committed: list[int] = []
+
+    for place, run, batch_id in asked:
+        try:
+            history.micro_batch(batch_id, job_id=place, owner=f"{place}-{run}")
+        except Replayed:
+            assert committed[-1] == batch_id
+        except CheckpointMismatch:
+            assert committed[-1] > batch_id
+        except ProducerFenced:
+            assert committed
+        else:
+            committed.append(batch_id)
+
+    assert committed == sorted(set(committed))
+    assert commits(history) == len(committed)

@@ -26,11 +26,13 @@ from rich.console import Console
 from rich.progress import track
 
 import eoslog
+from eoslog.read.columns import PLACE_COLUMNS
 from pyspark_eoslog import EosLogTable
 
 FILES = 16
 PARTITIONS = 4
 SCHEMA = "id bigint, name string, amount double, at timestamp"
+PLACE = "_topic string, _partition int, _offset bigint, _timestamp timestamp"
 COLUMNS = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("at", pa.timestamp("us", tz="UTC"))]
 )
@@ -51,15 +53,16 @@ class BareSource(DataSource):
         return "bare"
 
     def schema(self) -> str:
-        return SCHEMA
+        return f"{SCHEMA}, {PLACE}" if "place" in self.options else SCHEMA
 
     def reader(self, schema: object) -> DataSourceReader:
-        return BareReader(self.options["files"].split("\n"))
+        return BareReader(self.options["files"].split("\n"), "place" in self.options)
 
 
 class BareReader(DataSourceReader):
-    def __init__(self, paths: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str], place: bool) -> None:
         self._paths = paths
+        self._place = place
 
     def partitions(self) -> Sequence[InputPartition]:
         count = -(-len(self._paths) // PARTITIONS)
@@ -73,7 +76,17 @@ class BareReader(DataSourceReader):
                     column if column.type == field.type else column.cast(field.type)
                     for column, field in zip(batch.columns, COLUMNS, strict=True)
                 ]
-                yield pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
+                if not self._place:
+                    yield pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
+                    continue
+                rows = batch.num_rows
+                columns += [
+                    pa.repeat("numbers", rows),
+                    pa.repeat(pa.scalar(0, pa.int32()), rows),
+                    columns[0],
+                    columns[3],
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=[*COLUMNS.names, *PLACE_COLUMNS.names])
 
 
 def main(rows: int, rounds: int) -> None:
@@ -91,8 +104,8 @@ def main(rows: int, rounds: int) -> None:
         def plain() -> DataFrame:
             return spark.read.schema(SCHEMA).parquet(*files)
 
-        def bare() -> DataFrame:
-            return spark.read.format("bare").option("files", "\n".join(files)).load()
+        def bare(**options: str) -> DataFrame:
+            return spark.read.format("bare").option("files", "\n".join(files)).options(**options).load()
 
         pairs: dict[str, tuple[Callable[[], DataFrame], Callable[[], DataFrame]]] = {
             "toDF, the topic's columns": (lambda: table.toDF(metadata_columns=False), plain),
@@ -103,7 +116,10 @@ def main(rows: int, rounds: int) -> None:
                 lambda: source.option("metadataColumns", "false").load(store.url),
                 bare,
             ),
-            'format("eoslog"), with place': (lambda: source.option("metadataColumns", "true").load(store.url), bare),
+            'format("eoslog"), with place': (
+                lambda: source.option("metadataColumns", "true").load(store.url),
+                lambda: bare(place="true"),
+            ),
         }
         console = Console()
         console.print(f"{rows:,} rows in {FILES} files: ratio p50 (min-max), and the time of the bare read p50")

@@ -7,6 +7,7 @@ rows between them, with nulls in the topic's own columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -255,8 +256,28 @@ def _metadata_column(field: Any, topic: str, partition: int, parts: Sequence[_Ro
         if field.name != "_commit_timestamp":
             times = [piece.timestamp for piece in pieces]
         values = [None if field.name == "_commit_timestamp" and each == NO_TIME else each * 1000 for each in times]
+    counts = _counts(parts)
+    if all(value == values[0] for value in values):
+        return _constant(values[0], value_type, field.type, sum(counts))
     each_part = pa.array(values, value_type).cast(field.type)
-    return each_part.take(pa.array(np.repeat(np.arange(len(parts)), _counts(parts))))
+    return each_part.take(pa.array(np.repeat(np.arange(len(parts)), counts)))
+
+
+def _constant(value: Any, value_type: pa.DataType, wanted: pa.DataType, rows: int) -> Any:
+    if _ROWS_A_BATCH // 2 <= rows <= _ROWS_A_BATCH:
+        return _large_constant(value, value_type, wanted).slice(0, rows)
+    return _repeated(value, value_type, wanted, rows)
+
+
+@lru_cache(maxsize=8)
+def _large_constant(value: Any, value_type: pa.DataType, wanted: pa.DataType) -> Any:
+    """Made once for all large batches: a topic's name in each row would cost as much as a column that is read."""
+    return _repeated(value, value_type, wanted, _ROWS_A_BATCH)
+
+
+def _repeated(value: Any, value_type: pa.DataType, wanted: pa.DataType, rows: int) -> Any:
+    scalar: Any = pa.scalar(value, value_type).cast(wanted)
+    return pa.repeat(scalar, rows)
 
 
 def _sequences(parts: Sequence[_Rows]) -> Any:

@@ -47,7 +47,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
     """Raises: TransactionalIdNotFound"""
     transaction = state.transactions.get(transactional_id)
     versions = tuple(
-        CommittedVersion(key.application_id, key.sink, *last)
+        CommittedVersion(key.application_id, key.sink, last.version, last.query_id)
         for key, last in state.tokens.items()
         if key.transactional_id == transactional_id
     )

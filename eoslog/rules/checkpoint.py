@@ -39,7 +39,7 @@ from eoslog.rules.state import (
     TransactionState,
 )
 from eoslog.rules.topic_entries import TopicConfig, TopicSchema
-from eoslog.rules.transaction_entries import TransactionPrepared
+from eoslog.rules.transaction_entries import QueryVersion, TransactionPrepared
 
 
 class Part(NamedTuple):
@@ -81,7 +81,14 @@ _TRANSACTIONS = _schema(
     ]
 )
 _TOKENS = _schema(
-    [("transactional_id", _STR), ("application_id", _STR), ("sink", _STR), ("version", _I64), ("query_id", _STR)]
+    [
+        ("transactional_id", _STR),
+        ("application_id", _STR),
+        ("sink", _STR),
+        ("version", _I64),
+        ("query_id", _STR),
+        ("starts_anew_after", pa.struct([("query_id", _STR), ("version", _I64)])),
+    ]
 )
 _PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
 
@@ -96,7 +103,7 @@ def parts(state: StoreState, slot: int) -> Iterator[Part]:
     yield Part(
         "tokens",
         slot,
-        lambda: _parquet(({**key._asdict(), **last._asdict()} for key, last in state.tokens.items()), _TOKENS),
+        lambda: _parquet((_token_row(key, last) for key, last in state.tokens.items()), _TOKENS),
     )
     for topic in state.topics.values():
         partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
@@ -123,8 +130,11 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
         for row in _rows(encoded["producers"]):
             state.producers[row["producer_id"]] = IdempotentProducer(**row)
         for row in _rows(encoded["tokens"]):
-            last = LastVersion(row.pop("version"), row.pop("query_id", None))
-            state.tokens[TokenKey(**row)] = last
+            key = TokenKey(row["transactional_id"], row["application_id"], row["sink"])
+            after = row.get("starts_anew_after")
+            state.tokens[key] = LastVersion(
+                row["version"], row.get("query_id"), None if after is None else QueryVersion(**after)
+            )
         for topic_id in state.topics:
             for row in _rows(encoded[f"topic/{topic_id}"]):
                 partition = partition_from_row(topic_id, row)
@@ -188,7 +198,9 @@ def _decode_store(body: bytes) -> StoreState:
     for row in value["topics"]:
         row["topic_schema"] = TopicSchema.model_validate(row["topic_schema"])
         row["config"] = TopicConfig.model_validate(row["config"])
-        row["schema_versions"] = tuple(_schema_version(*each) for each in row["schema_versions"])
+        # A checkpoint from before columns could be added tells of no versions, nor of the time of the first.
+        versions = row.get("schema_versions") or [[1, row["created_slot"], 0, []]]
+        row["schema_versions"] = tuple(_schema_version(*each) for each in versions)
         topic = Topic(**row)
         state.topics[topic.topic_id] = topic
         state.topic_ids[topic.topic] = topic.topic_id
@@ -226,6 +238,15 @@ def _doomed(row: dict[str, Any]) -> Doomed:
         tuple(file_from_row(file) for file in row["files"]),
         tuple(file_from_row(file) for file in row["indexes"]),
     )
+
+
+def _token_row(key: TokenKey, last: LastVersion) -> dict[str, Any]:
+    after = last.starts_anew_after
+    return {
+        **key._asdict(),
+        **last._asdict(),
+        "starts_anew_after": None if after is None else {"query_id": after.query_id, "version": after.version},
+    }
 
 
 def _transaction_row(transaction: Transaction) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_SLOT, NO_TIME, Partition
 from eoslog.rules.topic_entries import TopicConfig, TopicSchema
 from eoslog.rules.topic_schemas import ColumnPath
-from eoslog.rules.transaction_entries import ApplicationToken, TransactionPrepared
+from eoslog.rules.transaction_entries import ApplicationToken, QueryVersion, TransactionPrepared
 
 
 class Moment(NamedTuple):
@@ -194,6 +194,8 @@ class LastVersion(NamedTuple):
     version: int
     query_id: str | None = None
     """The streaming query that counted it; None outside of streams."""
+    starts_anew_after: QueryVersion | None = None
+    """What its commit was told not to count: that has had its effect."""
 
 
 class Doomed(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from eoslog.errors import CheckpointMismatch, Replayed
 from eoslog.rules.draft import Draft
-from eoslog.rules.state import LastVersion, StoreState, TokenKey
-from eoslog.rules.transaction_entries import ApplicationToken
+from eoslog.rules.state import LastVersion, StoreState, TokenKey, TransactionState
+from eoslog.rules.transaction_entries import ApplicationToken, QueryVersion
 
 
 def last_version(
@@ -53,53 +53,88 @@ def check_micro_batch(draft: Draft, transactional_id: str, token: ApplicationTok
         Replayed: it is the last one that was committed.
         CheckpointMismatch: it is an earlier one, or another query's.
     """
-    own = last = last_version(draft, transactional_id, token.application_id, token.sink)
-    before_id = transactional_id
-    if own is None or (own.query_id == token.query_id and not goes_on):
-        before_id, last = _last_of_query(draft, transactional_id, token, own)
-    if last is None:
-        return transactional_id
-    if starts_anew(token, last):
-        if last is not own and own is not None and token.version <= own.version:
+    own = last_version(draft, transactional_id, token.application_id, token.sink)
+    own_counts = own is not None and not starts_anew(token, own)
+    if own is not None and own_counts:
+        _check_query(transactional_id, token, own)
+    before_id, last = transactional_id, own
+    if own is None or own.query_id != token.query_id or not goes_on:
+        before_id, last = _last_of_query(draft, transactional_id, token)
+    anew = last is not None and starts_anew(token, last)
+    if last is not None and not anew:
+        if token.version < last.version:
+            raise _older_copy(before_id, token, last)
+        if token.version == last.version:
+            raise Replayed(token.application_id, token.version, last.version)
+    if own is not None and own_counts and token.version <= own.version:
+        # The query went on under another id, and counts up again to what it had committed under this one.
+        if last is not None and anew:
             raise CheckpointMismatch(
                 f"transactional id {transactional_id!r}: micro-batch {own.version} of the same query was committed to "
                 f"{_topic(token)} under this id too. For a fresh start choose another transactionalId, and "
                 f"{_anew(last)}"
             )
-        return before_id
-    _check_query(before_id, token, last)
-    if token.version < last.version:
-        raise CheckpointMismatch(
-            f"transactional id {before_id!r}: micro-batch {token.version} comes after micro-batch "
-            f"{last.version} of the same query was committed to {_topic(token)}: the checkpoint is an older copy, and "
-            f"this micro-batch may hold other rows than those committed as {token.version}. Nothing was committed. "
-            f"Restore the newest checkpoint. Or {_anew(last)}: then it goes on from this checkpoint, and rows that "
-            "were committed since are there again"
-        )
-    if token.version == last.version:
-        raise Replayed(token.application_id, token.version, last.version)
+        raise _older_copy(transactional_id, token, own)
     return before_id
 
 
+def _older_copy(transactional_id: str, token: ApplicationToken, last: LastVersion) -> CheckpointMismatch:
+    return CheckpointMismatch(
+        f"transactional id {transactional_id!r}: micro-batch {token.version} comes after micro-batch {last.version} of "
+        f"the same query was committed to {_topic(token)}: the checkpoint is an older copy, and this micro-batch may "
+        f"hold other rows than those committed as {token.version}. Nothing was committed. Restore the newest "
+        f"checkpoint. Or {_anew(last)}: then it goes on from this checkpoint, and rows that were committed since are "
+        "there again"
+    )
+
+
 def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
-    """Whether exactly this last version is known to who commits, and not to count any more."""
+    """Whether exactly this last version is known to who commits, and not to count any more.
+
+    That is so once: who goes on with the same option counts up to that version again, and it may be replayed then.
+    """
     after = token.starts_anew_after
-    return after is not None and (after.query_id, after.version) == (last.query_id, last.version)
+    return (
+        after is not None
+        and (after.query_id, after.version) == (last.query_id, last.version)
+        and after != last.starts_anew_after
+    )
 
 
-def _last_of_query(
-    draft: Draft, transactional_id: str, token: ApplicationToken, own: LastVersion | None
-) -> tuple[str, LastVersion | None]:
-    """The last micro-batch that the query of a token committed, under whatever transactional id."""
+def is_newest(state: StoreState | Draft, transactional_id: str, sink: str, last: LastVersion) -> bool:
+    """Whether a version is the last thing that was done under an id: else its query may have gone on under another."""
+    transaction = state.transactions.get(transactional_id)
+    return (
+        transaction is not None
+        and transaction.state is TransactionState.COMPLETE_COMMIT
+        and _committed_slot(state, transactional_id, sink, last) is not None
+    )
+
+
+def _committed_slot(state: StoreState | Draft, transactional_id: str, sink: str, last: LastVersion) -> int | None:
+    """The slot that committed a version, if that is the last commit of its transactional id."""
+    transaction = state.transactions.get(transactional_id)
+    commit = None if transaction is None else transaction.last_commit
+    if commit is None or commit.token is None:
+        return None
+    same = (commit.token.sink, commit.token.version, commit.token.query_id) == (sink, last.version, last.query_id)
+    return commit.slot if same else None
+
+
+def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken) -> tuple[str, LastVersion | None]:
+    """What a query committed last, under whatever id: it may have left an id, and come back to it."""
     found = [
-        (last, key.transactional_id)
+        (_committed_slot(draft, key.transactional_id, key.sink, last), last, key.transactional_id)
         for key, last in draft.tokens.items()
-        if last.query_id == token.query_id and key.sink == token.sink and key.transactional_id != transactional_id
+        # Before tokens named their query, that was a stream's application.
+        if key.sink == token.sink
+        and (last.query_id == token.query_id or (last.query_id is None and key.application_id == token.query_id))
     ]
-    last, before_id = max(found, key=lambda each: (each[0].version, each[1]), default=(None, transactional_id))
-    if own is not None and (last is None or last.version <= own.version):
-        return transactional_id, own
-    return before_id, last
+    if not found:
+        return transactional_id, None
+    slots_known = all(slot is not None for slot, _, _ in found)
+    _, last, before = max(found, key=lambda each: (each[0] if slots_known else each[1].version, each[2]))
+    return before, last._replace(query_id=token.query_id)
 
 
 def _check_query(transactional_id: str, token: ApplicationToken, last: LastVersion) -> None:
@@ -120,6 +155,11 @@ def _check_query(transactional_id: str, token: ApplicationToken, last: LastVersi
 
 def _anew(last: LastVersion) -> str:
     before = str(last.version) if last.query_id is None else f"{last.query_id}:{last.version}"
+    if last.starts_anew_after == QueryVersion(query_id=last.query_id, version=last.version):
+        return (
+            f"begin without a checkpoint under another transactionalId (startAnewAfter='{before}' was given before and "
+            "has had its effect)"
+        )
     return f"give option startAnewAfter='{before}'"
 
 

@@ -208,7 +208,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
     if entry.token is not None:
         key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
-        draft.tokens[key] = LastVersion(entry.token.version, entry.token.query_id)
+        draft.tokens[key] = LastVersion(entry.token.version, entry.token.query_id, entry.token.starts_anew_after)
     ended = _ended(draft, transaction, entry)
     if commits:
         ended = replace(ended, last_commit=_last_commit(draft, entry, rows, counts))

@@ -10,8 +10,9 @@ from pyspark.sql.types import StructType
 from eoslog.client.store import Store
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.rules.state import LastVersion, StoreState, Topic
-from eoslog.rules.tokens import last_version
+from eoslog.rules.tokens import is_newest, last_version, starts_anew
 from eoslog.rules.topics import topic_named
+from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import TopicTarget
 from pyspark_eoslog.options.options import Options
 from pyspark_eoslog.schemas import arrow_schema
@@ -57,11 +58,18 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
 
 
 def _last_micro_batch(options: Options, store: Store, job_id: str, sink: str) -> LastVersion | None:
-    last = store.read(lambda state, slot: last_version(state, job_id, job_id, sink), refresh=False)
-    after = options.start_anew_after
-    if last is not None and after is not None and (after.query_id, after.version) == (last.query_id, last.version):
-        return None
-    return last
+    """What tasks may hold rows back for: nothing if the commit will have to look further."""
+
+    def look(state: StoreState, slot: int) -> LastVersion | None:
+        last = last_version(state, job_id, job_id, sink)
+        if last is None or not is_newest(state, job_id, sink, last):
+            return None
+        token = ApplicationToken(
+            application_id=job_id, sink=sink, version=0, starts_anew_after=options.start_anew_after
+        )
+        return None if starts_anew(token, last) else last
+
+    return store.read(look, refresh=False)
 
 
 def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:

@@ -102,7 +102,9 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
 
 def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> bool:
     """Whether a micro-batch will be found to be a replay, or refused as that of another query."""
-    return query_id != last.query_id or (batch_id is not None and int(batch_id) <= last.version)
+    if last.query_id is not None and query_id != last.query_id:
+        return True
+    return batch_id is not None and int(batch_id) <= last.version
 
 
 def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_rows import PARTITIONS_SCHEMA
-from eoslog.rules.state import StoreState
+from eoslog.rules.state import SchemaVersion, StoreState
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, topic_created
 
 
@@ -111,3 +112,21 @@ def test_what_a_later_version_adds_to_a_batch_is_passed_over() -> None:
     )
 
     assert restore(bodies) == history.state
+
+
+def test_a_checkpoint_from_before_schemas_had_versions_and_tokens_their_query_is_read() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=7)
+    bodies = encoded(history)
+    store = json.loads(bodies["store"])
+    for topic in store["topics"]:
+        del topic["schema_versions"], topic["config"]["statistics_columns"]
+    tokens = pq.read_table(pa.BufferReader(bodies["tokens"])).drop_columns(["query_id", "starts_anew_after"])
+    sink = pa.BufferOutputStream()
+    pq.write_table(tokens, sink)
+
+    restored = restore(bodies | {"store": json.dumps(store).encode(), "tokens": bytes(sink.getvalue())})
+
+    assert restored.tokens == history.state.tokens
+    topic = restored.topics[TOPIC_ID]
+    assert topic.schema_versions == (SchemaVersion(1, topic.created_slot, 0),)

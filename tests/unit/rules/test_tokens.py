@@ -238,7 +238,8 @@ def test_a_version_of_a_batch_write_is_skipped_only_if_the_same_query_or_none_co
             history.job("run", history.staged(task=0), version=version, query_id=second)
         history.job("run", history.staged(task=0), version=version, query_id=second, after=after(7, first))
 
-    assert history.state.tokens[TokenKey("job", "app", "*")] == LastVersion(version, second)
+    anew = None if outcome is None else after(7, first)
+    assert history.state.tokens[TokenKey("job", "app", "*")] == LastVersion(version, second, anew)
 
 
 def test_the_advice_to_a_batch_write_names_its_options() -> None:
@@ -291,3 +292,94 @@ def test_wherever_copies_of_a_checkpoint_lie_a_number_of_its_query_is_committed_
 
     assert committed == sorted(set(committed))
     assert commits(history) == len(committed)
+
+
+def test_a_query_that_comes_back_to_an_earlier_id_is_known_by_what_it_committed_last() -> None:
+    history = History()
+    history.micro_batch(3, job_id="first", owner="1")
+    history.micro_batch(4, job_id="second", owner="2")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="first", owner="3")
+    history.micro_batch(5, job_id="first", owner="3")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(5, job_id="second", owner="4")
+    assert commits(history) == 3
+
+
+def test_a_query_that_comes_back_is_known_after_both_ids_expired() -> None:
+    history = History()
+    history.micro_batch(3, job_id="first", owner="1")
+    history.micro_batch(4, job_id="second", owner="2")
+    expire_ids(history)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="first", owner="3")
+
+
+def test_a_query_that_took_over_anothers_id_is_known_by_what_it_committed_under_its_own() -> None:
+    history = History()
+    history.micro_batch(9, job_id="own", owner="1")
+    history.micro_batch(5, "lost", job_id="other", owner="2")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(9, job_id="other", owner="3", after=after(5, "lost"))
+    history.micro_batch(10, job_id="other", owner="3", after=after(5, "lost"))
+    assert commits(history) == 3
+
+
+def test_after_a_fresh_start_a_query_that_comes_back_is_told_what_its_id_has_counted() -> None:
+    history = History()
+    history.micro_batch(9, job_id="first", owner="1")
+    history.micro_batch(3, job_id="second", owner="2", after=after(9))
+
+    for batch_id in (4, 9):
+        with pytest.raises(CheckpointMismatch, match="startAnewAfter='query:9'"):
+            history.micro_batch(batch_id, job_id="first", owner="3")
+    history.micro_batch(4, job_id="first", owner="3", after=after(9))
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="first", owner="3", after=after(9))
+    assert commits(history) == 3
+
+
+def test_a_fresh_start_has_its_effect_once_though_the_same_number_comes_again() -> None:
+    history = History()
+    history.micro_batch(5)
+    for batch_id in (4, 5):
+        history.micro_batch(batch_id, owner="restored", after=after(5))
+
+    restored = restore({part.name: part.encode() for part in parts(history.state, history.slot)})
+    with pytest.raises(Replayed):
+        history.micro_batch(5, owner="restarted", after=after(5))
+    with pytest.raises(CheckpointMismatch, match=r"another transactionalId .*has had its effect"):
+        history.micro_batch(4, owner="restarted", after=after(5))
+
+    assert restored == history.state
+    assert commits(history) == 3
+    history.micro_batch(6, owner="restarted", after=after(5))
+
+
+def test_a_fresh_start_of_versions_has_its_effect_once() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=1)
+    for version in (0, 1):
+        history.job("run", history.staged(task=0), version=version, after=after(1, None))
+
+    for version in (0, 1):
+        with pytest.raises(Replayed):
+            history.job("run", history.staged(task=0), version=version, after=after(1, None))
+    assert commits(history) == 3
+
+
+def test_a_stream_whose_tokens_named_its_query_as_their_application_goes_on() -> None:
+    history = History()
+    identity = history.init("job", kind="job", owner="old run")
+    history.commit(identity, transactional_id="job", owner="old run", task_count=1, token=token(3, "query", SINK))
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3)
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(2)
+    history.micro_batch(4)
+    assert commits(history) == 1

@@ -347,3 +347,25 @@ def test_an_abort_deletes_nothing_whenever_it_comes(store: eoslog.Store) -> None
 
     assert numbers(store) == [1, 2]
     assert uploads(store) == 2
+
+
+def test_a_stream_goes_on_where_a_batch_write_counted_below(store: eoslog.Store) -> None:
+    told(None)
+    batch(store, 1, transactionalId="shared", txnVersion="3")
+
+    new_process()
+    stream(store, "query", 10, 2, transactionalId="shared")
+
+    assert numbers(store) == [1, 2]
+
+
+def test_a_stream_that_comes_back_to_a_name_after_a_fresh_start_is_told_how_to_go_on(store: eoslog.Store) -> None:
+    stream(store, "query", 9, 1, transactionalId="first")
+    stream(store, "query", 3, 2, transactionalId="second", startAnewAfter="query:9")
+    new_process()
+
+    with pytest.raises(CheckpointMismatch, match="startAnewAfter='query:9'"):
+        stream(store, "query", 4, 3, transactionalId="first")
+    stream(store, "query", 4, 3, transactionalId="first", startAnewAfter="query:9")
+
+    assert numbers(store) == [1, 2, 3]

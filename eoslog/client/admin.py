@@ -16,6 +16,7 @@ from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
 from eoslog.errors import InvalidRequest, InvalidTopic
 from eoslog.rules.draft import Draft
+from eoslog.rules.features import STATISTICS_COLUMNS, need_feature
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.names import TopicPartition, check_topic_name
 from eoslog.rules.partitioner import check_key_type
@@ -118,6 +119,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             found = topic_named(draft, topic)
             config = changed_config(topic, found.config, settings)
             if config != found.config:
+                if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
+                    need_feature(draft, STATISTICS_COLUMNS)
                 draft.append(TopicConfigChanged(topic=topic, topic_id=found.topic_id, config=config))
             return draft.topics[found.topic_id]
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eoslog.errors import CorruptRecord, NotAStore, UnsupportedFormat
 from eoslog.log.view import LogConfig
-from eoslog.rules.machine import check_features
+from eoslog.rules.features import check_features
 from eoslog.store.object_store import ObjectNotFound, ObjectStore
 
 DESCRIPTION_PATH = "eoslog.json"

@@ -21,6 +21,7 @@ from eoslog.rules.transaction_entries import BatchAppended, TransactionEnded, Wr
 _NO_CHANGE = frozenset(
     {
         "store",
+        "features",
         "init",
         "prepare",
         "offsets",

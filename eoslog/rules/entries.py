@@ -37,8 +37,19 @@ class StoreCreated(Model):
     """By the store's clock, as all times of entries (ms since the epoch)."""
 
 
+class FeaturesAdded(Model):
+    """The store needs more features from here on: an entry behind this one asks for them."""
+
+    type: Literal["features"] = "features"
+    reader_features: tuple[str, ...] = ()
+    """What a reader must know beside those so far."""
+    writer_features: tuple[str, ...] = ()
+    """What a writer must know beside those so far."""
+
+
 Entry = Annotated[
     StoreCreated
+    | FeaturesAdded
     | TopicCreated
     | TopicConfigChanged
     | TopicSchemaChanged

@@ -11,6 +11,7 @@ from contextlib import suppress
 from eoslog.errors import ConcurrentTransactions, ProducerFenced, RecordFull
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
+from eoslog.rules.features import STARTS_ANEW_AFTER, need_feature
 from eoslog.rules.partitions import topic_of
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
 from eoslog.rules.segment_entries import LogStartMoved
@@ -92,6 +93,8 @@ def commit_job(
         wanted = wanted.model_copy(
             update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
         )
+    if token is not None and token.starts_anew_after is not None:
+        need_feature(draft, STARTS_ANEW_AFTER)
     if replaces is not None:
         abort_timed_out(draft, time_ms)
         replace_rows(draft, replaces)

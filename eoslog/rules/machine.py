@@ -26,27 +26,13 @@ from eoslog.rules import (
 )
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, StoreCreated
+from eoslog.rules.features import add_features, check_features
 from eoslog.rules.forgetting import expire, forget_doomed, move_horizon
 from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.log_start import move_log_start
 from eoslog.rules.replacement import clean_log, replace_segments
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
-
-READER_FEATURES: frozenset[str] = frozenset()
-"""The features of a store that this version can read, beyond those of format 1."""
-
-WRITER_FEATURES: frozenset[str] = frozenset()
-"""The features of a store that this version can write, beyond those of format 1."""
-
-
-def check_features(reader_features: Sequence[str], writer_features: Sequence[str]) -> None:
-    """Raises: UnsupportedFormat: the store needs a feature that this version does not know."""
-    unknown = (set(reader_features) - READER_FEATURES) | (set(writer_features) - WRITER_FEATURES)
-    if unknown:
-        raise UnsupportedFormat(
-            f"the store needs features that this version of eoslog does not know: {', '.join(sorted(unknown))}; upgrade"
-        )
 
 
 def _create_store(draft: Draft, entry: StoreCreated) -> None:
@@ -65,6 +51,7 @@ def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
 
 _APPLY: dict[str, Callable[[Draft, Any], None]] = {
     "store": _create_store,
+    "features": add_features,
     "topic": topics.create_topic,
     "topic_config": topics.change_config,
     "topic_schema": topics.change_schema,

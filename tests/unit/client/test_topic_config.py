@@ -9,6 +9,7 @@ import pytest
 from eoslog import errors
 from eoslog.client.store import Store
 from eoslog.client.topic_config import parsed_settings
+from eoslog.rules.features import STATISTICS_COLUMNS
 from eoslog.rules.topic_entries import TopicConfig
 from tests.unit.client.world import World
 
@@ -131,3 +132,14 @@ def test_a_transaction_keeps_the_partitions_it_began_with_and_the_next_one_has_t
     producer.commit_transaction()
 
     assert sorted(store.scan("t").to_table()["value"].to_pylist()) == [b"after", b"before"]
+
+
+def test_statistics_alone_change_only_for_those_who_know_them(store: Store) -> None:
+    """Who does not know that setting would find that nothing changed, and leave out the whole record."""
+    store.admin.alter_topic("t", statistics_columns=3, retention_ms=5)
+    before = store.read(lambda state, slot: state.reader_features)
+    store.admin.alter_topic("t", statistics_columns=4)
+
+    assert before == ()
+    assert store.read(lambda state, slot: state.reader_features) == (STATISTICS_COLUMNS,)
+    assert store.admin.alter_topic("t", statistics_columns=5).config.statistics_columns == 5

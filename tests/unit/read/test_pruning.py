@@ -18,7 +18,8 @@ from eoslog.store.memory import MemoryStore
 
 SCHEMA = pa.schema([("carrier", pa.string()), ("miles", pa.int64()), ("seat", pa.int32())])
 LOG_POLL = 1
-COLUMNS = ["carrier", "miles", "_partition", "_offset", "_timestamp", "_slot", "_control"]
+COLUMNS = ["carrier", "miles", "_partition", "_offset", "_timestamp", "_sequence", "_control"]
+COLUMNS += ["_slot", "_commit_timestamp"]
 PREDICATES = {
     "miles >= 700": lambda row: row["miles"] is not None and row["miles"] >= 700,
     "miles < 300 OR carrier = 'B6'": lambda row: row["miles"] in range(300) or row["carrier"] == "B6",
@@ -28,6 +29,8 @@ PREDICATES = {
     "_partition = 0 AND _slot > 4": lambda row: row["_partition"] == 0 and row["_slot"] > 4,
     "_control = 'COMMIT' OR miles = 100": lambda row: row["_control"] == "COMMIT" or row["miles"] == 100,
     "_timestamp > '2100-01-01T00:00:00Z'": lambda row: False,
+    "_commit_timestamp IS NULL": lambda row: row["_commit_timestamp"] is None,
+    "_sequence IS NULL OR miles = 300": lambda row: row["_sequence"] is None or row["miles"] == 300,
 }
 
 
@@ -120,6 +123,28 @@ def test_columns_of_the_predicate_alone_are_read_and_not_given(store: Store) -> 
 
     assert found.to_pylist() == [{"carrier": "UA"}]
     assert store.scan("flights", columns=[], predicate="miles = 200").to_table().num_rows == 1
+
+
+def test_a_batch_that_lies_elsewhere_is_not_read(store: Store) -> None:
+    write(store)
+
+    assert store.scan("flights", predicate="_offset = 4").record_count == 3
+    assert store.scan("flights", predicate="_offset = 4", starting_offsets={0: 5}).record_count == 0
+
+
+@pytest.mark.parametrize("form", ["active", "sealed"])
+def test_records_of_before_1970_are_found(store: Store, form: str) -> None:
+    store.admin.create_topic("t", partitions=1, config=TopicConfig(segment_batches=1))
+    with store.producer() as producer:
+        for times in ([-5_000], [-5_000, 1_000]):
+            timestamps = pa.array(times, pa.timestamp("ms", "UTC"))
+            producer.send_table("t", pa.table({"value": [b"x"] * len(times), "timestamp": timestamps}))
+            producer.flush()
+    shape(store, form)
+
+    found = store.scan("t", predicate="timestamp <= '1969-12-31T23:59:55Z'", columns=["offset"]).to_table()
+
+    assert found["offset"].to_pylist() == [0, 1]
 
 
 def test_of_kafka_records_place_and_time_are_compared(store: Store) -> None:

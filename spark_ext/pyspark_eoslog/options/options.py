@@ -11,6 +11,7 @@ from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
 from eoslog.rules.transaction_entries import QueryVersion
+from pyspark_eoslog.options import delta as delta_options
 from pyspark_eoslog.options import kafka as kafka_options
 from pyspark_eoslog.options.offsets import OffsetsOption, ending_offsets, starting_offsets
 from pyspark_eoslog.options.topics import TopicSelection
@@ -116,6 +117,7 @@ class Options:
         """
         options = {name.lower(): value for name, value in given.items()}
         known = {name.lower(): name for name in NAMES}
+        delta_options.refuse(options)
         _check_known(options, known)
         kafka_options.pass_over(options)
         include_control_rows = boolean(options, "includeControlRows", default=False)

@@ -19,6 +19,7 @@ from eoslog.rules.partition_rows import (
     fields_of,
     file_from_row,
     file_row,
+    known_fields,
     partition_from_row,
     partition_row,
 )
@@ -128,7 +129,7 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
             if transaction.state is TransactionState.ONGOING:
                 state.ongoing[transaction.transactional_id] = transaction.start_ms
         for row in _rows(encoded["producers"]):
-            state.producers[row["producer_id"]] = IdempotentProducer(**row)
+            state.producers[row["producer_id"]] = IdempotentProducer(**known_fields(IdempotentProducer, row))
         for row in _rows(encoded["tokens"]):
             key = TokenKey(row["transactional_id"], row["application_id"], row["sink"])
             after = row.get("starts_anew_after")
@@ -201,7 +202,7 @@ def _decode_store(body: bytes) -> StoreState:
         # A checkpoint from before columns could be added tells of no versions, nor of the time of the first.
         versions = row.get("schema_versions") or [[1, row["created_slot"], 0, []]]
         row["schema_versions"] = tuple(_schema_version(*each) for each in versions)
-        topic = Topic(**row)
+        topic = Topic(**known_fields(Topic, row))
         state.topics[topic.topic_id] = topic
         state.topic_ids[topic.topic] = topic.topic_id
     for row in value["groups"]:
@@ -269,4 +270,4 @@ def _transaction(row: dict[str, Any]) -> Transaction:
     row["deleted_offsets"] = frozenset(GroupPartition(**place) for place in row.get("deleted_offsets") or ())
     if row.get("last_commit") is not None:
         row["last_commit"] = LastCommit.model_validate_json(row["last_commit"])
-    return Transaction(**row)
+    return Transaction(**known_fields(Transaction, row))

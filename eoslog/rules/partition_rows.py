@@ -137,13 +137,16 @@ def partition_from_row(topic_id: str, row: dict[str, Any]) -> Partition:
         row["next_offset"],
         row["segment_base_offset"],
         tuple(
-            SealedSegment(**each | {name: file_from_row(each[name]) for name in ("index", "txnindex", "snapshot")})
+            SealedSegment(
+                **known_fields(SealedSegment, each)
+                | {name: file_from_row(each[name]) for name in ("index", "txnindex", "snapshot")}
+            )
             for each in row["sealed"]
         ),
         active,
         sum(batch.file.length for batch in active if batch.file is not None),
         {each["producer_id"]: each["first_offset"] for each in row["open_transactions"]},
-        [AbortedTransaction(**each) for each in row["aborted"]],
+        [AbortedTransaction(**known_fields(AbortedTransaction, each)) for each in row["aborted"]],
         _producers(row["producers"]),
         row["changed_slot"],
         row["snapshot_floor"],
@@ -161,7 +164,8 @@ def _producer_row(producer: ProducerState) -> dict[str, Any]:
 def _producers(rows: list[dict[str, Any]]) -> dict[int, ProducerState]:
     return {
         each["producer_id"]: ProducerState(
-            **each | {"batches": tuple(SequenceRange(**batch) for batch in each["batches"])}
+            **known_fields(ProducerState, each)
+            | {"batches": tuple(SequenceRange(**known_fields(SequenceRange, batch)) for batch in each["batches"])}
         )
         for each in rows
     }
@@ -176,9 +180,8 @@ def batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def batch_from_row(row: dict[str, Any]) -> Batch:
-    known = {name: row[name] for name in Batch._fields if name in row}
     return Batch(
-        **known
+        **known_fields(Batch, row)
         | {
             "file": file_from_row(row["file"]),
             "control": None if row["control"] is None else Control(row["control"]),
@@ -198,3 +201,8 @@ def file_from_row(row: dict[str, Any] | None) -> Any:
 def fields_of(value: Any) -> dict[str, Any]:
     """A dataclass as a row: its fields by name, each as it is."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def known_fields(kind: Any, row: dict[str, Any]) -> dict[str, Any]:
+    """What of a row is a field of this kind: a later version may have written more."""
+    return {name: row[name] for name in kind.__annotations__ if name in row}

@@ -130,3 +130,35 @@ def test_a_checkpoint_from_before_schemas_had_versions_and_tokens_their_query_is
     assert restored.tokens == history.state.tokens
     topic = restored.topics[TOPIC_ID]
     assert topic.schema_versions == (SchemaVersion(1, topic.created_slot, 0),)
+
+
+def test_fields_that_a_later_version_adds_to_a_checkpoint_are_passed_over() -> None:
+    history = History()
+    identity = history.init()
+    history.send(identity, 0, 2)
+    history.abort(identity)
+    history.send(history.init(None), transactional_id=None)
+    bodies = encoded(history)
+    later: dict[str, bytes] = {}
+    for name, body in bodies.items():
+        if name == "store":
+            store = json.loads(body) | {"later": 1}
+            for topic in store["topics"]:
+                topic["later"] = 1
+            later[name] = json.dumps(store).encode()
+            continue
+        rows = pq.read_table(pa.BufferReader(body)).to_pylist()
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist([with_more(row) for row in rows]), sink)
+        later[name] = bytes(sink.getvalue())
+
+    assert restore(later) == history.state
+
+
+def with_more(value: Any) -> Any:
+    """A row with a field more, and so each row within it."""
+    if isinstance(value, list):
+        return [with_more(each) for each in value]
+    if isinstance(value, dict):
+        return {name: with_more(each) for name, each in value.items()} | {"later": 1}
+    return value

@@ -11,7 +11,7 @@ from eoslog.client.group_administration import GroupAdministration
 from eoslog.client.partition_descriptions import PartitionDescription, describe_partition
 from eoslog.client.positions import PartitionOffsets
 from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, segments_cut
-from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, schema_history
+from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, check_spark_schema, schema_history
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
 from eoslog.errors import InvalidRequest, InvalidTopic
@@ -345,4 +345,6 @@ def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], sp
         if name not in schema.names:
             raise InvalidTopic(f"topic {topic}: key column {name!r} is not one of {', '.join(schema.names)}")
         check_key_type(name, schema.field(name).type)
+    if spark_schema is not None:
+        check_spark_schema(spark_schema)
     return TopicSchema(kind="columns", arrow=encode_schema(schema), spark=spark_schema, key=key)

@@ -96,14 +96,36 @@ def _merged_spark_schema(known: str | None, rows: str | None) -> str | None:
     return json.dumps(_merged_type(empty if known is None else _parsed(known), _parsed(rows), ""))
 
 
+def check_spark_schema(text: str) -> None:
+    """Raises: InvalidRequest: it is no schema in Spark's JSON."""
+    _parsed(text)
+
+
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-        if value["type"] == "struct" and isinstance(value["fields"], list):
-            return dict(value)
-    except (ValueError, TypeError, KeyError):
+        value: dict[str, Any] = json.loads(text)
+        if value["type"] == "struct" and _is_type(value):
+            return value
+    except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise InvalidRequest("a schema in Spark's JSON is what StructType.json() gives")
+
+
+def _is_type(value: Any) -> bool:
+    """Whether it has the form of a type in Spark's JSON; which names there are is for Spark to know."""
+    if isinstance(value, str):
+        return True
+    match value["type"]:
+        case "struct":
+            fields = value["fields"]
+            return isinstance(fields, list) and all(isinstance(f["name"], str) and _is_type(f["type"]) for f in fields)
+        case "array":
+            return _is_type(value["elementType"])
+        case "map":
+            return _is_type(value["keyType"]) and _is_type(value["valueType"])
+        case "udt":
+            return _is_type(value["sqlType"])
+    return False
 
 
 def _merged_type(known: Any, rows: Any, path: str) -> Any:

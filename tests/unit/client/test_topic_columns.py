@@ -249,3 +249,30 @@ def test_who_dies_while_columns_are_added_leaves_them_all_or_none(point: str, ve
 
     assert survivor.admin.describe_topic("c").schema_version == version
     assert survivor.admin.add_columns("c", pa.schema([*NOTE, *Y])).schema_version == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[" * 100_000,
+        '{"type":"struct"}',
+        '{"type":"struct","fields":[1]}',
+        '{"type":"struct","fields":[{"name":"z"}]}',
+        '{"type":"struct","fields":[{"name":7,"type":"long"}]}',
+        '{"type":"struct","fields":[{"name":"z","type":{"type":"array"}}]}',
+        '{"type":"struct","fields":[{"name":"z","type":{"type":"map","keyType":"string"}}]}',
+        '{"type":"struct","fields":[{"name":"z","type":{"type":"nonsense"}}]}',
+        '{"type":"array","elementType":"long"}',
+    ],
+)
+def test_a_description_that_is_no_schema_of_sparks_is_refused_and_never_stored(store: Store, text: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=r"what StructType\.json"):
+        store.admin.add_columns("c", NOTE, spark_schema=text)
+    with pytest.raises(errors.InvalidRequest, match=r"what StructType\.json"):
+        store.admin.create_topic("d", schema=ROWS, spark_schema=text)
+
+    described = '{"type":"struct","fields":[{"name":"note","type":"string","nullable":true,"metadata":{}}]}'
+    store.admin.add_columns("c", NOTE, spark_schema=described)
+    assert store.admin.describe_topic("c").schema_version == 2

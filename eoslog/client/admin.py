@@ -14,7 +14,7 @@ from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, se
 from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, check_spark_schema, schema_history
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
-from eoslog.errors import InvalidRequest, InvalidTopic
+from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic
 from eoslog.rules.draft import Draft
 from eoslog.rules.features import STATISTICS_COLUMNS, need_feature
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
@@ -224,7 +224,9 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Raises:
             UnknownTopicOrPartition
+            InvalidOption: the size is no whole number of bytes, 1 or more.
         """
+        _check_number("target_file_bytes", target_file_bytes, 1)
         store = self._store
         store.describe()
         return merge_files(
@@ -261,7 +263,13 @@ class Admin(TransactionAdministration, GroupAdministration):
                 longer from its first upload to its commit is refused with ``StagedFilesExpired``.
             reader_grace_ms: how long readers that planned before may still need files that were dropped (ms).
             dry_run: tell which they are, and delete nothing.
+
+        Raises:
+            InvalidOption: an age is no whole number of ms, 0 or more. Nothing is done.
         """
+        # A horizon in the future would refuse every writer until then, and never moves back.
+        _check_number("staged_max_age_ms", staged_max_age_ms, 0)
+        _check_number("reader_grace_ms", reader_grace_ms, 0)
         store = self._store
         store.describe()
         return vacuum(
@@ -328,6 +336,11 @@ def _check_partition_count(topic: str, partitions: object) -> None:
         raise InvalidTopic(
             f"topic {topic}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, not {partitions!r}"
         )
+
+
+def _check_number(name: str, value: object, at_least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise InvalidOption(f"{name} is {value!r}; it must be a whole number, {at_least} or more")
 
 
 def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:

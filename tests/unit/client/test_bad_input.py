@@ -52,6 +52,21 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         "absent.*records, typed",
     ),
     "an unknown topic to read": (lambda store: store.scan("absent"), eoslog.UnknownTopicOrPartition, "records, typed"),
+    "a vacuum of files that are not there yet": (
+        lambda store: store.admin.vacuum(staged_max_age_ms=-(10**12)),
+        eoslog.InvalidOption,
+        "staged_max_age_ms is -1000000000000; it must be a whole number, 0 or more",
+    ),
+    "a vacuum without a grace": (
+        lambda store: store.admin.vacuum(reader_grace_ms="1d"),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "reader_grace_ms is '1d'",
+    ),
+    "files of no size": (
+        lambda store: store.admin.merge_files(target_file_bytes=0),
+        eoslog.InvalidOption,
+        "target_file_bytes is 0; it must be a whole number, 1 or more",
+    ),
     "an unknown partition": (
         lambda store: store.producer().send("records", b"x", partition=2),
         eoslog.UnknownTopicOrPartition,

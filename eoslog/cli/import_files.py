@@ -5,22 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import pyarrow as pa
 
 import eoslog
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.output import progress_bar
 from eoslog.cli.table_files import FORMATS, first_columns, format_of, naming, read_tables
-from eoslog.client.rows import deal_out, with_timestamps
+from eoslog.client.rows import deal_out
+from eoslog.client.rows_read import rows_to_write
 from eoslog.errors import TransactionalIdNotFound
-from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS, available_columns
+from eoslog.read.columns import available_columns
 from eoslog.rules.state import Topic
-
-_RECORDS_PLACE = frozenset({"topic", "offset", "timestampType", *TRANSACTION_COLUMNS.names})
-_COLUMNS_PLACE = frozenset({*PLACE_COLUMNS.names, *TRANSACTION_COLUMNS.names})
-"""Columns that tell where a row was: it goes elsewhere."""
-_STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
-"""Kafka's timestamps count milliseconds."""
 
 
 @click.command("import")
@@ -77,7 +71,7 @@ def import_files(
             for path, kind in zip(files, kinds, strict=True):
                 for table, done in read_tables(path, kind, available_columns(target)):
                     with naming(path):
-                        producer.send_table(topic, _ready(target, table, store.now_ms()))
+                        producer.send_table(topic, rows_to_write(target, table, store.now_ms()))
                     rows += table.num_rows
                     show(before + done, f"{rows} rows")
                 before += path.stat().st_size
@@ -107,27 +101,5 @@ def _check_columns(path: Path, kind: str, topic: Topic) -> None:
     columns = first_columns(path, kind, available_columns(topic))
     if columns is not None:
         with naming(path):
-            for _ in deal_out(topic, _ready(topic, columns.empty_table(), 0), 0):
+            for _ in deal_out(topic, rows_to_write(topic, columns.empty_table(), 0), 0):
                 raise AssertionError("no rows, but rows were dealt out")
-
-
-def _ready(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:
-    """Rows of a file as ``send_table`` takes them."""
-    records = topic.topic_schema.kind == "records"
-    place = _RECORDS_PLACE if records else _COLUMNS_PLACE
-    table = table.drop_columns([name for name in table.schema.names if name in place])
-    if not records:
-        return table
-    for name in ("key", "value"):
-        if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
-            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.binary()))
-    index = table.schema.get_field_index("timestamp")
-    if index >= 0 and _has_zone(table.schema.field(index).type):
-        now = pa.scalar(now_ms, pa.int64()).cast(_STORED_TIMESTAMP)
-        times = table.column(index).cast(_STORED_TIMESTAMP, safe=False).fill_null(now)
-        table = table.set_column(index, "timestamp", times)
-    return with_timestamps(topic, table, now_ms)
-
-
-def _has_zone(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is not None

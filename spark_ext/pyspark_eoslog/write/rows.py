@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.client.rows import deal_out
+from eoslog.client.rows_read import rows_to_write
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
-from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.rules.state import Topic
-from eoslog.segment.schema_json import RESERVED_NAMES
 
 _TOPIC_COLUMN = "topic"
-_RECORDS_PLACE = frozenset({_TOPIC_COLUMN, "offset", "timestampType", *TRANSACTION_COLUMNS.names})
-_COLUMNS_PLACE = RESERVED_NAMES
-"""Read along with rows of another topic: they say where the rows were, not where they go."""
-_STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 
 def rows_by_topic(
@@ -70,25 +64,6 @@ def check_routing(schema: pa.Schema) -> None:
 
 
 def _topic_rows(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
-    if topic.topic_schema.kind != "records":
-        return table.drop_columns([name for name in table.schema.names if name in _COLUMNS_PLACE])
-    table = table.drop_columns([name for name in table.schema.names if name in _RECORDS_PLACE])
-    if "value" not in table.schema.names:
+    if topic.topic_schema.kind == "records" and "value" not in table.schema.names:
         raise SchemaMismatch(f"topic {topic.topic} holds Kafka records: the column 'value' is missing")
-    for name in ("key", "value"):
-        if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
-            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.binary()))
-    return _with_timestamps(topic, table, append_time_ms)
-
-
-def _with_timestamps(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
-    """Kafka's timestamps count milliseconds, and every record has one."""
-    default: Any = pa.scalar(append_time_ms, pa.int64()).cast(_STORED_TIMESTAMP)
-    index = table.schema.get_field_index("timestamp")
-    if index < 0:
-        return table.append_column("timestamp", pa.repeat(default, table.num_rows))
-    found = table.schema.field(index).type
-    if not pa.types.is_timestamp(found) or found.tz is None:
-        raise SchemaMismatch(f"topic {topic.topic}: column 'timestamp': expected a timestamp, found {found}")
-    times = table.column(index).cast(_STORED_TIMESTAMP, safe=False).fill_null(default)
-    return table.set_column(index, "timestamp", times)
+    return rows_to_write(topic, table, append_time_ms)

@@ -6,6 +6,7 @@ the order of the slots, and end no earlier than that.
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -61,13 +62,15 @@ class _Feed:
         self._until_slot = until_slot
         self._log_start_offset = partition.log_start_offset
         self._pending: dict[int, list[FileSlice]] = defaultdict(list)
+        self._slots: list[int] = []
+        """The slots of these rows, as a heap."""
         self._parts = self._read(indexes, partition)
         self._reached_slot: int | None = after_slot
         """Rows that are not read yet ended at this slot or later; None if all are read."""
 
     @property
     def first_slot(self) -> int | None:
-        return min(self._pending, default=None)
+        return self._slots[0] if self._slots else None
 
     def is_known(self, slot: int | None) -> bool:
         """Whether everything that ended at or before ``slot`` was read; all there is if None."""
@@ -79,7 +82,10 @@ class _Feed:
             self._reached_slot = None
 
     def take(self, slot: int) -> tuple[FileSlice, ...]:
-        return tuple(self._pending.pop(slot, ()))
+        """The rows of a slot, which is no later than the first one."""
+        if self.first_slot != slot:
+            return ()
+        return tuple(self._pending.pop(heapq.heappop(self._slots)))
 
     def _read(self, indexes: SegmentIndexes, partition: Partition) -> Iterator[int]:
         """Read part by part; each gives the slot at or after which the rows behind it end."""
@@ -104,4 +110,6 @@ class _Feed:
                 continue
             rows = batch.record_count if file_rows is None or batch.file is None else file_rows[batch.file.path]
             start = max(batch.base_offset, self._log_start_offset)
+            if batch.end_slot not in self._pending:
+                heapq.heappush(self._slots, batch.end_slot)
             self._pending[batch.end_slot].append(slice_of(batch, rows, start, batch.end_offset))

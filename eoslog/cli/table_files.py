@@ -12,8 +12,8 @@ from typing import IO, Any, Protocol
 
 import click
 import pyarrow as pa
-import pyarrow.csv as pc
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from eoslog.cli.json_values import row_of_json, to_json
 from eoslog.errors import SchemaMismatch
@@ -127,7 +127,7 @@ class _CsvFile:
             raise SchemaMismatch(
                 f"CSV has no lists, structs or maps, and so no column {', '.join(map(repr, nested))}: {_INSTEAD}"
             )
-        self._writer = pc.CSVWriter(file, schema)
+        self._writer = csv.CSVWriter(file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         try:
@@ -182,13 +182,13 @@ def _csv_tables(path: Path, columns: pa.Schema) -> Iterator[tuple[pa.Table, int]
             yield pa.Table.from_batches([batch]), file.tell()
 
 
-def _opened_csv(file: Any, columns: pa.Schema) -> pc.CSVStreamingReader:
+def _opened_csv(file: Any, columns: pa.Schema) -> csv.CSVStreamingReader:
     """A null is nothing between two commas; an empty string stands in quotes."""
-    return pc.open_csv(
+    return csv.open_csv(
         file,
-        read_options=pc.ReadOptions(block_size=_CSV_BLOCK_BYTES),
-        parse_options=pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=pc.ConvertOptions(
+        read_options=csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
             column_types={field.name: field.type for field in columns if not pa.types.is_nested(field.type)},
             null_values=[""],
             strings_can_be_null=True,

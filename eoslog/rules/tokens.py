@@ -15,7 +15,7 @@ from eoslog.rules.transaction_entries import ApplicationToken, QueryVersion
 def last_version(
     state: StoreState | Draft, transactional_id: str, application_id: str, sink: str
 ) -> LastVersion | None:
-    """The version that was committed last; None if there was none, in as far as ``starts_anew`` does not say so."""
+    """The version that was committed last, also if ``starts_anew`` says that it counts no more; None without any."""
     return state.tokens.get(TokenKey(transactional_id, application_id, sink))
 
 

@@ -226,6 +226,16 @@ def test_a_stream_looks_at_its_topic_again_if_its_rows_have_a_column_that_it_did
     assert store.admin.describe_topic("out").schema_version == 2
 
 
+def test_a_stream_is_refused_before_its_tasks_run_if_a_column_was_just_added_with_another_type(
+    store: eoslog.Store,
+) -> None:
+    write(store, KNOWN, OLD, stream=True)
+    eoslog.connect(store.url).admin.add_columns("out", pa.schema([("note", pa.int64())]))
+
+    with pytest.raises(SchemaMismatch, match="'note' is int64 in the topic and string in the rows"):
+        writer(store, WIDER, stream=True)
+
+
 def test_a_micro_batch_that_is_committed_again_adds_nothing(store: eoslog.Store) -> None:
     planned = writer(store, WIDER, stream=True)
     messages = written(planned, WIDER, NEW)

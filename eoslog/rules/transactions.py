@@ -152,6 +152,9 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
     batches = committed_batches(draft, transaction) if commits else ()
     offsets = committed_offsets(draft, transaction) if commits else ()
     brought = tuple(batch.model_copy(update={"base_offset": 0}) for batch in entry.batches)
+    if brought and tuple(batch.statistics for batch in brought) == (None,) * len(batches):
+        # A version that knows no statistics repeats what was prepared without them.
+        batches = tuple(batch.model_copy(update={"statistics": None}) for batch in batches)
     if (brought and brought != batches) or (entry.offsets and entry.offsets != offsets) or entry.token is not None:
         check_not_prepared(transaction)
     upload_ms = transaction.prepared.upload_ms if transaction.prepared is not None and batches else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from eoslog.errors import (
@@ -324,6 +326,30 @@ def test_an_end_that_is_not_the_one_of_what_was_prepared_is_invalid(change: dict
 
     assert isinstance(history.refused(lambda draft: draft.append(entry)), InvalidEntry | ProducerFenced)
     history.append(lambda draft: draft.append(decode_entry(branch.records[-1][0])))
+
+
+@pytest.mark.parametrize("statistics", [None, '{"n":[0,7,8]}'])
+def test_who_knows_no_statistics_ends_what_was_prepared_without_them_and_nobody_with_others(
+    statistics: str | None,
+) -> None:
+    history = History()
+    history.prepare(history.init(), batches=(history.staged(2), history.staged(3, partition=1)))
+    kept = history.init(keep_prepared=True)
+    branch = copy.deepcopy(history)
+    branch.commit(kept)
+    entry = branch.records[-1][0]
+    for batch in entry["batches"]:
+        del batch["statistics"]
+        if statistics is not None:
+            batch["statistics"] = statistics
+
+    if statistics is None:
+        history.append(lambda draft: draft.append(decode_entry(entry)))
+        assert [batch.statistics for batch in history.partition().active] == [None, None]
+        assert history.partition(1).next_offset == 4
+    else:
+        refused = history.refused(lambda draft: draft.append(decode_entry(entry)))
+        assert isinstance(refused, InvalidEntry | InvalidTxnState)
 
 
 def test_an_init_entry_over_a_prepared_transaction_is_invalid_unless_it_keeps_it() -> None:

@@ -13,7 +13,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test simulate kafka-tools conformance lint format schemas lock clean
+.PHONY: help setup demo bench bench-spark test simulate kafka-tools conformance lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ bench: setup ## Count requests, what a predicate saves, and time commits
 	$(BIN)/python -m benchmarks.requests
 	$(BIN)/python -m benchmarks.pruning
 	$(BIN)/python -m benchmarks.commits
+
+bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory at two sizes (20 minutes)
+	$(BIN)/python -m benchmarks.spark_reads
+	$(BIN)/python -m benchmarks.spark_memory
 
 test: setup ## Run the tests: first those without Spark, then those with it
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark

@@ -45,11 +45,9 @@ writes = st.tuples(
     st.lists(st.tuples(st.sampled_from([("a", 0), ("a", 1), ("b", 0)]), st.integers(1, 4)), min_size=1, max_size=3),
 )
 ends = st.tuples(st.sampled_from(["commit", "commit", "abort"]), st.sampled_from(PRODUCERS))
-losses = st.one_of(
-    st.tuples(st.just("delete rows"), st.sampled_from([("a", 0), ("a", 1), ("b", 0)]), st.integers(0, 100)),
-    st.tuples(st.just("create again"), st.sampled_from(["a", "b"])),
-    st.tuples(st.just("restart")),
-)
+deletions = st.tuples(st.just("delete rows"), st.sampled_from([("a", 0), ("a", 1), ("b", 0)]), st.integers(0, 100))
+recreations = st.tuples(st.just("create again"), st.sampled_from(["a", "b"]))
+losses = st.one_of(deletions, recreations, st.tuples(st.just("restart")))
 others = st.tuples(st.sampled_from(["seal", "read", "read"]))
 histories = st.lists(st.one_of(writes, writes, ends, others), min_size=1, max_size=14)
 limits = st.fixed_dictionaries(
@@ -305,11 +303,14 @@ def test_a_stream_that_may_lose_data_loses_no_row_that_is_left_and_reads_none_tw
         assert left <= set(read)
 
 
+@pytest.mark.parametrize("lost", [deletions, recreations], ids=["rows", "topics"])
 @few
-@given(st.lists(st.one_of(writes, writes, ends, losses, others), min_size=1, max_size=16), limits, levels)
+@given(st.data(), limits, levels)
 def test_a_stream_that_may_not_lose_data_reads_every_committed_row_or_ends_and_says_what_to_do(
-    steps: list[Any], limits: dict[str, Any], level: dict[str, str]
+    lost: st.SearchStrategy[Any], data: st.DataObject, limits: dict[str, Any], level: dict[str, str]
 ) -> None:
+    written = ("write", None, [(("a", 0), 3), (("b", 0), 3)])
+    steps = [written, *data.draw(st.lists(st.one_of(writes, ends, lost, lost, others), max_size=12))]
     with history({**limits, **level}) as happening:
         try:
             for step in steps:

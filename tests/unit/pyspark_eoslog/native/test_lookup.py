@@ -101,7 +101,17 @@ def test_a_merged_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Path) 
     assert not uncommitted.hidden_rows
 
 
-def test_a_read_that_begins_within_a_compacted_batch_is_cut_by_offsets(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "cut", "left"),
+    [
+        ({"starting_offsets": {0: 1}}, (1, 4), [2, 3]),
+        ({"ending_offsets": {0: 3}}, (0, 3), [0, 2]),
+        ({"starting_offsets": {0: 1}, "ending_offsets": {0: 3}}, (1, 3), [2]),
+    ],
+)
+def test_a_read_that_begins_or_ends_within_a_compacted_batch_is_cut_by_offsets(
+    tmp_path: Path, given: dict[str, Any], cut: tuple[int, int], left: list[int]
+) -> None:
     store = eoslog.connect(str(tmp_path / "store"), fsync=False)
     config = TopicConfig(segment_batches=2, cleanup_policy="compact")
     store.admin.create_topic(TOPIC, schema=NUMBERS, key="text", config=config)
@@ -111,12 +121,12 @@ def test_a_read_that_begins_within_a_compacted_batch_is_cut_by_offsets(tmp_path:
             producer.flush()
     Coordinator(store).seal()
     store.admin.compact(TOPIC)
-    scan = store.scan(TOPIC, columns=["n", "_partition", "_offset", "_timestamp"], starting_offsets={0: 1})
+    scan = store.scan(TOPIC, columns=["n", "_partition", "_offset", "_timestamp"], **given)
 
-    (file, _) = planned_files(scan.plans)
+    (file, *_) = planned_files(scan.plans)
 
-    assert file.offsets == (1, 4)
-    assert [offset for _, offset, _, _ in rows_by_file(store, [file])] == [2, 3]
+    assert file.offsets == cut
+    assert [offset for _, offset, _, _ in rows_by_file(store, [file])] == left
 
 
 def test_only_a_file_of_which_rows_are_not_shown_is_filtered(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ def poll(stream: EosLogStreamReader, position: Any, times: int) -> list[int]:
     return requests
 
 
+def newest_slot(store: eoslog.Store) -> int:
+    return store.read(lambda state, slot: slot, refresh=False)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -121,8 +125,9 @@ def test_once_a_minute_one_more_request_tells_that_the_store_is_the_same(
     assert requests <= (time.now_ms - began_ms) / 1000 + 1
 
 
+@pytest.mark.parametrize("as_long", [False, True])
 def test_a_store_that_was_made_anew_at_its_place_ends_the_stream_within_a_minute(
-    store: eoslog.Store, time: ManualEnvironment
+    store: eoslog.Store, time: ManualEnvironment, as_long: bool
 ) -> None:
     produce(store, 1)
     stream = reader(store)
@@ -130,6 +135,9 @@ def test_a_store_that_was_made_anew_at_its_place_ends_the_stream_within_a_minute
     shutil.rmtree(store.url)
     another = eoslog.connect(store.url, fsync=False)
     another.admin.create_topic("in", schema=NUMBERS)
+    if as_long:
+        produce(another, 2)
+        assert newest_slot(another) == newest_slot(store)
 
     with pytest.raises(UnknownTopicOrPartition, match="the checkpoint belongs to the store"):
         poll(stream, position, 70)

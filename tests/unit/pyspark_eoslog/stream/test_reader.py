@@ -18,6 +18,7 @@ from tests.unit.pyspark_eoslog.stream.world import (
     NUMBERS,
     SCHEMA,
     ManualEnvironment,
+    drain,
     held,
     produce,
     reader,
@@ -275,6 +276,17 @@ def test_a_snapshot_stream_tells_what_was_deleted_unread_and_only_that(store: eo
     with pytest.raises(OffsetOutOfRange, match="deleted before they were read"):
         rows(stream, behind, end)
     assert rows(reader(store, isolationLevel="snapshot", failOnDataLoss="false"), behind, end) == [3]
+
+
+def test_a_snapshot_stream_from_the_earliest_on_begins_with_what_is_left(store: eoslog.Store) -> None:
+    produce(store, 1)
+    delete_rows(store)
+    produce(store, 2)
+
+    stream = reader(store, isolationLevel="snapshot")
+    batches, _ = drain(stream, stream.initialOffset())
+
+    assert batches == [[2]]
 
 
 def test_a_batch_at_a_slot_tells_that_rows_of_that_time_were_deleted(store: eoslog.Store) -> None:

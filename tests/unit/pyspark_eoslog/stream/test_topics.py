@@ -54,6 +54,18 @@ def test_a_topic_of_other_columns_that_begins_to_match_ends_the_stream_before_it
     assert drain(reader(store, subscribePattern="i.*", isolationLevel=isolation), position)[0] == [[1]]
 
 
+def test_a_topic_without_rows_begins_no_micro_batch_of_a_snapshot_stream(store: eoslog.Store) -> None:
+    stream = reader(store, subscribePattern="in|new.*", isolationLevel="snapshot")
+    produce(store, 0)
+    _, position = drain(stream, stream.initialOffset())
+
+    store.admin.create_topic("new-1", schema=NUMBERS)
+
+    assert step(stream, position) == position
+    produce(store, 1, topic="new-1")
+    assert drain(stream, position)[0] == [[1]]
+
+
 @LEVELS
 def test_a_pattern_may_match_nothing_at_first(store: eoslog.Store, isolation: str) -> None:
     stream = reader(store, subscribePattern="new.*", isolationLevel=isolation, startingOffsets="latest")

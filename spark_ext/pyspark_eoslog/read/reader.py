@@ -177,7 +177,10 @@ def _end(place: TopicPartition, partition: Partition, start: int, end: int, opti
             "end there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
         )
     # An end that nobody chose may lie before the start: at an open transaction, or where rows were deleted.
-    chosen = options.ending_offsets not in (None, LATEST)
+    given = options.ending_offsets
+    if isinstance(given, dict):
+        given = given[place.topic][place.partition]
+    chosen = given not in (None, LATEST, LATEST_OFFSET)
     if end < start and chosen and (options.fail_on_data_loss or end >= partition.log_start_offset):
         raise OffsetOutOfRange(f"partition {name} is to end at offset {end}, before its start {start}")
     return max(start, min(end, partition.high_watermark))

@@ -400,4 +400,5 @@ def test_a_start_behind_an_open_transaction_gives_nothing_yet(store: eoslog.Stor
     produce(store, 1)
 
     assert rows(store, startingOffsets='{"in": {"0": 1}}') == []
+    assert rows(store, startingOffsets='{"in": {"0": 1}}', endingOffsets='{"in": {"0": -1}}') == []
     assert len(rows(store, startingOffsets='{"in": {"0": 1}}', isolationLevel="read_uncommitted")) == 1

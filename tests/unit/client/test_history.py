@@ -93,6 +93,20 @@ def test_of_a_transaction_over_several_topics_each_has_its_own_numbers(store: St
     assert whole.bytes == (of_a.bytes or 0) + (of_b.bytes or 0)
 
 
+def test_a_commit_tells_nothing_of_topics_that_were_deleted_before_it(store: Store) -> None:
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for topic, value in (("a", b"1"), ("b", b"2"), ("b", b"3")):
+        producer.send(topic, value, partition=0)
+    producer.flush()
+    store.admin.delete_topic("b")
+    producer.commit_transaction()
+
+    (commit,) = [each for each in store.history() if each.verdict == "commit"]
+    assert (commit.topics, commit.rows, commit.files) == (("a",), 1, 1)
+
+
 def test_rows_without_a_transaction_are_a_commit_of_their_producer(store: Store) -> None:
     with store.producer() as producer:
         producer.send("a", b"1", partition=0)

@@ -12,8 +12,10 @@ from eoslog.errors import (
     Replayed,
     TransactionalIdNotFound,
 )
+from eoslog.rules.coordinator import end_request
+from eoslog.rules.entry_fields import LONGEST_STATISTICS
 from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from tests.unit.rules.histories import TOPIC_ID, History
 
 
@@ -234,3 +236,14 @@ def test_an_end_in_the_name_of_another_run_is_fenced_even_at_the_current_epoch(o
     with pytest.raises(ProducerFenced):
         history.end(identity, "abort", "job", owner=owner)
     history.end(identity, "abort", "job", owner="run")
+
+
+def test_statistics_beyond_what_an_entry_has_room_for_are_left_out_and_no_file_is() -> None:
+    history = History()
+    longest = '{"a":[0,"' + "x" * (LONGEST_STATISTICS - 15) + '",9]}'
+    batch = history.staged(task=0).model_copy(update={"statistics": longest[:LONGEST_STATISTICS]})
+    room = (16 << 20) // len(longest)
+
+    request = end_request("job", ProducerIdentity(1, 0), "commit", batches=[batch] * (room + 10), time_ms=0)
+
+    assert [each.statistics is not None for each in request.batches] == [True] * room + [False] * 10

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eoslog.errors import CheckpointMismatch, Replayed
 from eoslog.rules.draft import Draft
-from eoslog.rules.state import LastVersion, StoreState, TokenKey, TransactionState
+from eoslog.rules.state import LastVersion, StoreState, TokenKey
 from eoslog.rules.transaction_entries import ApplicationToken, QueryVersion
 
 
@@ -98,16 +98,6 @@ def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
         after is not None
         and (after.query_id, after.version) == (last.query_id, last.version)
         and after != last.starts_anew_after
-    )
-
-
-def is_newest(state: StoreState | Draft, transactional_id: str, sink: str, last: LastVersion) -> bool:
-    """Whether a version is the last thing that was done under an id: else its query may have gone on under another."""
-    transaction = state.transactions.get(transactional_id)
-    return (
-        transaction is not None
-        and transaction.state is TransactionState.COMPLETE_COMMIT
-        and _committed_slot(state, transactional_id, sink, last) is not None
     )
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from eoslog.client.store import Store
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.rules.state import LastVersion, StoreState, Topic
-from eoslog.rules.tokens import is_newest, last_version, starts_anew
+from eoslog.rules.tokens import last_version, starts_anew
 from eoslog.rules.topics import topic_named
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import TopicTarget
@@ -58,11 +58,11 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
 
 
 def _last_micro_batch(options: Options, store: Store, job_id: str, sink: str) -> LastVersion | None:
-    """What tasks may hold rows back for: nothing if the commit will have to look further."""
+    """What tasks may hold rows back for: nothing if it does not count any more."""
 
     def look(state: StoreState, slot: int) -> LastVersion | None:
         last = last_version(state, job_id, job_id, sink)
-        if last is None or not is_newest(state, job_id, sink, last):
+        if last is None:
             return None
         token = ApplicationToken(
             application_id=job_id, sink=sink, version=0, starts_anew_after=options.start_anew_after

@@ -101,25 +101,28 @@ def those_there(selection: TopicSelection, state: StoreState) -> TopicSelection:
     return replace(selection, names=names, assigned=assigned)
 
 
-def is_held_back(look: Look) -> bool:
+def _is_held_back(look: Look) -> bool:
     """Whether an open transaction hides rows of these topics from ``read_committed``."""
     return look.oldest_start_ms is not None and any(
         partition.last_stable_offset < partition.high_watermark for view in look.topics for partition in view.partitions
     )
 
 
-def end_timed_out(store: Store, look: Look) -> bool:
-    """Abort what was left open past its time-out and holds these topics back. Whether anything was.
+def end_timed_out(store: Store, look: Look) -> bool | None:
+    """Abort what was left open past its time-out and holds these topics back.
 
     Nobody is stuck behind a dead producer: whoever may write and meets its transaction ends it.
+
+    Returns:
+        Whether anything was aborted; None if this process may not do it, or could not.
     """
-    if not is_held_back(look):
+    if not _is_held_back(look):
         return False
     try:
         return bool(timeouts.end_timed_out(store))
     except (StoreAccessDenied, RetriableError) as error:
         _logger.info("%s: a transaction past its time-out was left open: %s", store.url, error)
-        return False
+        return None
 
 
 def resolve_offsets(

@@ -6,18 +6,13 @@ tells that the store is still the one that it was.
 
 from __future__ import annotations
 
-import logging
-
-from eoslog.client import timeouts
 from eoslog.client.store import Store
-from eoslog.errors import RetriableError, StoreAccessDenied
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.state import StoreState
 from pyspark_eoslog.options.options import Options
-from pyspark_eoslog.read.plan import Look, is_held_back, look, look_at_topics, those_there
+from pyspark_eoslog.read.plan import Look, end_timed_out, look, look_at_topics, those_there
 from pyspark_eoslog.stores import ENVIRONMENT, is_verified, recently_verified_store, store_with_id
 
-_logger = logging.getLogger(__name__)
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 1_000
 _VERIFIED_MS = 60_000
@@ -56,7 +51,7 @@ class LogFollower:
         """
         store, _ = recently_verified_store(self._location, _VERIFIED_MS)
         found = self._look_at(store, refresh=True)
-        if self._ends_timed_out and is_held_back(found) and self._end_timed_out(store):
+        if self._ends_timed_out and self._end_timed_out(store, found):
             found = self._look_at(store, refresh=False)
         self._look = found
         return found
@@ -102,13 +97,11 @@ class LogFollower:
 
         return store.read(find, refresh=refresh)
 
-    def _end_timed_out(self, store: Store) -> bool:
+    def _end_timed_out(self, store: Store, found: Look) -> bool:
         """Whether any transaction was aborted. Where this process may not, it does not ask with every poll."""
         if ENVIRONMENT.monotonic_ms() < self._ends_again_ms:
             return False
-        try:
-            return bool(timeouts.end_timed_out(store))
-        except (StoreAccessDenied, RetriableError) as error:
-            _logger.info("%s: a transaction past its time-out was left open: %s", store.url, error)
+        ended = end_timed_out(store, found)
+        if ended is None:
             self._ends_again_ms = ENVIRONMENT.monotonic_ms() + _DENIED_PAUSE_MS
-            return False
+        return bool(ended)

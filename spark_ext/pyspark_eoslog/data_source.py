@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_eoslog.options.options import Options
+    from pyspark_eoslog.options import Options
     from pyspark_eoslog.read.reader import EosLogReader
     from pyspark_eoslog.stream.reader import EosLogStreamReader
     from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
@@ -69,7 +69,7 @@ class DefaultSource(DataSource):
         return EosLogStreamWriter(self._options(), schema, overwrite)
 
     def _options(self) -> Options:
-        from pyspark_eoslog.options.options import Options
+        from pyspark_eoslog.options import Options
         from pyspark_eoslog.stores import plain_errors
 
         with plain_errors():

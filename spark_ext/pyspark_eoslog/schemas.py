@@ -24,8 +24,8 @@ from eoslog.segment.column_types import LossyCast, cast_losslessly, narrows
 from eoslog.segment.schema_json import normalise_schema
 from eoslog.segment.stored_schema import stored_schema
 from pyspark_eoslog.described_types import as_described
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.columns import chosen_fields
-from pyspark_eoslog.options.options import Options
 
 
 @dataclass(frozen=True, slots=True)

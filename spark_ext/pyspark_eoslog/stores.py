@@ -18,7 +18,7 @@ from eoslog.errors import EosLogError, NotAStore, StoreUnavailable
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
 from eoslog.store.open import open_object_store
-from pyspark_eoslog.options.options import StoreLocation
+from pyspark_eoslog.options import StoreLocation
 
 T = TypeVar("T")
 ENVIRONMENT = Environment()

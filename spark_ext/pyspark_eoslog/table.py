@@ -24,8 +24,8 @@ from eoslog.segment.rewriting import TARGET_FILE_BYTES
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.scan import NativeFiles, native_frame, quoted
+from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offsets import EARLIEST, LATEST
-from pyspark_eoslog.options.options import STORE_PREFIX, Options
 from pyspark_eoslog.read.plan import end_timed_out, look_at_topics
 from pyspark_eoslog.schemas import default_schema
 from pyspark_eoslog.stores import verified_store

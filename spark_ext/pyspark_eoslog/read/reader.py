@@ -21,9 +21,9 @@ from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import NO_SLOT, Partition
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import decode_schema
+from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.options.columns import check_agreement
 from pyspark_eoslog.options.offsets import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
-from pyspark_eoslog.options.options import Options, StoreLocation
 from pyspark_eoslog.read.packing import Piece, pack
 from pyspark_eoslog.read.plan import Look, end_timed_out, look_at_topics, piece_of, predicate_of, resolve_offsets
 from pyspark_eoslog.schemas import ReadColumns, choose_columns

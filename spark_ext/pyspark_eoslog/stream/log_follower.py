@@ -9,7 +9,7 @@ from __future__ import annotations
 from eoslog.client.store import Store
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.state import StoreState
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.plan import Look, end_timed_out, look, look_at_topics, those_there
 from pyspark_eoslog.stores import ENVIRONMENT, is_verified, recently_verified_store, store_with_id
 

@@ -14,7 +14,7 @@ from eoslog.read.predicate import Predicate
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import Topic
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.packing import Piece
 from pyspark_eoslog.read.plan import Look, TopicView, piece_of, predicate_of
 from pyspark_eoslog.read.reader import read_partitions

@@ -9,7 +9,7 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import Partition
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.plan import Look
 from pyspark_eoslog.stream.admission import Admission
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over

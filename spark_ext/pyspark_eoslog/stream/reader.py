@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.reader import read_task
 from pyspark_eoslog.stores import patiently, plain_errors
 from pyspark_eoslog.stream.data_loss import DataLoss

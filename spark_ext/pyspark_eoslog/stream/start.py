@@ -7,8 +7,8 @@ from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.partition_state import NO_SLOT
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.offsets import EARLIEST, LATEST
-from pyspark_eoslog.options.options import Options
 from pyspark_eoslog.read.plan import Look, predicate_of, resolve_offsets
 from pyspark_eoslog.stream.next_end import visible_offsets
 from pyspark_eoslog.stream.offsets import StreamOffsets

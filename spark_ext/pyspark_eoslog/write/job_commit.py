@@ -17,7 +17,7 @@ from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import LastCommit, StoreState
 from eoslog.rules.tokens import check_micro_batch, check_token, last_version, starts_anew
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
-from pyspark_eoslog.options.options import StoreLocation
+from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
 from pyspark_eoslog.write.new_columns import append_new_columns
 from pyspark_eoslog.write.tasks import TaskCommit

@@ -17,7 +17,7 @@ from eoslog.segment.schema_json import RESERVED_NAMES, decode_schema, encode_sch
 from eoslog.segment.schema_merging import holds_as_it_is
 from eoslog.segment.stored_schema import stored_schema
 from pyspark_eoslog.described_types import described_columns
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from eoslog.rules.tokens import last_version, starts_anew
 from eoslog.rules.topics import topic_named
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import TopicTarget
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.schemas import arrow_schema
 from pyspark_eoslog.stores import recently_verified_store, verified_store
 from pyspark_eoslog.write.new_columns import plan_new_columns

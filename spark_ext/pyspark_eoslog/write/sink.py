@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
 from eoslog.rules.transaction_entries import ApplicationToken
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import ENVIRONMENT, plain_errors
 from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all, take_job_over
 from pyspark_eoslog.write.plan import plan_batch_write, plan_stream_write

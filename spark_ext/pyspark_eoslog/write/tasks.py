@@ -13,7 +13,7 @@ from eoslog.client.rows import deal_out
 from eoslog.errors import InvalidRequest
 from eoslog.rules.state import LastVersion, Topic
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
-from pyspark_eoslog.options.options import StoreLocation
+from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import ENVIRONMENT, object_store
 from pyspark_eoslog.write.new_columns import NewColumns
 from pyspark_eoslog.write.rows import rows_by_topic

@@ -126,7 +126,7 @@ def test_each_make_target_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_options_of_spark_that_are_told_are_there() -> None:
-    from pyspark_eoslog.options.options import NAMES, STORE_PREFIX
+    from pyspark_eoslog.options import NAMES, STORE_PREFIX
 
     told = [name for cell in first_cells(README, "Option") for name in cell]
 

@@ -10,7 +10,7 @@ import pytest
 
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, Replayed
-from pyspark_eoslog.options.options import NAMES, STORE_PREFIX, Options
+from pyspark_eoslog.options import NAMES, STORE_PREFIX, Options
 from pyspark_eoslog.options.topics import OPTIONS as TOPIC_OPTIONS
 from pyspark_eoslog.read.reader import _ADMISSION
 from pyspark_eoslog.stream.start import check_stream_options

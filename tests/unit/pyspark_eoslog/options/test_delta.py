@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidOption
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.options import kafka as kafka_options
-from pyspark_eoslog.options.options import Options
 
 
 def of(**options: str) -> Options:

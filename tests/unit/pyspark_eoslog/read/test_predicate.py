@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import eoslog
 from eoslog import InvalidOption
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.reader import EosLogReader, ReadPartition
 from tests.unit.pyspark_eoslog.stream.world import SCHEMA, drain, produce, reader, rows, step
 

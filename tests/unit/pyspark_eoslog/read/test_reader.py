@@ -18,7 +18,7 @@ from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.jobs import replace_rows
 from eoslog.rules.partition_state import Partition
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.plan import look_at_topics
 from pyspark_eoslog.read.reader import EosLogReader
 from pyspark_eoslog.schemas import default_schema

@@ -21,7 +21,7 @@ from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.rules.partition_state import NO_SLOT
 from eoslog.segment.sealing import seal_segments
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.packing import Piece
 from pyspark_eoslog.read.reader import ReadPartition
 from pyspark_eoslog.stream.reader import EosLogStreamReader

@@ -12,7 +12,7 @@ import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
 from eoslog.rules.jobs import replace_rows
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.reader import EosLogReader
 from tests.unit.pyspark_eoslog.stream.world import (
     NUMBERS,

@@ -13,7 +13,7 @@ import eoslog
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.stream.reader import EosLogStreamReader
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])

@@ -18,7 +18,7 @@ from eoslog.log import log
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import StoreLocation
+from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all, take_job_over
 from pyspark_eoslog.write.tasks import TaskCommit
 

@@ -22,7 +22,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 

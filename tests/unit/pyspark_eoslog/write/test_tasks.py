@@ -14,7 +14,7 @@ import eoslog
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
 from eoslog.rules.partitioner import partition_for_key
 from pyspark_eoslog import stores
-from pyspark_eoslog.options.options import Options
+from pyspark_eoslog.options import Options
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogWriter
 from pyspark_eoslog.write.tasks import TaskCommit

@@ -80,18 +80,18 @@ def test_each_python_example_of_the_semantics_runs_on_the_store_of_the_example(
     assert result.stdout.strip()
 
 
-@pytest.mark.parametrize("line", COMMANDS)
-def test_each_command_of_the_readme_runs_on_the_store_of_the_example(
-    quickstart: tuple[Path, subprocess.CompletedProcess[str]], eoslog_command: Path, line: str
+def test_the_commands_of_the_readme_run_one_after_the_other_on_the_store_of_the_example(
+    quickstart: tuple[Path, subprocess.CompletedProcess[str]], eoslog_command: Path
 ) -> None:
     directory, _ = quickstart
-    name, *arguments = shlex.split(line)
-    assert name == "eoslog"
+    for line in COMMANDS:
+        name, *arguments = shlex.split(line)
+        assert name == "eoslog"
 
-    result = run(str(eoslog_command), *arguments, directory=directory)
+        result = run(str(eoslog_command), *arguments, directory=directory)
 
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+        assert result.returncode == 0, f"{line}: {result.stderr}"
+        assert result.stdout.strip(), line
 
 
 def test_the_readme_shows_the_command_line() -> None:

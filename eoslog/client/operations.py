@@ -16,7 +16,7 @@ from eoslog.rules.topic_entries import (
     TopicDeleted,
     TopicSchemaChanged,
 )
-from eoslog.rules.transaction_entries import BatchAppended, TransactionEnded, WrittenRows
+from eoslog.rules.transaction_entries import BatchAppended, StagedBatch, TransactionEnded, WrittenRows
 
 _NO_CHANGE = frozenset(
     {
@@ -259,7 +259,7 @@ def _written(entry: TransactionEnded) -> list[WrittenRows] | None:
     return [WrittenRows(topic_id=touched.pop(), rows=summary.rows, files=summary.files, bytes=summary.bytes)]
 
 
-def _of_batch(batch: Any) -> WrittenRows:
+def _of_batch(batch: BatchAppended | StagedBatch) -> WrittenRows:
     return WrittenRows(topic_id=batch.topic_id, rows=batch.record_count, files=1, bytes=batch.file.length)
 
 

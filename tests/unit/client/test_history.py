@@ -262,7 +262,7 @@ def test_the_history_ends_where_slots_were_deleted_and_says_so(world: World) -> 
     assert rest == whole[: len(rest)]
     assert 0 < len(rest) < len(whole)
     assert history.oldest_slot is not None
-    assert [each.slot for each in whole[len(rest) :]] < [history.oldest_slot]
+    assert all(each.slot < history.oldest_slot for each in whole[len(rest) :])
     assert not store.history("a", limit=1).is_cut
 
 

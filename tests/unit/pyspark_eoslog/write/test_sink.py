@@ -333,6 +333,21 @@ def test_a_fresh_start_needs_a_version(store: eoslog.Store) -> None:
         batch_writer(store, startAnewAfter="3")
 
 
+def test_a_named_run_never_takes_its_id_back_also_when_the_log_has_forgotten_that_it_was_fenced(
+    store: eoslog.Store,
+) -> None:
+    told(None)
+    first = batch_writer(store, transactionalId="job")
+    messages = written(first, 1)
+    for _ in range(20):  # more runs than the log remembers
+        batch_writer(store, transactionalId="job")
+
+    with pytest.raises(ProducerFenced, match="'job'"):
+        first.commit(messages)
+
+    assert numbers(store) == []
+
+
 def test_an_abort_deletes_nothing_whenever_it_comes(store: eoslog.Store) -> None:
     told("query", 0)
     messages = written(writer(store), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -51,9 +52,14 @@ def read_description(store: ObjectStore) -> StoreDescription:
         body = store.get(DESCRIPTION_PATH).body
     except ObjectNotFound:
         raise NotAStore(
-            f"there is no eoslog store at {store.url}: check the place, or create a topic there to make one"
+            f"there is no eoslog store at {_place(store.url)}: check the place, or create a topic there to make one"
         ) from None
     return decode_description(body, store.url)
+
+
+def _place(url: str) -> str:
+    """A relative path with what it is relative to, which is another directory in each of Spark's processes."""
+    return url if "://" in url or Path(url).is_absolute() else f"{url} ({Path(url).absolute()})"
 
 
 def decode_description(body: bytes, url: str) -> StoreDescription:

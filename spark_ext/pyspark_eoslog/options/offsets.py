@@ -63,7 +63,7 @@ def ending_offsets(options: Mapping[str, str]) -> OffsetsOption | None:
 
 def _offsets(options: Mapping[str, str], end: str, if_none: str) -> OffsetsOption | None:
     """What comes first counts, but what it outdoes must be well-formed too."""
-    one = whole_number(options, f"{end}Timestamp", at_least=0)
+    one = whole_number(options, f"{end}Timestamp", at_least=0, unit="milliseconds since the epoch")
     each = _by_timestamp(options, f"{end}OffsetsByTimestamp")
     offsets = _by_offset(options, f"{end}Offsets")
     if one is not None:

@@ -27,14 +27,16 @@ _BYTES = {"": 1, "b": 1} | {
 }
 
 
-def whole_number(options: Mapping[str, str], name: str, *, at_least: int) -> int | None:
-    """Raises: InvalidOption: not a whole number of at least ``at_least`` and at most 63 bits."""
+def whole_number(options: Mapping[str, str], name: str, *, at_least: int, unit: str = "") -> int | None:
+    """Raises: InvalidOption: not a whole number (of ``unit``) of at least ``at_least`` and at most 63 bits."""
     value = options.get(name.lower())
     if value is None:
         return None
     number = plain_number(value.strip())
     if number is None or number < at_least:
-        raise InvalidOption(f"option {name!r} is {value!r}; it must be a whole number of at least {at_least}")
+        raise InvalidOption(
+            f"option {name!r} is {value!r}; it must be a whole number{unit and f' of {unit},'} of at least {at_least}"
+        )
     return number
 
 

@@ -197,10 +197,12 @@ def _offsets_by_time(
     resolved = {}
     for place, found in answers.items():
         if found is None and option.if_none != LATEST:
+            empty = visible_end(partitions[place], isolation) == partitions[place].log_start_offset
             raise OffsetOutOfRange(
-                f"option {option.option!r}: partition {place.topic}-{place.partition} has no row with a timestamp of "
-                f"{wanted[place]} or later; give an earlier one, or begin at its end with option "
-                "startingOffsetsByTimestampStrategy=latest"
+                f"option {option.option!r}: partition {place.topic}-{place.partition} "
+                + ("has no rows yet; " if empty else f"has no row with a timestamp of {wanted[place]} or later; ")
+                + ("" if empty else "give an earlier one, or ")
+                + "begin at its end with option startingOffsetsByTimestampStrategy=latest"
             )
         resolved[place] = visible_end(partitions[place], isolation) if found is None else found.offset
     return resolved

@@ -252,6 +252,13 @@ def test_is_refused_and_changes_nothing(store: Store, what: str) -> None:
     assert _everything(store) == before
 
 
+def test_a_relative_place_is_told_with_what_it_is_relative_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(eoslog.NotAStore, match=rf"no eoslog store at here \({tmp_path}/here\)"):
+        eoslog.connect("here").scan("t")
+
+
 def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(eoslog.NotAStore, match=str(tmp_path)):
         eoslog.connect(str(tmp_path)).scan("t")

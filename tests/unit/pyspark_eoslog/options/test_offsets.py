@@ -43,7 +43,7 @@ def test_other_offsets_are_refused(value: str) -> None:
     ("name", "value", "message"),
     [
         ("startingtimestamp", "-1", "whole number"),
-        ("startingtimestamp", "2026-01-01", "whole number"),
+        ("startingtimestamp", "2026-01-01", "whole number of milliseconds since the epoch, of at least 0"),
         ("startingoffsetsbytimestamp", "1000", "ms since the epoch by topic and partition"),
         ("startingoffsetsbytimestamp", '{"a": {"0": -1}}', "ms since the epoch by topic and partition"),
         ("startingoffsetsbytimestampstrategy", "earliest", "valid are 'error' and 'latest'"),

@@ -262,6 +262,13 @@ def test_a_start_later_than_all_rows_is_an_error_unless_it_may_be_the_end(timed:
     assert records(timed, topic="a1", startingTimestamp=1051, startingOffsetsByTimestampStrategy="latest") == []
 
 
+def test_a_partition_without_rows_has_no_earlier_time_to_begin_at(timed: eoslog.Store) -> None:
+    timed.admin.create_topic("empty")
+
+    with pytest.raises(OffsetOutOfRange, match="empty-0 has no rows yet; begin at its end with option"):
+        records(timed, topic="empty", startingTimestamp=0)
+
+
 @pytest.mark.parametrize(
     ("given", "instead"),
     [

@@ -30,7 +30,7 @@ from pyspark_eoslog.schemas import ReadColumns, choose_columns
 from pyspark_eoslog.stores import object_store, plain_errors, verified_store
 
 _logger = logging.getLogger(__name__)
-_ADMISSION = (
+ADMISSION_OPTIONS = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxFilesPerTrigger",
@@ -197,7 +197,7 @@ def _check_options(options: Options) -> None:
             raise InvalidOption(
                 f"option {name!r} is {nothing!r}, with which a batch would read nothing; use {instead!r}"
             )
-    ignored = [name for name in _ADMISSION if name in options.given]
+    ignored = [name for name in ADMISSION_OPTIONS if name in options.given]
     if ignored:
         _logger.warning("a batch is read as a whole; ignored, as they are for readStream: %s", ", ".join(ignored))
     travels = options.slot is not None or options.timestamp_ms is not None

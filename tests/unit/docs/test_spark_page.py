@@ -12,7 +12,7 @@ import eoslog
 from eoslog.errors import EosLogError, InvalidOption, Replayed
 from pyspark_eoslog.options import NAMES, STORE_PREFIX, Options
 from pyspark_eoslog.options.topics import OPTIONS as TOPIC_OPTIONS
-from pyspark_eoslog.read.reader import _ADMISSION
+from pyspark_eoslog.read.reader import ADMISSION_OPTIONS
 from pyspark_eoslog.stream.start import check_stream_options
 from pyspark_eoslog.table import EosLogTable
 from tests.pages import REPOSITORY, fenced_blocks, table_rows
@@ -76,7 +76,7 @@ def test_an_option_for_all_reads_is_for_streams_and_unless_told_for_those_of_sna
 
 
 def test_the_options_for_streams_alone_are_those_that_batches_ignore() -> None:
-    assert {name for name, (place, _) in READS.items() if place == "stream"} == set(_ADMISSION)
+    assert {name for name, (place, _) in READS.items() if place == "stream"} == set(ADMISSION_OPTIONS)
 
 
 def test_the_defaults_of_switches_are_those_of_the_code() -> None:

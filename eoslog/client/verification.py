@@ -1,0 +1,58 @@
+"""Verifying and repairing a store, as its administration does it: its description first, then the log and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from eoslog.client.description import DESCRIPTION_PATH, StoreDescription, decode_description
+from eoslog.errors import CorruptRecord, NotAStore
+from eoslog.log.log import Log
+from eoslog.log.paths import SLOTS
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.state import StoreState
+from eoslog.store.object_store import ObjectNotFound
+from eoslog.verification import repair as repairing
+from eoslog.verification import verify as verifying
+from eoslog.verification.finding import READS_BEFORE_REPORT, Finding
+from eoslog.verification.progress import Progress
+
+if TYPE_CHECKING:
+    from eoslog.client.store import Store
+
+
+def verify_store(store: Store, topic: str | None, with_data: bool, progress: Progress) -> Iterator[Finding]:
+    """What is wrong with a store; see ``Admin.verify``."""
+    description, found = _description(store)
+    yield from found
+    log = _fresh_log(store, description)
+    store_id = None if description is None else description.store_id
+    yield from verifying.verify(log, DESCRIPTION_PATH, store_id, topic=topic, with_data=with_data, progress=progress)
+
+
+def repair_store(store: Store, findings: Iterable[Finding]) -> Iterator[repairing.Repair]:
+    """Put right what can be; see ``Admin.repair``."""
+    return repairing.repair(_fresh_log(store, store.describe()), findings)
+
+
+def _fresh_log(store: Store, description: StoreDescription | None) -> Log[StoreState]:
+    """A log of its own: what the store's own has read may be older than the damage."""
+    log: Log[StoreState] = Log(store.object_store, StoreMachine(), store.environment, store.log.config)
+    if description is not None:
+        log.adopt_grace(description.slot_grace_ms)
+    return log
+
+
+def _description(store: Store) -> tuple[StoreDescription | None, list[Finding]]:
+    """Raises: NotAStore, UnsupportedFormat"""
+    problem = ""
+    for _ in range(READS_BEFORE_REPORT):
+        try:
+            return decode_description(store.object_store.get(DESCRIPTION_PATH).body, store.url), []
+        except ObjectNotFound:
+            if not store.object_store.list_directories(SLOTS):
+                raise NotAStore(f"there is no eoslog store at {store.url}: neither a description nor a log") from None
+            return None, [Finding(kind="description-missing", problem="the object is missing", path=DESCRIPTION_PATH)]
+        except CorruptRecord as error:
+            problem = str(error).split("] ", 1)[-1]
+    return None, [Finding(kind="description-damaged", problem=problem, path=DESCRIPTION_PATH)]

@@ -1,0 +1,186 @@
+"""Rows of a checkpoint's parts and of segment indexes, read as hostile input.
+
+Columns have the types that are written, what may not be null is not, and the numbers agree with each other: a state or
+an index that was believed may be used without looking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eoslog.errors import CorruptRecord, InvalidEntry
+from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.partition_state import Batch, Partition, SealedSegment
+from eoslog.rules.partitions import check_file_place
+from eoslog.rules.state import Topic
+
+_ROWS_AT_ONCE = 4096
+_MOST_ROWS_A_BYTE = 8
+_FEW_ROWS = 100_000
+_MOST_BYTES_A_BYTE = 256
+_FEW_BYTES = 64 << 20
+LARGEST_OFFSET = 2**63 - 1
+NULLABLE = frozenset(
+    {
+        "file",
+        "control",
+        "transactional_id",
+        "statistics",
+        "txnindex",
+        "owner",
+        "prepared",
+        "last_commit",
+        "query_id",
+        "starts_anew_after",
+    }
+)
+"""The columns that may be null, in whichever rows they stand; those that a later version adds may be, too."""
+
+
+def stored_rows(body: bytes, schema: pa.Schema) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a Parquet file, some at a time.
+
+    Args:
+        schema: the columns and types that this version writes. Others are passed over, and some may be missing.
+
+    Raises:
+        CorruptRecord: a column has another type, or a null that it may not have, or the file claims to hold far more
+            than its bytes can.
+        Exception: whatever Arrow says of what is no Parquet.
+    """
+    file = pq.ParquetFile(pa.BufferReader(body))
+    footer = file.metadata
+    if footer.num_rows > max(_FEW_ROWS, _MOST_ROWS_A_BYTE * len(body)):
+        raise CorruptRecord(f"{len(body)} bytes claim to hold {footer.num_rows} rows")
+    claimed = sum(footer.row_group(index).total_byte_size for index in range(footer.num_row_groups))
+    if not 0 <= claimed <= max(_FEW_BYTES, _MOST_BYTES_A_BYTE * len(body)):
+        raise CorruptRecord(f"{len(body)} bytes claim to hold {claimed}")
+    _check_types(file.schema_arrow, schema, "")
+    for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
+        for field, column in zip(batch.schema, batch.columns, strict=True):
+            if field.name in schema.names:
+                _check_values(field.name, column, schema.field(field.name).type)
+        yield batch.to_pylist()
+
+
+def _check_types(found: Any, wanted: Any, place: str) -> None:
+    """Compare the fields of a schema or struct, by name."""
+    types = {field.name: field.type for field in wanted}
+    names = [field.name for field in found]
+    if len(set(names)) < len(names):
+        raise CorruptRecord(f"two columns{place and f' of {place}'} have one name")
+    for field in found:
+        if field.name in types:
+            _check_type(field.type, types[field.name], f"{place}{field.name}")
+
+
+def _check_type(found: Any, wanted: Any, place: str) -> None:
+    if isinstance(found, pa.StructType) and isinstance(wanted, pa.StructType):
+        _check_types(found, wanted, f"{place}.")
+    elif isinstance(found, pa.ListType) and isinstance(wanted, pa.ListType):
+        _check_type(found.value_type, wanted.value_type, f"{place}[]")
+    elif not (
+        found == wanted or pa.types.is_null(found) or (pa.types.is_integer(found) and pa.types.is_integer(wanted))
+    ):
+        raise CorruptRecord(f"column {place} is {found}, not {wanted}")
+
+
+def _check_values(name: str, column: Any, wanted: Any) -> None:
+    """Refuse nulls in a column of what is written, and in the fields and elements within it, and numbers too large."""
+    if column.null_count:
+        if name not in NULLABLE:
+            raise CorruptRecord(f"column {name} holds a null")
+        column = column.drop_null()
+    if pa.types.is_null(column.type):
+        return
+    if pa.types.is_integer(wanted):
+        column.cast(wanted)
+    if isinstance(wanted, pa.ListType):
+        _check_values("element", column.flatten(), wanted.value_type)
+    elif isinstance(wanted, pa.StructType):
+        known = {field.name: field.type for field in wanted}
+        for field, values in zip(column.type, column.flatten(), strict=True):
+            if field.name in known:
+                _check_values(field.name, values, known[field.name])
+
+
+def check_number(name: str, value: object, least: int = -1, end: int = 2**63) -> None:
+    """Raises: CorruptRecord: it is no whole number from ``least`` to ``end`` (exclusive)."""
+    if type(value) is not int or not least <= value < end:
+        raise CorruptRecord(f"{name} is {value!r}, not a number from {least} to {end - 1}")
+
+
+def check_batches(batches: Sequence[Batch], first_offset: int, end_offset: int) -> None:
+    """Batches and control rows as a segment holds them: one after the other, and each possible.
+
+    Raises:
+        CorruptRecord
+    """
+    end = first_offset
+    for batch in batches:
+        if not end <= batch.base_offset < batch.end_offset <= end_offset:
+            raise CorruptRecord(
+                f"a batch of offsets {batch.base_offset} to {batch.end_offset} (exclusive) does not lie within "
+                f"{end} to {end_offset}"
+            )
+        end = batch.end_offset
+        if not 0 <= batch.record_count <= batch.last_offset_delta + 1:
+            raise CorruptRecord(f"the batch at offset {batch.base_offset} has {batch.record_count} rows")
+        if batch.first_row < 0 or min(batch.slot, batch.end_slot, batch.end_time_ms) < -1:
+            raise CorruptRecord(f"the batch at offset {batch.base_offset} has a negative row, slot or time")
+        holds_rows = batch.record_count > 0 and batch.control is None
+        if (batch.file is None) is holds_rows or (batch.control is not None and batch.last_offset_delta):
+            raise CorruptRecord(f"the batch at offset {batch.base_offset} has rows without a file, or a file without")
+
+
+def check_partition(topic: Topic, partition: Partition) -> None:
+    """A partition as the fold could have made it.
+
+    Raises:
+        CorruptRecord: naming what cannot be.
+    """
+    place = f"partition {topic.topic}-{partition.id.partition}"
+    end = partition.next_offset
+    check_number(f"{place}: the log's end", end, 0)
+    for name in ("log_start_offset", "segment_base_offset", "cleaned_offset"):
+        check_number(f"{place}: {name}", getattr(partition, name), 0, end + 1)
+    for name in ("changed_slot", "snapshot_floor", "removed_end_slot"):
+        check_number(f"{place}: {name}", getattr(partition, name), -1, 2**43)
+    check_number(f"{place}: snapshot_floor_ms", partition.snapshot_floor_ms, -1, 2**53)
+    try:
+        _check_sealed(partition.sealed, partition.segment_base_offset)
+        check_batches(partition.active, partition.segment_base_offset, end)
+        for file in _files(partition):
+            check_file_place(topic, partition.id, file)
+    except (CorruptRecord, InvalidEntry) as error:
+        raise CorruptRecord(f"{place}: {str(error).partition('] ')[2]}") from None
+    opened = list(partition.open_transactions.values())
+    if opened != sorted(opened) or not all(0 <= offset < end for offset in opened):
+        raise CorruptRecord(f"{place}: the first offsets of open transactions are not in order, or lie beyond its end")
+    for aborted in partition.aborted:
+        if not 0 <= aborted.first_offset <= aborted.last_offset < end or aborted.producer_id < 0:
+            raise CorruptRecord(f"{place}: no transaction can have been aborted as {aborted}")
+
+
+def _check_sealed(segments: Sequence[SealedSegment], end_offset: int) -> None:
+    end = 0
+    for segment in segments:
+        if not end <= segment.base_offset < segment.end_offset <= end_offset:
+            raise CorruptRecord(f"segment {segment.base_offset} to {segment.end_offset} does not follow the one before")
+        end = segment.end_offset
+        for name in ("batch_count", "bytes", "file_count", "max_end_slot", "slot"):
+            check_number(f"segment {segment.base_offset}: {name}", getattr(segment, name), 0)
+
+
+def _files(partition: Partition) -> Iterator[FileReference]:
+    for batch in partition.active:
+        if batch.file is not None:
+            yield batch.file
+    for segment in partition.sealed:
+        for file in (segment.index, segment.txnindex, segment.snapshot):
+            if file is not None:
+                yield file

@@ -1,0 +1,129 @@
+"""The kinds of findings: stable names, how grave each is, what follows, and what to do about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    """Something is not what the log says, or the log is damaged."""
+    WARNING = "warning"
+    """Nothing is damaged, but somebody should look."""
+    INFO = "info"
+    """As it may be in a healthy store."""
+
+
+class Kind(NamedTuple):
+    severity: Severity
+    follows: str
+    """What it means for those who use the store."""
+    remedy: str
+    """What somebody may do about it."""
+    repairable: bool = False
+    """Whether a repair may do it: it can lose nothing, and goes through the ordinary protocol."""
+
+
+_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+_FROM_BACKUP = "bring the object back from a backup or an earlier version of the bucket"
+_REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
+
+KINDS: dict[str, Kind] = {
+    "description-missing": Kind(_ERROR, "nobody can open the store", f"{_FROM_BACKUP}; slot 0 has the store's id"),
+    "description-damaged": Kind(_ERROR, "nobody can open the store", _FROM_BACKUP),
+    "description-differs": Kind(
+        _ERROR, "the description is that of another store", f"{_FROM_BACKUP}; slot 0 has the store's id"
+    ),
+    "log-missing": Kind(
+        _ERROR,
+        "there are no topics; the making of the store was interrupted, or all slots are lost",
+        "if it was never used, create a topic; else bring the slots back from a backup",
+    ),
+    "slot-missing": Kind(
+        _ERROR,
+        "the log cannot be opened from before it, and a follower may take what lies before for the end: stop writers",
+        _FROM_BACKUP,
+    ),
+    "slot-damaged": Kind(_ERROR, "the log cannot be folded across it: stop writers", _FROM_BACKUP),
+    "slot-chain-broken": Kind(
+        _ERROR, "the record is not that which followed the one before: the log cannot be folded across it", _FROM_BACKUP
+    ),
+    "slot-token-repeated": Kind(_ERROR, "a record was put twice: its work may have been done twice", _REPORT),
+    "slot-tail-differs": Kind(
+        _ERROR, "who opens the log here folds another record than its followers did", _FROM_BACKUP
+    ),
+    "slot-stray": Kind(
+        _INFO, "none: a writer slept, and its record is of no log", "none; it goes when old slots are deleted"
+    ),
+    "record-invalid": Kind(_ERROR, "the record changes nothing, and writers stop", _REPORT),
+    "reference-outside": Kind(
+        _ERROR, "the record names an object outside of the store; it changes nothing, and writers stop", _REPORT
+    ),
+    "checkpoint-missing": Kind(
+        _ERROR, "opening takes the other checkpoint, or the whole log; slots are no longer deleted", "repair", True
+    ),
+    "checkpoint-damaged": Kind(
+        _ERROR, "opening takes the other checkpoint, or the whole log; slots are no longer deleted", "repair", True
+    ),
+    "checkpoint-differs": Kind(
+        _ERROR,
+        "the state depends on where the log is opened",
+        "bring slots or checkpoint back from a backup; report it",
+    ),
+    "log-unreadable": Kind(_ERROR, "nobody can open the log", _FROM_BACKUP),
+    "topics-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT),
+    "transactions-inconsistent": Kind(
+        _ERROR, "the state contradicts itself; rows of the partition may stay hidden from read_committed", _REPORT
+    ),
+    "groups-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT),
+    "offsets-inconsistent": Kind(_ERROR, "rows are lost or given twice to readers", _REPORT),
+    "verdicts-inconsistent": Kind(_ERROR, "readers may be shown rows that were not committed", _REPORT),
+    "aborted-inconsistent": Kind(_ERROR, "Kafka's tools are told other aborted transactions than readers", _REPORT),
+    "producers-inconsistent": Kind(_ERROR, "a repeated batch may not be recognised", _REPORT),
+    "times-inconsistent": Kind(_ERROR, "time travel and history may be wrong", _REPORT),
+    "file-misplaced": Kind(_ERROR, "the file may go when another topic or partition does", _REPORT),
+    "file-shared": Kind(_ERROR, "readers are given its rows twice", _REPORT),
+    "index-missing": Kind(_ERROR, "rows of the segment cannot be read; vacuum refuses to run", _FROM_BACKUP),
+    "index-damaged": Kind(_ERROR, "rows of the segment cannot be read; vacuum refuses to run", _FROM_BACKUP),
+    "index-differs": Kind(_ERROR, "the segment is not what its entry says", _REPORT),
+    "txnindex-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
+    "txnindex-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
+    "snapshot-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
+    "snapshot-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
+    "data-missing": Kind(
+        _ERROR,
+        "its rows cannot be read",
+        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records",
+    ),
+    "data-damaged": Kind(
+        _ERROR,
+        "its rows cannot be read",
+        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records",
+    ),
+    "data-unreadable": Kind(_ERROR, "its rows cannot be read: it was written like this", _REPORT),
+    "data-rows-differ": Kind(_ERROR, "its rows cannot be read: it was written like this", _REPORT),
+    "data-schema-differs": Kind(_ERROR, "its rows may not be readable as the topic's columns", _REPORT),
+    "data-offsets-differ": Kind(_ERROR, "rows have offsets that are not theirs", _REPORT),
+    "data-timestamps-differ": Kind(_ERROR, "lookup by timestamp and retention may be wrong", _REPORT),
+    "data-statistics-false": Kind(
+        _ERROR, "reads with a predicate may miss rows", "read without a predicate, and report it"
+    ),
+    "transaction-overdue": Kind(
+        _WARNING, "read_committed is held back", "run a coordinator: eoslog coordinator --once"
+    ),
+    "transaction-prepared": Kind(
+        _INFO, "it waits for its verdict from outside", "complete_transaction, or transactions force-terminate"
+    ),
+    "group-offset-beyond-end": Kind(
+        _WARNING, "the group's consumers begin as their auto_offset_reset says", "groups reset-offsets"
+    ),
+    "not-an-object": Kind(_WARNING, "a store never follows or lists it", "remove the link or special file"),
+    "files-unreferenced": Kind(
+        _INFO, "none: no reader sees them", "none; vacuum deletes them when they are old enough"
+    ),
+    "files-unknown": Kind(_INFO, "none: they are not the store's", "none; nothing deletes them"),
+    "uploads-unfinished": Kind(_INFO, "none, but they are billed", "abort them, or give the bucket a lifecycle rule"),
+    "leftovers": Kind(_INFO, "none: a writer died while it wrote them", "repair", True),
+}
+"""By name, in the order in which a verification looks."""

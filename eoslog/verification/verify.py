@@ -1,0 +1,71 @@
+"""Verifying: the log first, then what it says there is, then what there is beside it. Nothing is written.
+
+The state is read once. What others change meanwhile is no fault: before anything is reported of an object, the newest
+state is asked whether it still names it. Memory holds the state, one partition's paths and one data file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eoslog.log.log import Log
+from eoslog.rules.invariants import broken_in_store
+from eoslog.rules.names import PartitionId
+from eoslog.rules.state import StoreState, Topic
+from eoslog.rules.topics import topic_named
+from eoslog.verification.conditions import conditions
+from eoslog.verification.finding import Finding, of_broken
+from eoslog.verification.live import Live
+from eoslog.verification.log import verify_log
+from eoslog.verification.partitions import PartitionVerification
+from eoslog.verification.progress import Progress
+from eoslog.verification.strays import find_strays
+
+
+def verify(
+    log: Log[StoreState],
+    description_path: str,
+    store_id: str | None,
+    *,
+    topic: str | None,
+    with_data: bool,
+    progress: Progress,
+) -> Iterator[Finding]:
+    """What is wrong with a store, as it is found.
+
+    Args:
+        log: of the store; nothing is appended.
+        description_path: where the store's description lies.
+        store_id: by the description; None if that cannot be read.
+        topic: only this one's files, all if None; the log is always looked at.
+        with_data: read every data file whole; else their presence and length count.
+
+    Raises:
+        UnknownTopicOrPartition: there is no such topic.
+        UnsupportedFormat: a newer version wrote something.
+        StoreUnavailable, StoreAccessDenied: it could not be looked at.
+    """
+    verification, found = verify_log(log, progress)
+    yield from found
+    state, slot = verification.state, verification.slot
+    if state is None:
+        return
+    if store_id is not None and state.store_id != store_id:
+        problem = f"it is that of store {store_id}, the log that of store {state.store_id}"
+        yield Finding(kind="description-differs", problem=problem, path=description_path)
+    live = Live(log)
+    for broken in broken_in_store(state, slot):
+        yield of_broken(broken, state)
+    yield from conditions(live, state, log.store.clock.now_ms())
+    places = _places(state, topic)
+    for number, (each, place) in enumerate(places):
+        progress("partitions", number, len(places))
+        yield from PartitionVerification(live, state, slot, each, place, with_data=with_data).findings()
+    progress("partitions", len(places), len(places))
+    if topic is None:
+        yield from find_strays(live, description_path, verification.checkpoint_objects)
+
+
+def _places(state: StoreState, topic: str | None) -> list[tuple[Topic, PartitionId]]:
+    topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
+    return [(each, place) for each in topics for place in each.partition_ids() if place in state.partitions]

@@ -1,0 +1,131 @@
+"""``eoslog verify``: its exit status says what was found, ``--json`` all of it, and a repair asks first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import eoslog
+from eoslog.store.environment import Environment
+from eoslog.store.local import LocalStore
+from tests.unit.cli.command import Command
+from tests.unit.verification.histories import references, small_history
+
+
+@pytest.fixture
+def damaged(command: Command) -> eoslog.Store:
+    """A store whose newest checkpoint is missing, and of which a data file is."""
+    store = small_history(eoslog.Store(LocalStore(command.url, Environment(), fsync=False), Environment()))
+    store.object_store.delete([references(store)[0].path])
+    return store
+
+
+def a_data_file(command: Command) -> Path:
+    return next(path for path in Path(command.url).glob("t/**/*.parquet") if ".index." not in path.name)
+
+
+def test_a_sound_store_has_status_0(command: Command, store: eoslog.Store) -> None:
+    assert command.ok("verify").strip() == "nothing is wrong"
+    assert command.json("verify", "--data") == {"findings": [], "repairs": []}
+
+
+def test_the_store_may_stand_behind_the_command(command: Command, store: eoslog.Store) -> None:
+    place, command.url = command.url, "/nowhere"
+
+    assert command.ok("verify", place).strip() == "nothing is wrong"
+
+
+def test_what_is_found_is_told_with_what_follows_and_what_to_do(command: Command, damaged: eoslog.Store) -> None:
+    result = command.run("verify")
+
+    assert result.exit_code == 1
+    assert "error: checkpoint-missing: slot" in result.stdout
+    assert "what follows: opening takes the other checkpoint" in result.stdout
+    assert "what to do: repair" in result.stdout
+    assert "1 error: eoslog verify --repair puts right what can be" in result.stdout
+
+
+def test_each_thing_is_told_once_and_not_logged_too(command: Command, damaged: eoslog.Store) -> None:
+    older = references(damaged)[1]
+    damaged.object_store.put(older.path, b"spoilt")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "eoslog.cli.main", "verify", command.url, "--repair", "--yes"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stderr == ""
+    told = next(line for line in done.stdout.splitlines() if "checkpoint-damaged" in line)
+    assert told.endswith(f"{older.path}: has 6 bytes, but its entry says {older.length}")
+
+
+def test_notes_are_counted_and_are_no_fault(command: Command, store: eoslog.Store) -> None:
+    (Path(command.url) / "notes.txt").write_text("not the store's")
+
+    assert command.ok("verify").splitlines()[-1] == "nothing is wrong; 1 note"
+
+
+def test_a_repair_of_what_cannot_be_repaired_says_so(command: Command, damaged: eoslog.Store) -> None:
+    command.ok("verify", "--repair", "--yes")
+    a_data_file(command).unlink()
+
+    result = command.run("verify", "--repair", "--yes")
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1] == "1 error: none of it can be repaired from here; see what to do about each"
+
+
+def test_json_tells_kind_and_place(command: Command, damaged: eoslog.Store) -> None:
+    path = a_data_file(command)
+    path.unlink()
+
+    result = command.run("verify", "--json", "--topic", "t")
+
+    found = json.loads(result.stdout)["findings"]
+    assert result.exit_code == 1
+    assert [(each["kind"], each["severity"], each["repairable"]) for each in found] == [
+        ("checkpoint-missing", "error", True),
+        ("data-missing", "error", False),
+    ]
+    assert found[1]["path"] == str(path.relative_to(command.url))
+    assert (found[1]["topic"], found[1]["partition"]) == ("t", 0)
+
+
+def test_a_repair_asks_first_and_does_nothing_on_a_no(command: Command, damaged: eoslog.Store) -> None:
+    result = command.run("verify", "--repair", text="n\n")
+
+    assert result.exit_code == 1
+    assert "to be repaired: checkpoint-missing" in result.stderr
+    assert command.run("verify").exit_code == 1
+
+
+def test_a_repair_says_what_it_did_and_then_nothing_is_wrong(command: Command, damaged: eoslog.Store) -> None:
+    assert "repaired: slot" in command.ok("verify", "--repair", "--yes")
+    assert command.ok("verify", "--data").strip() == "nothing is wrong"
+
+
+def test_what_cannot_be_repaired_keeps_the_status(command: Command, damaged: eoslog.Store) -> None:
+    a_data_file(command).unlink()
+
+    result = command.run("verify", "--repair", "--yes", "--json")
+
+    assert result.exit_code == 1
+    assert [(each["kind"], each["done"]) for each in json.loads(result.stdout)["repairs"]] == [
+        ("checkpoint-missing", True)
+    ]
+    assert [each["kind"] for each in json.loads(command.run("verify", "--json").stdout)["findings"]] == ["data-missing"]
+
+
+def test_a_place_that_is_no_store_and_a_topic_that_is_none_have_status_2(command: Command) -> None:
+    result = command.run("verify")
+    assert (result.exit_code, result.stderr.startswith("[EOSLOG_NOT_A_STORE]")) == (2, True)
+
+    eoslog.connect(command.url).admin.create_topic("t")
+    result = command.run("verify", "--topic", "other")
+    assert (result.exit_code, "[EOSLOG_UNKNOWN_TOPIC_OR_PARTITION]" in result.stderr) == (2, True)

@@ -8,6 +8,22 @@ from __future__ import annotations
 
 import re
 
+LONGEST_MESSAGE = 8_000
+"""Characters: what a store or a user gives is repeated in messages, and logs must not be filled with it."""
+
+
+def one_line(text: str) -> str:
+    """A text that is safe in a log and on a terminal: on one line, without control characters, and not too long."""
+    if len(text) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        text = f"{text[:half]} ...{len(text) - 2 * half} characters... {text[-half:]}"
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else " " if each in "\n\r\t" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
 
 class EosLogError(Exception):
     """Base of every error that eoslog raises on purpose."""
@@ -19,7 +35,7 @@ class EosLogError(Exception):
         cls.code = "EOSLOG_" + re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).upper()
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"[{self.code}] {message}")
+        super().__init__(f"[{self.code}] {one_line(message)}")
 
 
 class RetriableError(EosLogError):

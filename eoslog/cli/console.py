@@ -15,7 +15,7 @@ import pyarrow as pa
 import eoslog
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.json_values import row_of_json, to_json
-from eoslog.cli.output import progress
+from eoslog.cli.output import json_text, progress, shown
 from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit
 from eoslog.rules.state import Topic
 from eoslog.segment.stored_schema import stored_schema
@@ -164,6 +164,8 @@ def consume(
             for records in polled:
                 for record in records:
                     plain = _line(record, print_offset, print_timestamp, print_key)
+                    if sys.stdout.isatty():
+                        plain = _on_a_terminal(plain)
                     out.write((_json_line(record) if session.as_json else plain) + b"\n")
                 out.flush()
 
@@ -297,8 +299,14 @@ def _printed(value: Any) -> bytes:
 
 
 def _json_line(record: eoslog.ConsumerRecord) -> bytes:
-    shown = record._asdict()
-    del shown["transaction"]
+    fields = record._asdict()
+    del fields["transaction"]
     if record.transaction is not None:
-        shown["transaction"] = record.transaction._asdict()
-    return json.dumps(to_json(shown), ensure_ascii=False).encode()
+        fields["transaction"] = record.transaction._asdict()
+    return json_text(to_json(fields)).encode()
+
+
+def _on_a_terminal(line: bytes) -> bytes:
+    """A line whose control characters are shown, not obeyed. A file or a pipe is given the bytes as they are."""
+    text = line.decode("utf-8", "backslashreplace")
+    return "\t".join(shown(part) for part in text.split("\t")).encode()

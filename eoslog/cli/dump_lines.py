@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eoslog.cli.output import shown
+from eoslog.cli.output import json_text, shown
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot
 from eoslog.log.record import SlotRecord
 from eoslog.rules.aborted import AbortedTransaction
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
     def json(self, **more: Any) -> str:
         value = more | dict(self.fields if self.value is None else self.value)
-        return json.dumps(value, ensure_ascii=False, default=_plain, separators=(",", ":"))
+        return json_text(value, default=_plain, separators=(",", ":"))
 
 
 class OptionalLong(NamedTuple):

@@ -21,7 +21,8 @@ from eoslog.cli.rewriting import compact, merge_files
 from eoslog.cli.store_commands import checkpoint, describe, rebuild_indexes, seal, vacuum
 from eoslog.cli.topics import topics
 from eoslog.cli.transactions import transactions
-from eoslog.errors import EosLogError
+from eoslog.cli.verify import verify
+from eoslog.errors import EosLogError, one_line
 
 _ERROR = 1
 _INTERRUPTED = 130
@@ -35,7 +36,7 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except EosLogError as error:
             text = "; ".join([str(error), *getattr(error, "__notes__", ())])
-            click.secho(" ".join(text.split()), fg="red", err=True)
+            click.secho(" ".join(one_line(text).split()), fg="red", err=True)
             ctx.exit(_ERROR)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
@@ -82,6 +83,7 @@ for _command in (
     describe,
     metrics,
     dump_log,
+    verify,
     vacuum,
     seal,
     merge_files,

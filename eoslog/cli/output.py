@@ -15,6 +15,7 @@ from rich.progress import (
     BarColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -28,7 +29,20 @@ _WIDE = 1_000_000
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    click.echo(json_text(value, indent=2, allow_nan=False))
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """A value as JSON. What could act on the terminal, and lone surrogates, are escaped in it."""
+    text = json.dumps(value, ensure_ascii=False, **options)
+    if text.isprintable():
+        return text
+    # What breaks lines here stands between values: in a text it is escaped already.
+    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else json.dumps(character)[1:-1]
 
 
 def print_line(text: str) -> None:
@@ -105,6 +119,22 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int, str], None]]
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=total, words="")
         yield lambda done, words: bar.update(task, completed=done, words=words)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
+    """As ``progress_bar``, for work in several parts: each is named as it comes, with how much of it is done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(part: str, done: int, total: int) -> None:
+            if part not in tasks:
+                tasks[part] = bar.add_task(part, total=total)
+            bar.update(tasks[part], completed=done, total=total)
+
+        yield tell
 
 
 def _console() -> Console:

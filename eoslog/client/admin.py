@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, se
 from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, check_spark_schema, schema_history
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
+from eoslog.client.verification import repair_store, verify_store
 from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic
 from eoslog.rules.draft import Draft
 from eoslog.rules.features import STATISTICS_COLUMNS, need_feature
@@ -37,6 +38,9 @@ from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
 from eoslog.segment.rewriting import TARGET_FILE_BYTES
 from eoslog.segment.schema_json import check_storable, encode_schema, normalise_schema
 from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
+from eoslog.verification.finding import Finding
+from eoslog.verification.progress import Progress, no_progress
+from eoslog.verification.repair import Repair
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -279,6 +283,32 @@ class Admin(TransactionAdministration, GroupAdministration):
             reader_grace_ms=reader_grace_ms,
             dry_run=dry_run,
         )
+
+    def verify(
+        self, topic: str | None = None, *, data: bool = False, progress: Progress = no_progress
+    ) -> Iterator[Finding]:
+        """Look at all that lies in the store, and tell what is not as the log says. Nothing is written.
+
+        Others may be at work meanwhile: what they drop or replace is no finding. The log is always looked at whole.
+
+        Args:
+            topic: only this one's files, all if None.
+            data: read every data file whole; else their presence and length count.
+            progress: called with what is looked at, how many of it were, and of how many.
+
+        Raises:
+            NotAStore, UnknownTopicOrPartition, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: as the iterator
+                is taken from; the store could not be looked at.
+        """
+        return verify_store(self._store, topic, data, progress)
+
+    def repair(self, findings: Iterable[Finding]) -> Iterator[Repair]:
+        """Put right what of these findings can be without losing anything: those that are ``repairable``.
+
+        Checkpoints are written anew from what can be read, index files for other tools are put back as they were, and
+        old leftovers of writers that died are removed. No slot, row or data file is touched.
+        """
+        return repair_store(self._store, findings)
 
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""

@@ -58,7 +58,7 @@ def _session_timeout(body: bytes) -> int:
     """What a heartbeat says; for one that says nothing sensible the longest there may be."""
     try:
         timeout = json.loads(body)["session_timeout_ms"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return LONGEST_SESSION_TIMEOUT_MS
     valid = isinstance(timeout, int) and SHORTEST_SESSION_TIMEOUT_MS <= timeout <= LONGEST_SESSION_TIMEOUT_MS
     return timeout if valid else LONGEST_SESSION_TIMEOUT_MS

@@ -180,7 +180,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidOption(f"there is no settings file {path}") from None
     except OSError as error:
         raise InvalidOption(f"settings file {path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidOption(f"settings file {path} is not TOML: {error}") from None
     secret = _secret_in(values)
     if secret is not None:

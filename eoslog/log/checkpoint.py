@@ -97,12 +97,12 @@ def write_checkpoint(
                 body=text,
             )
         )
-    store.put_many(objects)
+    store.put_new(objects)
     environment.reached("log.checkpoint.parts_written")
     root = CheckpointRoot(slot=slot, token=token, parts=tuple(parts))
     body = root.model_dump_json(exclude_none=True).encode()
     path = checkpoint_path(slot, f"{name}.json")
-    store.put(path, body)
+    store.put_new([(path, body)])
     environment.reached("log.checkpoint.root_written")
     reference = CheckpointReference(slot=slot, path=path, length=len(body), crc32c=google_crc32c.value(body))
     return reference, root

@@ -6,17 +6,24 @@ the next slot before this one is known to be taken.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
+from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, StoreUnavailable, UnsupportedFormat
 from eoslog.log.paths import slot_path
-from eoslog.log.record import decode_line, first_line
+from eoslog.log.record import SlotRecord, decode_line, first_line
 from eoslog.log.view import View
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 
 _LONGEST_BACKOFF_MS = 2_000
 _FIRST_BACKOFF_MS = 5
+
+
+class _Occupant(NamedTuple):
+    """What stands in a slot."""
+
+    body: bytes
+    record: SlotRecord
 
 
 class SlotClaims:
@@ -56,14 +63,20 @@ class SlotClaims:
             else:
                 if outcome is PutOutcome.EXISTS:
                     try:
-                        found = self._occupant(path, deadline)
+                        found = self._occupant(slot, deadline)
+                    except UnsupportedFormat:
+                        raise
                     except EosLogError as error:
                         raise self.unknown(slot, token) from error
                     if found is None and may_have_landed:
                         raise self.unknown(slot, token)
                     if found is None:
                         return b""
-                    return None if decode_line(first_line(found), slot).token == token else found
+                    if found.record.token == token:
+                        self._environment.reached("log.slot.own_record_found")
+                        return None
+                    self._environment.reached("log.slot.lost")
+                    return found.body
             if self._environment.monotonic_ms() > deadline:
                 if may_have_landed:
                     raise self.unknown(slot, token)
@@ -71,14 +84,16 @@ class SlotClaims:
             attempt += 1
             self.back_off(attempt, deadline)
 
-    def _occupant(self, path: str, deadline: int) -> bytes | None:
+    def _occupant(self, slot: int, deadline: int) -> _Occupant | None:
+        """What stands in a slot. It is read again while it cannot be understood: the answer may have been cut short."""
         attempt = 0
         while True:
             try:
-                return self._store.get(path).body
+                body = self._store.get(slot_path(slot)).body
+                return _Occupant(body, decode_line(first_line(body), slot))
             except ObjectNotFound:
                 return None
-            except StoreUnavailable:
+            except (StoreUnavailable, CorruptRecord):
                 if self._environment.monotonic_ms() > deadline:
                     raise
             attempt += 1
@@ -91,8 +106,8 @@ class SlotClaims:
             return False
         if len(slots) == 1:
             return True
-        successor = self._occupant(slot_path(slot + 1), self._environment.monotonic_ms() + self._timeout_ms)
-        return successor is not None and decode_line(first_line(successor), slot + 1).prev == token
+        successor = self._occupant(slot + 1, self._environment.monotonic_ms() + self._timeout_ms)
+        return successor is not None and successor.record.prev == token
 
     def unknown(self, slot: int, token: str) -> CommitStateUnknown:
         return CommitStateUnknown(

@@ -321,6 +321,7 @@ class Log(Generic[S]):
         if winner is None:
             try:
                 if not self._is_genuine(slot, token):
+                    self.environment.reached("log.slot.stale_win_refused")
                     for proposal in taken:
                         proposal.doubt = self._claims.unknown(slot, token)
                     view.open()
@@ -393,5 +394,6 @@ class Log(Generic[S]):
             newest = self.view.checkpoint
             if newest is None or newest.slot < slot:
                 raise
+            self.environment.reached("log.checkpoint.overtaken")
             return newest
         return reference

@@ -126,6 +126,7 @@ class View(Generic[S]):
                     self.prove(asked)
                     return
                 if not self.fold_body(slot, body):
+                    self.environment.reached("log.view.slot_deleted_meanwhile")
                     self.open()
                     return
             ahead = min(ahead * 4, _READ_AHEAD)
@@ -290,14 +291,17 @@ class View(Generic[S]):
         line = first_line(body)
         record = decode_line(line, newest)
         fresh: View[S] = View(self.store, self.machine, self.environment, self.config)
-        fresh._load_checkpoint(record)
+        problem = fresh._load_checkpoint(record)
         lines: dict[int, tuple[bytes, SlotRecord]] = {newest: (line, record)}
         for tail_line, tail_record in decode_tail(body, newest):
             lines[tail_record.slot] = (tail_line, tail_record)
         missing = [slot for slot in range(fresh.slot + 1, newest) if slot not in lines]
         for slot, found in zip(missing, self._read(missing) if missing else (), strict=True):
             if found is None:
-                raise CorruptRecord(f"slot {slot} is missing, though the log goes on to slot {newest}")
+                missing_slot = f"slot {slot} is missing, though the log goes on to slot {newest}"
+                if problem is not None:
+                    raise CorruptRecord(f"no checkpoint can be read ({_text(problem)}), and {missing_slot}")
+                raise CorruptRecord(missing_slot)
             lines[slot] = (first_line(found), decode_line(first_line(found), slot))
         for slot in range(fresh.slot + 1, newest + 1):
             slot_line, slot_record = lines[slot]
@@ -313,25 +317,45 @@ class View(Generic[S]):
         self.checkpoint_root = other.checkpoint_root
         self._tail, self._tail_bytes = other._tail, other._tail_bytes
 
-    def _load_checkpoint(self, record: SlotRecord) -> None:
-        """Begin with the state of the newest checkpoint that can be read; with nothing if there is none yet."""
-        problem: CorruptRecord | None = None
-        for index, reference in enumerate((record.checkpoint, record.previous_checkpoint)):
-            if reference is None:
-                continue
-            try:
-                self.state, root = read_checkpoint(self.store, self.machine, reference)
-            except CorruptRecord as error:
-                _logger.warning("%s: %s", self.store.url, error)
-                problem = error
-                continue
-            self.slot, self.token = root.slot, root.token
-            self.checkpoint = reference
-            self.checkpoint_root = root
-            self.previous_checkpoint = record.previous_checkpoint if index == 0 else None
-            return
-        if problem is not None:
+    def _load_checkpoint(self, newest: SlotRecord) -> CorruptRecord | None:
+        """Begin with the state of the newest checkpoint that can be read; with nothing if there is none yet.
+
+        Where neither of the two can be read, records below name earlier ones, whose objects stay for a while.
+
+        Returns:
+            Why the newest one could not be read, if none was.
+        """
+        first_problem: CorruptRecord | None = None
+        tried: set[CheckpointReference] = set()
+        record: SlotRecord | None = newest
+        while record is not None:
+            named = [each for each in (record.checkpoint, record.previous_checkpoint) if each is not None]
+            untried = [each for each in named if each not in tried]
+            for reference in untried:
+                tried.add(reference)
+                try:
+                    self.state, root = read_checkpoint(self.store, self.machine, reference)
+                except CorruptRecord as error:
+                    _logger.warning("%s: %s", self.store.url, error)
+                    first_problem = first_problem or error
+                    continue
+                self.slot, self.token = root.slot, root.token
+                self.checkpoint = reference
+                self.checkpoint_root = root
+                self.previous_checkpoint = record.previous_checkpoint if reference == record.checkpoint else None
+                return None
+            record = self._record_at(min(each.slot for each in untried)) if untried else None
+        if first_problem is not None:
             _logger.warning("%s: no checkpoint can be read, the whole log is folded", self.store.url)
+        return first_problem
+
+    def _record_at(self, slot: int) -> SlotRecord | None:
+        """A record that only helps to find something; None if it cannot be read."""
+        body = self._read([slot])[0]
+        try:
+            return None if body is None else decode_line(first_line(body), slot)
+        except CorruptRecord:
+            return None
 
 
 def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
@@ -340,3 +364,8 @@ def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
         return CheckpointEntry.model_validate(value)
     except ValidationError as error:
         raise InvalidEntry(f"malformed checkpoint entry: {error.errors()[0]['msg']}") from None
+
+
+def _text(error: EosLogError) -> str:
+    """What an error says, without its code."""
+    return str(error).removeprefix(f"[{error.code}] ")

@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from eoslog.errors import OffsetOutOfRange
+from eoslog.errors import CorruptRecord, OffsetOutOfRange
 from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.read.predicate import Predicate
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 from eoslog.rules.sequences import sequence_after
-from eoslog.segment.segment_index import decode_segment_index, rows_of_files
-from eoslog.segment.stored_file import read_file
+from eoslog.segment.segment_index import read_segment_index, rows_of_files
 from eoslog.store.object_store import ObjectStore
 
 
@@ -134,7 +133,7 @@ class SegmentIndexes:
         self._load: Callable[[FileReference], _Index] = lru_cache(capacity)(self._read)
 
     def _read(self, file: FileReference) -> _Index:
-        batches = tuple(decode_segment_index(read_file(self._store, file), file.path))
+        batches = tuple(read_segment_index(self._store, file))
         return _Index(batches, rows_of_files(batches))
 
     def batches(self, segment: SealedSegment) -> tuple[Batch, ...]:
@@ -143,7 +142,16 @@ class SegmentIndexes:
         Raises:
             CorruptRecord: the index file is missing, or not what its entry says.
         """
-        return self._load(segment.index).batches
+        batches = self._load(segment.index).batches
+        if batches and not (
+            segment.base_offset <= batches[0].base_offset and batches[-1].end_offset <= segment.end_offset
+        ):
+            raise CorruptRecord(
+                f"segment index {segment.index.path} holds offsets {batches[0].base_offset} to "
+                f"{batches[-1].end_offset} (exclusive), but its segment has {segment.base_offset} to "
+                f"{segment.end_offset}"
+            )
+        return batches
 
     def file_rows(self, segment: SealedSegment) -> Mapping[str, int]:
         """How many rows each data file of a segment has, by its path.

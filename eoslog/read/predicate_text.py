@@ -322,7 +322,7 @@ def _collated_columns(topic: Topic) -> frozenset[str]:
     try:
         fields = json.loads(topic.topic_schema.spark or "{}").get("fields", [])
         return frozenset(field["name"] for field in fields if "__COLLATIONS" in field.get("metadata", {}))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return frozenset()
 
 

@@ -17,29 +17,25 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_rows import (
     PARTITIONS_SCHEMA,
     fields_of,
-    file_from_row,
     file_row,
     known_fields,
     partition_from_row,
     partition_row,
 )
 from eoslog.rules.state import (
-    CommittedOffset,
     Doomed,
-    Group,
     GroupPartition,
     IdempotentProducer,
     LastCommit,
     LastVersion,
-    Member,
-    SchemaVersion,
     StoreState,
     TokenKey,
-    Topic,
     Transaction,
     TransactionState,
 )
-from eoslog.rules.topic_entries import TopicConfig, TopicSchema
+from eoslog.rules.stored_rows import check_number, check_partition, stored_rows
+from eoslog.rules.stored_state import decode_store
+from eoslog.rules.tokens import remember_version
 from eoslog.rules.transaction_entries import QueryVersion, TransactionPrepared
 
 
@@ -122,26 +118,32 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
         CorruptRecord: they are not the parts of a state.
     """
     try:
-        state = _decode_store(encoded["store"])
-        for row in _rows(encoded["transactions"]):
+        state = decode_store(encoded["store"])
+        for row in _rows(encoded["transactions"], _TRANSACTIONS):
             transaction = _transaction(row)
             state.transactions[transaction.transactional_id] = transaction
             if transaction.state is TransactionState.ONGOING:
                 state.ongoing[transaction.transactional_id] = transaction.start_ms
-        for row in _rows(encoded["producers"]):
+        for row in _rows(encoded["producers"], _PRODUCERS):
+            check_number("a producer id", row["producer_id"], 0)
             state.producers[row["producer_id"]] = IdempotentProducer(**known_fields(IdempotentProducer, row))
-        for row in _rows(encoded["tokens"]):
+        for row in _rows(encoded["tokens"], _TOKENS):
+            check_number("a token's version", row["version"], 0)
             key = TokenKey(row["transactional_id"], row["application_id"], row["sink"])
             after = row.get("starts_anew_after")
-            state.tokens[key] = LastVersion(
-                row["version"], row.get("query_id"), None if after is None else QueryVersion(**after)
-            )
-        for topic_id in state.topics:
-            for row in _rows(encoded[f"topic/{topic_id}"]):
-                partition = partition_from_row(topic_id, row)
+            last = LastVersion(row["version"], row.get("query_id"), None if after is None else QueryVersion(**after))
+            remember_version(state, key, last)
+        for topic in state.topics.values():
+            for row in _rows(encoded[f"topic/{topic.topic_id}"], PARTITIONS_SCHEMA):
+                partition = partition_from_row(topic.topic_id, row)
+                check_partition(topic, partition)
                 state.partitions[partition.id] = partition
-    except CorruptRecord:
-        raise
+            if not all(place in state.partitions for place in topic.partition_ids()):
+                raise CorruptRecord(f"topic {topic.topic} has not the partitions 0 to {topic.partitions - 1}")
+        if len(state.partitions) != sum(topic.partitions for topic in state.topics.values()):
+            raise CorruptRecord("a topic has more partitions than it should")
+    except CorruptRecord as error:
+        raise CorruptRecord(f"a checkpoint cannot be read: {str(error).partition('] ')[2]}") from None
     except Exception as error:
         raise CorruptRecord(f"a checkpoint cannot be read: {type(error).__name__}: {error}") from None
     return state
@@ -153,9 +155,9 @@ def _parquet(rows: Any, schema: pa.Schema) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _rows(body: bytes) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(body)).read(use_threads=False).to_pylist()
-    return rows
+def _rows(body: bytes, schema: pa.Schema) -> Iterator[dict[str, Any]]:
+    for rows in stored_rows(body, schema):
+        yield from rows
 
 
 def _encode_store(state: StoreState) -> bytes:
@@ -186,59 +188,11 @@ def _encode_store(state: StoreState) -> bytes:
     ).encode()
 
 
-def _decode_store(body: bytes) -> StoreState:
-    value = json.loads(body)
-    state = StoreState(
-        value["store_id"],
-        tuple(value["reader_features"]),
-        tuple(value["writer_features"]),
-        value["time_ms"],
-        value["horizon_ms"],
-        tuple(_doomed(row) for row in value["doomed"]),
-    )
-    for row in value["topics"]:
-        row["topic_schema"] = TopicSchema.model_validate(row["topic_schema"])
-        row["config"] = TopicConfig.model_validate(row["config"])
-        # A checkpoint from before columns could be added tells of no versions, nor of the time of the first.
-        versions = row.get("schema_versions") or [[1, row["created_slot"], 0, []]]
-        row["schema_versions"] = tuple(_schema_version(*each) for each in versions)
-        topic = Topic(**known_fields(Topic, row))
-        state.topics[topic.topic_id] = topic
-        state.topic_ids[topic.topic] = topic.topic_id
-    for row in value["groups"]:
-        offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in row["offsets"]}
-        members = {member_id: _member(each) for member_id, each in row["members"].items()}
-        state.groups[row["group"]] = Group(row["generation"], members, offsets, row["empty_since_ms"])
-    return state
-
-
-def _schema_version(version: int, slot: int, time_ms: int, added: list[list[str]]) -> SchemaVersion:
-    return SchemaVersion(version, slot, time_ms, tuple(tuple(path) for path in added))
-
-
-def _member(row: dict[str, Any]) -> Member:
-    return Member(
-        tuple(row["topics"]),
-        row["group_instance_id"],
-        tuple(PartitionId(*place) for place in row["assigned"]),
-        tuple(PartitionId(*place) for place in row["revoking"]),
-    )
-
-
 def _doomed_row(doomed: Doomed) -> dict[str, Any]:
     return doomed._asdict() | {
         "files": [file_row(file) for file in doomed.files],
         "indexes": [file_row(file) for file in doomed.indexes],
     }
-
-
-def _doomed(row: dict[str, Any]) -> Doomed:
-    return Doomed(
-        row["slot"],
-        row["prefix"],
-        tuple(file_from_row(file) for file in row["files"]),
-        tuple(file_from_row(file) for file in row["indexes"]),
-    )
 
 
 def _token_row(key: TokenKey, last: LastVersion) -> dict[str, Any]:
@@ -262,6 +216,8 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
 
 
 def _transaction(row: dict[str, Any]) -> Transaction:
+    for name in ("producer_id", "timeout_ms", "task_count", "start_slot", "last_slot"):
+        check_number(f"{name} of transactional id {row['transactional_id']!r}", row[name])
     row["state"] = TransactionState(row["state"])
     row["partitions"] = frozenset(PartitionId(**place) for place in row["partitions"])
     row["fenced_owners"] = tuple(row["fenced_owners"])

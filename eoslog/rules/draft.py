@@ -109,6 +109,7 @@ class Draft:
         self.producers: Overlay[int, IdempotentProducer] = Overlay(base.producers)
         self.groups: Overlay[str, Group] = Overlay(base.groups)
         self.tokens: Overlay[TokenKey, LastVersion] = Overlay(base.tokens)
+        self.query_tokens: Overlay[str, tuple[TokenKey, ...]] = Overlay(base.query_tokens)
         self._edited: set[PartitionId] = set()
 
     @property
@@ -156,6 +157,7 @@ class Draft:
             self.producers,
             self.groups,
             self.tokens,
+            self.query_tokens,
         ):
             overlay.merge()
         if isinstance(base, Draft):

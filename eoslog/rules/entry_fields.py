@@ -47,4 +47,6 @@ class FileReference(Model):
             raise ValueError("a referenced path is relative to the store")
         if any(part in ("", ".", "..") for part in path.split("/")):
             raise ValueError("a referenced path has no empty, '.' or '..' parts")
+        if not path.isascii() or not path.isprintable():
+            raise ValueError("a referenced path has no control characters and no letters beyond ASCII")
         return path

@@ -6,9 +6,8 @@ As those of the coordinator, each function proposes entries to a draft, and its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
-from eoslog.errors import ConcurrentTransactions, ProducerFenced, RecordFull
+from eoslog.errors import ConcurrentTransactions, ProducerFenced
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.features import STARTS_ANEW_AFTER, need_feature
@@ -34,6 +33,7 @@ def commit_job(
     time_ms: int,
     replaces: str | None = None,
     micro_batch: bool = False,
+    rows: int | None = None,
 ) -> ProducerIdentity:
     """Commit the transactions of all tasks of a job in this slot.
 
@@ -43,7 +43,8 @@ def commit_job(
     there past its time-out is aborted.
 
     With ``micro_batch`` the token is that of a stream sink. A query that committed under another transactional id
-    before goes on from there, and fences the runs that still use that.
+    before goes on from there, and the runs that still use that are fenced.
+    ``rows`` is how many the micro-batch has, by which it is compared if it was committed before.
 
     Raises:
         CheckpointMismatch: the token does not follow what was committed last.
@@ -73,10 +74,9 @@ def commit_job(
         summary=summary,
         time_ms=time_ms,
     )
-    before_id = job_id
     if micro_batch and token is not None:
         goes_on = transaction is not None and transaction.owner == owner
-        before_id = check_micro_batch(draft, job_id, token, goes_on=goes_on)
+        check_micro_batch(draft, job_id, token, goes_on=goes_on, rows=rows)
     else:
         check_token(draft, job_id, token)
     if (
@@ -98,19 +98,7 @@ def commit_job(
     if replaces is not None:
         abort_timed_out(draft, time_ms)
         replace_rows(draft, replaces)
-    ended = end_transaction(draft, wanted)
-    if before_id != job_id:
-        _fence_runs_of(draft, before_id, owner, time_ms)
-    return ended
-
-
-def _fence_runs_of(draft: Draft, job_id: str, owner: str, time_ms: int) -> None:
-    if job_id in draft.transactions:
-        # A roll-over of both ids in one record is not worth refusing the commit.
-        with suppress(RecordFull):
-            initialise(
-                draft, job_id, timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS, time_ms=time_ms, kind="job", owner=owner
-            )
+    return end_transaction(draft, wanted)
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:

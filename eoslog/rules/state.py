@@ -230,6 +230,8 @@ class StoreState:
     groups: dict[str, Group] = field(default_factory=dict)
     tokens: dict[TokenKey, LastVersion] = field(default_factory=dict)
     """They outlive the transactional id."""
+    query_tokens: dict[str, tuple[TokenKey, ...]] = field(default_factory=dict)
+    """The keys of each streaming query's tokens, sorted."""
 
     def frozen_copy(self) -> StoreState:
         """The same state, untouched by records that are applied later. O(number of keys), values are shared."""
@@ -248,4 +250,5 @@ class StoreState:
             dict(self.producers),
             dict(self.groups),
             dict(self.tokens),
+            dict(self.query_tokens),
         )

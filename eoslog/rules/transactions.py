@@ -41,7 +41,7 @@ from eoslog.rules.producer_ids import (
     why_aborted,
 )
 from eoslog.rules.state import LastCommit, LastVersion, TokenKey, TopicRows, Transaction, TransactionState
-from eoslog.rules.tokens import check_token
+from eoslog.rules.tokens import check_token, remember_version
 from eoslog.rules.transaction_entries import Marker, StagedBatch, TransactionEnded
 from eoslog.rules.transaction_states import transit
 
@@ -211,7 +211,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
     if entry.token is not None:
         key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
-        draft.tokens[key] = LastVersion(entry.token.version, entry.token.query_id, entry.token.starts_anew_after)
+        last = LastVersion(entry.token.version, entry.token.query_id, entry.token.starts_anew_after)
+        remember_version(draft, key, last)
     ended = _ended(draft, transaction, entry)
     if commits:
         ended = replace(ended, last_commit=_last_commit(draft, entry, rows, counts))

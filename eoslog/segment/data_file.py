@@ -317,6 +317,8 @@ def corrupt_if_unreadable(name: str) -> Iterator[None]:
         LookupError,
         NotImplementedError,
         OverflowError,
+        MemoryError,
+        RecursionError,
     ) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CorruptRecord(f"{name}: cannot be read as a data file: {reason}") from error

@@ -17,7 +17,7 @@ from eoslog.rules.segment_entries import LogCleaned, ReplacedSegment, SegmentsRe
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import crc32c
-from eoslog.segment.segment_index import DerivedFiles, decode_derived_files, decode_segment_index, encode_segment_index
+from eoslog.segment.segment_index import DerivedFiles, decode_derived_files, encode_segment_index, read_segment_index
 from eoslog.segment.stored_file import read_file
 from eoslog.segment.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.store.environment import Environment
@@ -46,11 +46,7 @@ def read_batches(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[
     Raises:
         CorruptRecord: an index is missing, or not what its entry says.
     """
-    return [
-        batch
-        for segment in segments
-        for batch in decode_segment_index(read_file(store, segment.index), segment.index.path)
-    ]
+    return [batch for segment in segments for batch in read_segment_index(store, segment.index)]
 
 
 def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[AbortedTransaction]:
@@ -99,7 +95,7 @@ def write_replacement(
     txnindex = _kept_txnindex(store, run, aborted)
     if aborted and txnindex is None:
         objects.append((f"{path}.txnindex", derived.txnindex))
-    store.put_many(objects)
+    store.put_new(objects)
     references = [FileReference(path=name, length=len(body), crc32c=crc32c(body)) for name, body in objects]
     files = {batch.file for batch in batches if batch.file is not None}
     return SegmentsReplaced(
@@ -143,7 +139,10 @@ def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleane
             return False
         return True
 
-    return log.append(propose)
+    landed = log.append(propose)
+    if not landed:
+        log.environment.reached("segment.replacement.overtaken")
+    return landed
 
 
 def is_there(log: Log[StoreState], run: SegmentRun) -> bool:

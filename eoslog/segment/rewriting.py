@@ -112,5 +112,5 @@ class RewrittenFile:
     def upload(self) -> FileReference:
         """Write it to the store, where nobody sees it yet."""
         body = self._builder.finish()
-        self._store.put(self._path, body)
+        self._store.put_new([(self._path, body)])
         return FileReference(path=self._path, length=len(body), crc32c=crc32c(body))

@@ -81,7 +81,7 @@ def _write_files(
     }
     if aborted:
         files["txnindex"] = (f"{prefix}.txnindex", derived.txnindex)
-    store.put_many(list(files.values()))
+    store.put_new(list(files.values()))
     environment.reached("segment.seal.files_written")
     references = {
         kind: FileReference(path=path, length=len(body), crc32c=crc32c(body)) for kind, (path, body) in files.items()

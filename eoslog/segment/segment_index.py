@@ -15,10 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_rows import BATCHES_SCHEMA, batch_from_row, batch_row
 from eoslog.rules.partition_state import Batch
+from eoslog.rules.stored_rows import LARGEST_OFFSET, check_batches, stored_rows
+from eoslog.segment.stored_file import read_file
+from eoslog.store.object_store import ObjectStore
 
-_ROWS_AT_ONCE = 4096
 _TXNINDEX = "eoslog.txnindex"
 _SNAPSHOT = "eoslog.snapshot"
 
@@ -59,11 +62,36 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
 
 def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
     """As ``decode_segment_index``, one after the other."""
+    end = 0
     try:
-        for rows in pq.ParquetFile(pa.BufferReader(body)).iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
-            yield from map(batch_from_row, rows.to_pylist())
+        for rows in stored_rows(body, BATCHES_SCHEMA):
+            batches = [batch_from_row(row) for row in rows]
+            check_batches(batches, end, LARGEST_OFFSET)
+            end = batches[-1].end_offset if batches else end
+            yield from batches
+    except CorruptRecord as error:
+        raise CorruptRecord(f"segment index {name}: {str(error).partition('] ')[2]}") from None
     except Exception as error:
         raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None
+
+
+def read_segment_index(store: ObjectStore, index: FileReference) -> list[Batch]:
+    """The batches of a segment, from the file that the log names.
+
+    Raises:
+        CorruptRecord: the file is missing, not what its entry says, or names data files outside of its partition.
+    """
+    return batches_of_index(read_file(store, index), index)
+
+
+def batches_of_index(body: bytes, index: FileReference) -> list[Batch]:
+    """As ``read_segment_index``, of a file that was read and checked already."""
+    batches = decode_segment_index(body, index.path)
+    partition = "/".join(index.path.split("/")[:3]) + "/"
+    for batch in batches:
+        if batch.file is not None and not batch.file.path.startswith(partition):
+            raise CorruptRecord(f"segment index {index.path} names a file outside of its partition: {batch.file.path}")
+    return batches
 
 
 def rows_of_files(batches: Iterable[Batch]) -> Mapping[str, int]:

@@ -21,7 +21,7 @@ from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.forgetting_entries import DoomedDeleted, HorizonMoved
 from eoslog.rules.state import Doomed, StoreState
 from eoslog.segment.data_file import check_file
-from eoslog.segment.segment_index import decode_segment_index
+from eoslog.segment.segment_index import batches_of_index
 from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectInfo, ObjectStore
 
@@ -170,7 +170,7 @@ def _in_segment(store: ObjectStore, index: FileReference) -> Iterator[str]:
 
 def _data_files_of(body: bytes, index: FileReference) -> Iterator[str]:
     check_file(body, index.length, index.crc32c, index.path)
-    for batch in decode_segment_index(body, index.path):
+    for batch in batches_of_index(body, index):
         if batch.file is not None:
             yield batch.file.path
 

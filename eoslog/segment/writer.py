@@ -199,7 +199,7 @@ class DataFileWriter:
                     encode_statistics(body, table, buffer.target.statistics_columns),
                 )
             )
-        self._store.put_many(objects)
+        self._store.put_new(objects)
         for key in keys:
             self._bytes -= self._buffers.pop(key).bytes
         return written

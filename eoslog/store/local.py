@@ -17,7 +17,7 @@ from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavai
 from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
 from eoslog.store.local_clock import LocalClockFile
-from eoslog.store.local_walk import has_object, walk
+from eoslog.store.local_walk import has_object, irregular, walk
 from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 from eoslog.store.paths import TEMPORARY, check_directory, check_path, check_prefix, check_range
 
@@ -210,14 +210,45 @@ class LocalStore(ObjectStore):
             os.makedirs(self._temporary, exist_ok=True)
             return os.open(temporary, flags, 0o644)
 
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        self.clock.observe(self._clock_file.date_ms())
+        for entry in self._left_aside():
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, _ctime_ms(status))
+
+    def remove_leftovers(self, older_than_ms: int) -> int:
+        removed = 0
+        before_ms = self._clock_file.date_ms() - older_than_ms
+        for entry in self._left_aside():
+            try:
+                if _ctime_ms(entry.stat(follow_symlinks=False)) < before_ms:
+                    os.unlink(entry.path)
+                    removed += 1
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._refused_or_unavailable(f"{TEMPORARY}/{entry.name}", error) from error
+        return removed
+
+    def irregular(self) -> Iterator[tuple[str, str]]:
+        return irregular(self._root)
+
+    def _left_aside(self) -> Iterator[os.DirEntry[str]]:
+        """Files that are being written, or were when their writer died."""
+        try:
+            with os.scandir(self._temporary) as entries:
+                found = list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._refused_or_unavailable(TEMPORARY, error) from error
+        yield from (each for each in found if len(each.name) == 32 and each.is_file(follow_symlinks=False))
+
     def _sweep(self) -> None:
         """Remove what writers that died left aside. One that merely slept a day finds its put unanswered."""
-        with contextlib.suppress(OSError), os.scandir(self._temporary) as entries:
-            now_ms = self._clock_file.date_ms()
-            for entry in entries:
-                is_token = len(entry.name) == 32 and entry.is_file(follow_symlinks=False)
-                if is_token and _ctime_ms(entry.stat(follow_symlinks=False)) < now_ms - _LEFTOVER_AGE_MS:
-                    os.unlink(entry.path)
+        with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
+            self.remove_leftovers(_LEFTOVER_AGE_MS)
 
     def _make_directory(self, path: str, target: str, *, anew: bool = False) -> None:
         """Make the target's directory where it is missing, durably up to the root; once, or ``anew`` as it vanished."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 
 from eoslog.store.paths import TEMPORARY
@@ -16,6 +17,21 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.sta
     directory = prefix[: prefix.rfind("/") + 1]
     if not _escapes(root, directory):
         yield from _walk(root, directory, prefix, start_after)
+
+
+def irregular(root: str) -> Iterator[tuple[str, str]]:
+    """Links and special files below the root, with what they are; no link is followed. Paths are from the root."""
+    for directory, directories, files in os.walk(root, followlinks=False):
+        for name in sorted((*directories, *files)):
+            path = os.path.join(directory, name)
+            try:
+                mode = os.lstat(path).st_mode
+            except FileNotFoundError:
+                continue
+            if stat.S_ISLNK(mode):
+                yield os.path.relpath(path, root), "a symbolic link"
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                yield os.path.relpath(path, root), "no plain file"
 
 
 def has_object(root: str, directory: str) -> bool:

@@ -102,9 +102,32 @@ class ObjectStore(ABC):
         for path, body in objects:
             self.put(path, body)
 
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        """Several objects under names that were drawn for them alone, in parallel where that pays.
+
+        A store whose owner forbids to replace objects takes them, too; transient failures are retried.
+        """
+        self.put_many(objects)
+
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete the objects in no particular order, in batches where that pays."""
         self.delete(paths)
+
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        """What writers that died left aside; no LIST shows it. Their paths are for people."""
+        return iter(())
+
+    def remove_leftovers(self, older_than_ms: int) -> int:
+        """Remove what writers left aside that long ago. Returns how many there were."""
+        return 0
+
+    def irregular(self) -> Iterator[tuple[str, str]]:
+        """What lies in the store's place and can be no object, with what it is: a link, a special file."""
+        return iter(())
+
+    def unfinished_uploads(self) -> Iterator[str]:
+        """The paths of objects whose upload in parts was begun and not finished. A store never begins one."""
+        return iter(())
 
     def turn(self) -> AbstractContextManager[None]:
         """Queue behind the other writers of this machine. A hint only: it excludes nobody and never waits long."""

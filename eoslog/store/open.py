@@ -45,6 +45,8 @@ def open_object_store(url: str, environment: Environment, **options: Any) -> Obj
             bucket, _, prefix = rest.partition("/")
             if "@" in bucket or ":" in bucket:
                 raise InvalidOption("The bucket's name carries credentials or a port; give key, secret, endpoint_url.")
+            if "?" in rest:
+                raise InvalidOption("An S3 URL has no query; give options beside it, as key, secret, endpoint_url.")
             return S3Store(bucket, prefix, environment, S3Options.of(options))
     raise InvalidOption(f"Unknown scheme {scheme!r} of a store's URL; valid are {_FORMS}.")
 

@@ -64,6 +64,10 @@ class S3Store(ObjectStore):
         named = [(path, self._key(path), body) for path, body in objects]
         self._run_all([partial(self._put, path, key, body) for path, key, body in named])
 
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        named = [(path, self._key(path), body) for path, body in objects]
+        self._run_all([partial(self._put_new, path, key, body) for path, key, body in named])
+
     def get(self, path: str) -> StoredObject:
         key = self._key(path)
         return self._run(lambda: self._get(path, key))
@@ -111,6 +115,16 @@ class S3Store(ObjectStore):
             common["Prefix"][below:].rstrip("/") for page in pages for common in page.get("CommonPrefixes", ())
         )
 
+    def unfinished_uploads(self) -> Iterator[str]:
+        asked: dict[str, Any] = {"Prefix": self._key_prefix}
+        while True:
+            page = self._run(partial(self._uploads, asked))
+            for upload in page.get("Uploads") or ():
+                yield upload["Key"][len(self._key_prefix) :]
+            if not page.get("IsTruncated"):
+                return
+            asked |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
     def delete(self, paths: Sequence[str]) -> None:
         # One by one: S3 does not promise an order within one request for many.
         named = [(path, self._key(path)) for path in paths]
@@ -148,6 +162,24 @@ class S3Store(ObjectStore):
                 await self._send("put_object", Key=key, Body=body)
             except Exception as error:
                 raise self._meaning_of_failed_put(error, path) from error
+
+        await self._retried(attempt)
+
+    async def _put_new(self, path: str, key: str, body: bytes) -> None:
+        """A policy may demand If-None-Match of whoever writes here, so that nothing is ever replaced."""
+
+        async def attempt() -> None:
+            try:
+                await self._send("put_object", Key=key, Body=body, IfNoneMatch="*")
+            except Exception as error:
+                if status_of(error) != 412:
+                    raise self._meaning_of_failed_put(error, path) from error
+                # Nobody else draws this name: an attempt that was not answered has landed.
+                if (await self._get(path, key)).body != body:
+                    raise StoreAccessDenied(
+                        f"{self.url}: {path!r} is there already, with other bytes than those to be written under this"
+                        " new name; nothing was replaced."
+                    ) from error
 
         await self._retried(attempt)
 
@@ -192,7 +224,7 @@ class S3Store(ObjectStore):
             try:
                 answer = await self._send("delete_objects", Delete=objects)
             except Exception as error:
-                raise translated(error, self._bucket, "several objects") from error
+                raise translated(error, self._bucket, "several objects", of_an_object=False) from error
             for failure in answer.get("Errors", ()):
                 code, key = failure.get("Code"), failure.get("Key")
                 if code == "AccessDenied":
@@ -216,7 +248,16 @@ class S3Store(ObjectStore):
             try:
                 return await self._send("list_objects_v2", **parameters)
             except Exception as error:
-                raise translated(error, self._bucket, prefix) from error
+                raise translated(error, self._bucket, prefix, of_an_object=False) from error
+
+        return await self._retried(attempt)
+
+    async def _uploads(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        async def attempt() -> Mapping[str, Any]:
+            try:
+                return await self._send("list_multipart_uploads", **parameters)
+            except Exception as error:
+                raise translated(error, self._bucket, "unfinished uploads", of_an_object=False) from error
 
         return await self._retried(attempt)
 

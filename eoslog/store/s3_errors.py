@@ -26,6 +26,8 @@ _TRANSIENT_CODES = frozenset(
         "XAmzContentSHA256Mismatch",
     }
 )
+_NO_SUCH_OBJECT_CODES = frozenset({"NoSuchKey", "NotFound", "404", ""})
+"""Of a 404: others speak of an account, an access point and the like. The last two are answers without a body."""
 _HINTS = {
     "AuthorizationHeaderMalformed": "set the option region to the bucket's",
     "PermanentRedirect": "set the option region to the bucket's",
@@ -64,8 +66,12 @@ def code_of(error: BaseException) -> str:
     return str(answer_of(error).get("Error", {}).get("Code", ""))
 
 
-def translated(error: Exception, bucket: str, path: str) -> Exception:
-    """The store's own error for one that s3fs, botocore or the network raised."""
+def translated(error: Exception, bucket: str, path: str, *, of_an_object: bool = True) -> Exception:
+    """The store's own error for one that s3fs, botocore or the network raised.
+
+    Args:
+        of_an_object: an object was asked for, so it may be what is not there; else a list, or several at once.
+    """
     status, code = status_of(error), code_of(error)
     where = f"s3://{bucket}: {path!r}"
     if status == 0:
@@ -79,7 +85,7 @@ def translated(error: Exception, bucket: str, path: str) -> Exception:
         return NotAStore(f"Bucket {bucket!r} does not exist; create it, or correct the URL.")
     if status in (409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT_CODES or status < 300:
         return StoreUnavailable(f"{where} was answered {answer}; try again.")
-    if status == 404:
+    if status == 404 and of_an_object and code in _NO_SUCH_OBJECT_CODES:
         return ObjectNotFound(path)
     return StoreAccessDenied(
         f"{where} was refused with {answer}; {_HINTS.get(code, 'check credentials, permissions and options')}."

@@ -13,6 +13,7 @@ from eoslog.errors import CorruptRecord, InvalidEntry, UnsupportedFormat
 from eoslog.log import checkpointing
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
 from eoslog.log.log import Log
+from eoslog.log.paths import slot_path
 from eoslog.log.proposals import Proposal
 from eoslog.log.record import CheckpointEntry, CheckpointReference, decode_line, first_line
 from tests.unit.log.ledger import Ledger, add, move_horizon
@@ -57,6 +58,39 @@ def test_with_both_checkpoints_bad_the_whole_log_is_folded() -> None:
     spoil(log, log.view.previous_checkpoint, "altered")
 
     assert names(world.process()) == names(log)
+
+
+def deep_history(world: World) -> tuple[Log[Ledger], list[CheckpointReference]]:
+    """A log with several checkpoints, of which the slots below the second one have been deleted."""
+    log = world.created()
+    written = []
+    for number in range(5):
+        log.append(add(f"n{number}"))
+        written.append(log.checkpoint())
+    script(log).delete([slot_path(slot) for slot in range(written[1].slot)])
+    return log, written
+
+
+def test_with_both_checkpoints_bad_an_earlier_one_is_taken_whose_slots_are_there() -> None:
+    world = World()
+    log, written = deep_history(world)
+    for reference in written[2:]:
+        spoil(log, reference, "missing")
+    reader = world.process()
+
+    assert names(reader) == names(log)
+    assert reader.view.checkpoint == log.view.checkpoint
+    assert reader.append(add("y")) == log.read(lambda state, slot: slot)
+
+
+def test_where_no_checkpoint_can_be_read_and_slots_are_gone_the_error_names_the_checkpoint() -> None:
+    world = World()
+    log, written = deep_history(world)
+    for reference in written:
+        spoil(log, reference, "truncated")
+
+    with pytest.raises(CorruptRecord, match=written[-2].path):
+        world.process().read(lambda state, slot: slot)
 
 
 def test_a_part_that_is_missing_makes_its_checkpoint_bad() -> None:

@@ -11,7 +11,7 @@ from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.log import Log
 from eoslog.log.paths import CHECKPOINTS, SLOTS, slot_of, slot_path
 from tests.unit.log.ledger import Ledger, add, move_horizon
-from tests.unit.log.world import DAY_MS, HOUR_MS, Crashed, Fault, World, names, script
+from tests.unit.log.world import DAY_MS, HOUR_MS, Crashed, Fault, World, environment, names, script
 
 
 def slots(log: Log[Ledger]) -> list[int]:
@@ -133,6 +133,7 @@ def test_a_sleeper_that_wins_a_deleted_slot_does_not_believe_it() -> None:
     script(sleeper).before.append(meanwhile)
     sleeper.append(add("mine"))
 
+    assert "log.slot.stale_win_refused" in environment(sleeper).points
     assert names(world.process()) == ["created", "n0", "n1", "n2", "mine"]
     assert names(log) == names(sleeper)
 

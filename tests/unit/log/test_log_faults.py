@@ -112,6 +112,29 @@ def test_a_conflict_is_answered_by_the_same_bytes_to_the_same_slot() -> None:
     assert log.append(add("x")) == 1
 
 
+@pytest.mark.parametrize("cut", [0, 1, 40])
+def test_a_won_slot_whose_record_is_read_cut_is_read_again(cut: int) -> None:
+    log = World().created()
+    script(log).faults.append(Fault.RETRIED_INSIDE)
+    script(log).cuts.append(cut)
+
+    assert log.append(add("x")) == 1
+    assert names(log) == ["created", "x"]
+
+
+def test_a_slot_that_cannot_be_read_leaves_its_append_unknown() -> None:
+    log = World().created()
+    script(log).faults.append(Fault.RETRIED_INSIDE)
+    script(log).cuts.extend([40] * 500)
+
+    with pytest.raises(CommitStateUnknown) as caught:
+        log.append(add("x"))
+
+    script(log).cuts.clear()
+    assert log.resolve(caught.value.slot, caught.value.token)
+    assert names(log) == ["created", "x"]
+
+
 def test_conflicts_without_end_leave_a_clean_error() -> None:
     log = World().created()
     script(log).faults.extend([Fault.CONFLICT] * 500)

@@ -106,6 +106,20 @@ def test_a_damaged_record_is_a_corrupt_record(how: str, follower: bool) -> None:
         names(reader)
 
 
+def test_a_record_that_does_not_continue_what_a_follower_knows_makes_it_open_the_log_anew() -> None:
+    world = World()
+    log, reader = world.created(), world.process()
+    log.append(add("x"))
+    names(reader)
+    log.append(add("y"))
+    world.put(2, spoil(world.body(2), "not a continuation"))
+
+    with pytest.raises(CorruptRecord):
+        names(reader)
+
+    assert "log.view.slot_deleted_meanwhile" in environment(reader).points
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Any
 
@@ -52,6 +53,8 @@ class ProcessEnvironment(Environment):
         self.suspended_ms = 0
         self.inline = True
         self.held: list[Callable[[], None]] = []
+        self.points: list[str] = []
+        """The named points to which the process came."""
 
     def monotonic_ms(self) -> int:
         return self._world.now_ms - self.suspended_ms
@@ -64,6 +67,9 @@ class ProcessEnvironment(Environment):
 
     def jitter(self) -> float:
         return 0.5
+
+    def reached(self, crash_point: str) -> None:
+        self.points.append(crash_point)
 
     def background(self, work: Callable[[], None]) -> None:
         if self.inline:
@@ -81,6 +87,8 @@ class ScriptedStore(MemoryStore):
         self.before: deque[Callable[[], object]] = deque()
         """Called before successive puts of slots: what other processes do first."""
         self.refuse_get: Callable[[str], Exception | None] = lambda path: None
+        self.cuts: deque[int] = deque()
+        """How many bytes the next reads give at most."""
         self.on_list: Callable[[], object] = lambda: None
         """Called after each LIST was answered."""
         self.requests_left = -1
@@ -134,7 +142,7 @@ class ScriptedStore(MemoryStore):
         if error is not None:
             raise error
         found: StoredObject = self._step(lambda: super(ScriptedStore, self).get(path))
-        return found
+        return replace(found, body=found.body[: self.cuts.popleft()]) if self.cuts else found
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         listed = self._step(lambda: list(super(ScriptedStore, self).list(prefix, start_after=start_after, limit=limit)))

@@ -198,7 +198,11 @@ class History:
         token = None
         if version is not None:
             token = ApplicationToken(
-                application_id="app", sink="*", version=version, query_id=query_id, starts_anew_after=after
+                application_id=options.get("application_id", "app"),
+                sink=options.get("sink", "*"),
+                version=version,
+                query_id=query_id,
+                starts_anew_after=after,
             )
         identity: ProducerIdentity = self.append(
             lambda draft: commit_job(
@@ -220,7 +224,7 @@ class History:
     def micro_batch(
         self, batch_id: int, query_id: str = "query", *, owner: str = "run", job_id: str = "job", **options: Any
     ) -> None:
-        """Commit a row as a micro-batch of a stream sink."""
+        """Commit one row as a micro-batch of a stream sink, or as many as ``rows`` says, which are compared then."""
         token = ApplicationToken(
             application_id=job_id,
             sink=options.get("sink", "t:" + TOPIC_ID),
@@ -228,7 +232,8 @@ class History:
             query_id=query_id,
             starts_anew_after=options.get("after"),
         )
-        staged = self.staged(task=0)
+        rows: int | None = options.get("rows")
+        staged = self.staged(1 if rows is None else rows, task=0)
         self.append(
             lambda draft: commit_job(
                 draft,
@@ -242,6 +247,7 @@ class History:
                 summary=CommitSummary(),
                 time_ms=self.now_ms,
                 micro_batch=True,
+                rows=rows,
             )
         )
 

@@ -135,14 +135,83 @@ def test_of_a_query_the_last_micro_batch_is_a_replay_and_an_earlier_one_is_refus
     assert commits(history) == 3
 
 
-def test_a_query_counts_per_topic() -> None:
+def test_copies_of_a_query_that_write_to_other_topics_under_other_ids_go_their_own_ways() -> None:
     history = History()
     history.micro_batch(3)
 
     history.micro_batch(0, "another query", sink="t:" + "c" * 32)
-    history.micro_batch(2, sink="u:" + "d" * 32)
+    history.micro_batch(2, sink="u:" + "d" * 32, job_id="copy", owner="copy")
 
     assert commits(history) == 3
+
+
+@pytest.mark.parametrize("sinks", [(SINK, "*"), ("*", SINK), (SINK, "u:" + "d" * 32)])
+def test_a_query_whose_sink_was_changed_is_known_by_what_it_committed_to_the_other(sinks: tuple[str, str]) -> None:
+    history = History()
+    before, sink = sinks
+    history.micro_batch(3, sink=before)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, sink=sink, owner="restarted")
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(2, sink=sink, owner="restarted")
+    history.micro_batch(4, sink=sink, owner="restarted")
+    with pytest.raises(Replayed):
+        history.micro_batch(4, sink=before, owner="changed back")
+    history.micro_batch(5, sink=before, owner="changed back")
+    assert commits(history) == 3
+
+
+def test_a_fresh_start_below_what_the_same_id_committed_to_this_sink_needs_another_id() -> None:
+    history = History()
+    history.micro_batch(3)
+    history.micro_batch(4, sink="*")
+
+    with pytest.raises(CheckpointMismatch, match=r"another transactionalId, and give option startAnewAfter='query:4'"):
+        history.micro_batch(2, owner="changed back", after=after(4))
+    history.micro_batch(2, owner="changed back", job_id="another", after=after(3))
+    history.micro_batch(3, sink="*", owner="restored", after=after(4))
+    with pytest.raises(Replayed):
+        history.micro_batch(3, sink="*", owner="restarted", after=after(4))
+
+
+def test_what_foreach_batch_committed_to_one_topic_is_not_taken_for_a_sinks_to_another() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=3, query_id="query")
+
+    history.micro_batch(3, owner="sink")
+
+    assert commits(history) == 2
+
+
+def test_a_micro_batch_is_compared_with_what_its_sink_committed_not_with_what_foreach_batch_did_under_its_id() -> None:
+    history = History()
+    history.micro_batch(3, rows=2)
+    history.job("foreachBatch", history.staged(5, task=0), version=3, query_id="query")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, owner="sink again", rows=2)
+
+
+def test_a_micro_batch_is_not_compared_with_what_another_write_of_it_committed_to_another_topic() -> None:
+    """A ``foreachBatch`` that wrote to two topics under a transactional id that a sink takes over."""
+    history = History()
+    for sink, rows in ((SINK, 2), ("*", 5)):
+        batch = history.staged(rows, task=0)
+        history.job("foreachBatch", batch, version=3, query_id="query", application_id="job", sink=sink)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, owner="sink", rows=2)
+
+
+def test_a_micro_batch_of_a_changed_sink_is_compared_with_what_it_was_in_the_other() -> None:
+    history = History()
+    history.micro_batch(3, sink="*", rows=2)
+
+    with pytest.raises(CheckpointMismatch, match="with 2 rows, and has 3 now"):
+        history.micro_batch(3, owner="restarted", rows=3)
+    with pytest.raises(Replayed):
+        history.micro_batch(3, owner="restarted", rows=2)
 
 
 def test_a_query_is_known_after_its_checkpoint_was_moved_or_the_job_was_renamed() -> None:
@@ -193,6 +262,21 @@ def test_a_fresh_start_below_what_an_id_committed_itself_needs_another_id() -> N
     history.micro_batch(2, job_id="another", owner="second", after=after(5))
 
     assert commits(history) == 3
+
+
+def test_a_run_is_fenced_by_one_that_goes_on_under_another_id_though_both_ids_roll_over_in_its_slot() -> None:
+    history = History()
+    history.micro_batch(3, job_id="old", owner="zombie")
+    history.job("earlier", history.staged(task=0), job_id="new")
+    for job_id in ("old", "new"):
+        history.at_epoch(LAST_USABLE_EPOCH, job_id)
+    history.micro_batch(4, job_id="new", owner="run")
+
+    for batch_id in (4, 5):
+        with pytest.raises(ProducerFenced):
+            history.micro_batch(batch_id, job_id="old", owner="zombie")
+    history.micro_batch(5, job_id="new", owner="run")
+    assert commits(history) == 4
 
 
 def test_a_renamed_job_goes_on_though_the_old_id_has_expired_or_both_roll_over() -> None:

@@ -43,8 +43,10 @@ class At(Environment):
     def __init__(self, point: str, action: Any) -> None:
         self._point = point
         self._action = action
+        self.points: list[str] = []
 
     def reached(self, crash_point: str) -> None:
+        self.points.append(crash_point)
         if crash_point == self._point:
             self._action()
 
@@ -343,9 +345,12 @@ def test_of_two_merges_at_once_one_counts(store: Store, objects: MemoryStore) ->
     before = everything(store)
     other = Store(objects, Environment())
 
-    report = merge(Store(objects, Environment()), At("segment.merge.index_written", lambda: merge(other)))
+    overtaken = At("segment.replacement.overtaken", lambda: None)
+
+    report = merge(Store(objects, overtaken), At("segment.merge.index_written", lambda: merge(other)))
 
     assert (len(report.merged), report.lost_races) == (0, 1)
+    assert "segment.replacement.overtaken" in overtaken.points
     assert len(partition(store).sealed) == 1
     assert everything(store) == before
 

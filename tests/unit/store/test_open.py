@@ -77,6 +77,7 @@ def test_an_s3_prefix_follows_the_rules_of_paths(environment: Environment) -> No
 def test_credentials_in_a_url_are_refused_and_not_repeated(environment: Environment) -> None:
     for url, options in (
         ("s3://me:hush@bucket/prefix", {}),
+        ("s3://bucket/prefix?secret=hush", {}),
         ("s3://bucket/prefix", {"endpoint_url": "http://me:hush@host"}),
     ):
         with pytest.raises(InvalidOption) as raised:

@@ -1,0 +1,28 @@
+"""What the command prints of stored values acts on no terminal, and JSON stays what it says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from eoslog.cli.console import _on_a_terminal
+from eoslog.cli.dump_lines import Line
+from eoslog.cli.output import json_text, shown
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\x7f\u202eevil\u2028\r\n\ud800"
+
+
+@pytest.mark.parametrize("text", [json_text({"a": HOSTILE}), Line({"a": HOSTILE}).json(), shown(HOSTILE)])
+def test_control_characters_are_escaped(text: str) -> None:
+    assert text.isprintable()
+
+
+def test_escaped_json_means_the_same() -> None:
+    value = {"text": HOSTILE, "tags": ["\U000e0001", "café 東京", "\u0000"], "number": 1.5}
+
+    assert json.loads(json_text(value, indent=2)) == value
+
+
+def test_a_record_that_is_shown_on_a_terminal_keeps_its_tabs_and_loses_its_power() -> None:
+    assert _on_a_terminal(b"0:1\tkey\x1b[31m\xff\xc2\x9b\n") == b"0:1\tkey\\x1b[31m\\xff\\x9b\\n"

@@ -6,36 +6,21 @@ compared by its id before it is believed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eoslog.client.description import read_description
-from eoslog.client.store import Store, connect
+from eoslog.client.store import Store
 from eoslog.errors import EosLogError, NotAStore, StoreUnavailable
-from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
-from eoslog.store.open import open_object_store
 from pyspark_eoslog.options import StoreLocation
+from pyspark_eoslog.worker import HeldStore, this_worker
 
 T = TypeVar("T")
-ENVIRONMENT = Environment()
 
 _PATIENCE_MS = 120_000
 _LONGEST_WAIT_MS = 5_000
-
-
-@dataclass(slots=True)
-class _Held:
-    store: Store
-    verified_ms: int | None = None
-    """When its id and its tail were last known to be current, in elapsed time of this process."""
-
-
-_stores: dict[tuple[int, StoreLocation], _Held] = {}
-_object_stores: dict[tuple[int, StoreLocation], ObjectStore] = {}
 
 
 @contextmanager
@@ -49,10 +34,10 @@ def plain_errors() -> Iterator[None]:
 
 def object_store(location: StoreLocation) -> ObjectStore:
     """The object store alone, for tasks: they read no log."""
-    key = (os.getpid(), location)
-    if key not in _object_stores:
-        _object_stores[key] = open_object_store(location.url, ENVIRONMENT, **dict(location.options))
-    return _object_stores[key]
+    worker = this_worker()
+    if location not in worker.object_stores:
+        worker.object_stores[location] = worker.open_object_store(location)
+    return worker.object_stores[location]
 
 
 def verified_store(location: StoreLocation) -> Store:
@@ -66,14 +51,14 @@ def verified_store(location: StoreLocation) -> Store:
 def is_verified(location: StoreLocation, age_ms: int) -> bool:
     """Whether the store that is held here was compared with what is at its place less than ``age_ms`` ago."""
     verified_ms = _hold(location).verified_ms
-    return verified_ms is not None and ENVIRONMENT.monotonic_ms() - verified_ms < age_ms
+    return verified_ms is not None and this_worker().environment.monotonic_ms() - verified_ms < age_ms
 
 
 def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store, bool]:
     """The store, and whether its state must be refreshed because it was not for ``age_ms``."""
     if is_verified(location, age_ms):
         return _hold(location).store, False
-    now_ms = ENVIRONMENT.monotonic_ms()
+    now_ms = this_worker().environment.monotonic_ms()
     store = verified_store(location)
     _hold(location).verified_ms = now_ms
     return store, True
@@ -95,7 +80,7 @@ def store_with_id(location: StoreLocation, store_id: str) -> Store:
 
 def mark_current(location: StoreLocation) -> None:
     """An append has just proved the held state to be current."""
-    _hold(location).verified_ms = ENVIRONMENT.monotonic_ms()
+    _hold(location).verified_ms = this_worker().environment.monotonic_ms()
 
 
 def patiently(call: Callable[[], T]) -> T:
@@ -104,25 +89,24 @@ def patiently(call: Callable[[], T]) -> T:
     Raises:
         StoreUnavailable: it did not answer for so long.
     """
-    deadline_ms = ENVIRONMENT.monotonic_ms() + _PATIENCE_MS
+    environment = this_worker().environment
+    deadline_ms = environment.monotonic_ms() + _PATIENCE_MS
     wait_ms = 100
     while True:
         try:
             return call()
         except StoreUnavailable:
-            if ENVIRONMENT.monotonic_ms() > deadline_ms:
+            if environment.monotonic_ms() > deadline_ms:
                 raise
-        ENVIRONMENT.sleep_ms(wait_ms)
+        environment.sleep_ms(wait_ms)
         wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
 
 
-def _hold(location: StoreLocation) -> _Held:
-    key = (os.getpid(), location)
-    return _stores.get(key) or _reopen(location)
+def _hold(location: StoreLocation) -> HeldStore:
+    return this_worker().stores.get(location) or _reopen(location)
 
 
-def _reopen(location: StoreLocation) -> _Held:
-    options: dict[str, Any] = dict(location.options)
-    held = _Held(connect(location.url, **options))
-    _stores[os.getpid(), location] = held
+def _reopen(location: StoreLocation) -> HeldStore:
+    worker = this_worker()
+    held = worker.stores[location] = HeldStore(worker.connect(location))
     return held

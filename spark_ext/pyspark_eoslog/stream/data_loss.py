@@ -90,7 +90,7 @@ def carried_over(
                     f"option 'assign', or {_GO_ON}"
                 )
             )
-    return StreamOffsets(begin.store_id, kept, offsets, begin.slot)
+    return StreamOffsets(begin.store_id, kept, offsets, begin.slot, begin.is_initial)
 
 
 def first_offset(place: TopicPartition, partition: Partition, start: int, end: int, loss: DataLoss) -> int:
@@ -111,13 +111,22 @@ def first_offset(place: TopicPartition, partition: Partition, start: int, end: i
     return partition.log_start_offset
 
 
-def check_removed(place: TopicPartition, partition: Partition, after_slot: int, loss: DataLoss) -> None:
+def check_removed(
+    place: TopicPartition, partition: Partition, after_slot: int, known_slot: int | None, loss: DataLoss
+) -> None:
     """A stream that has read up to a slot needs the rows of all transactions that ended later.
+
+    Args:
+        known_slot: for one that has read nothing, the slot up to which rows were gone when it began, if that is known.
 
     Raises:
         OffsetOutOfRange: some of them are gone, and that is to be an error.
     """
-    if NO_SLOT < after_slot < partition.removed_end_slot:
+    if after_slot == NO_SLOT:
+        if known_slot is None:
+            return
+        after_slot = known_slot
+    if after_slot < partition.removed_end_slot:
         loss.report(
             OffsetOutOfRange(
                 f"partition {place.topic}-{place.partition}: rows of transactions that ended after slot {after_slot}, "

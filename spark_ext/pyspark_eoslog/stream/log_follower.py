@@ -11,7 +11,8 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.state import StoreState
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.plan import Look, end_timed_out, look, look_at_topics, those_there
-from pyspark_eoslog.stores import ENVIRONMENT, is_verified, recently_verified_store, store_with_id
+from pyspark_eoslog.stores import is_verified, recently_verified_store, store_with_id
+from pyspark_eoslog.worker import this_worker
 
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 1_000
@@ -76,15 +77,17 @@ class LogFollower:
             if not is_verified(self._location, _VERIFIED_MS):
                 recently_verified_store(self._location, _VERIFIED_MS)
                 self._sleep()
-        self._polled_ms = ENVIRONMENT.monotonic_ms()
+        self._polled_ms = this_worker().environment.monotonic_ms()
 
     def found(self, anything: bool) -> None:
         """What a poll has found: the pauses grow while it is nothing."""
         self._pause_ms = 0 if anything else min(_LONGEST_PAUSE_MS, max(_FIRST_PAUSE_MS, 2 * self._pause_ms))
 
     def _sleep(self) -> None:
-        ENVIRONMENT.sleep_ms(max(0, self._polled_ms + self._pause_ms - ENVIRONMENT.monotonic_ms()))
-        self._polled_ms = ENVIRONMENT.monotonic_ms()
+        this_worker().environment.sleep_ms(
+            max(0, self._polled_ms + self._pause_ms - this_worker().environment.monotonic_ms())
+        )
+        self._polled_ms = this_worker().environment.monotonic_ms()
 
     def _look_at(self, store: Store, *, refresh: bool) -> Look:
         def find(state: StoreState, slot: int) -> Look:
@@ -99,9 +102,9 @@ class LogFollower:
 
     def _end_timed_out(self, store: Store, found: Look) -> bool:
         """Whether any transaction was aborted. Where this process may not, it does not ask with every poll."""
-        if ENVIRONMENT.monotonic_ms() < self._ends_again_ms:
+        if this_worker().environment.monotonic_ms() < self._ends_again_ms:
             return False
         ended = end_timed_out(store, found)
         if ended is None:
-            self._ends_again_ms = ENVIRONMENT.monotonic_ms() + _DENIED_PAUSE_MS
+            self._ends_again_ms = this_worker().environment.monotonic_ms() + _DENIED_PAUSE_MS
         return bool(ended)

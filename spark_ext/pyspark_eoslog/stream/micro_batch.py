@@ -108,16 +108,18 @@ def _plan(
     place = TopicPartition(topic.topic, partition.id.partition)
     goes_on = begin.topic_ids.get(topic.topic) == topic.topic_id
     if begin.slot is not None:
-        if goes_on:
-            check_removed(place, partition, begin.slot, loss)
-        if partition.changed_slot <= begin.slot:
+        after_slot = begin.slot
+        if begin.is_initial and end.began.slot is not None:
+            after_slot = end.began.slot
+        check_removed(place, partition, after_slot, end.began.offsets.get(place), loss)
+        if partition.changed_slot <= after_slot:
             return None
         return plan_partition(
             indexes,
             topic.topic,
             partition,
             IsolationLevel.SNAPSHOT,
-            after_slot=begin.slot,
+            after_slot=after_slot,
             slot=end.slot,
             control_rows=options.include_control_rows,
             predicate=predicate,
@@ -130,9 +132,11 @@ def _plan(
             f"partition {place.topic}-{place.partition} ends at offset {partition.high_watermark}, before the "
             f"checkpoint's {last}: the store has lost what it had"
         )
-    start = partition.log_start_offset
-    if goes_on and place in begin.offsets:
-        start = first_offset(place, partition, begin.offsets[place], last, loss)
+    start = begin.offsets.get(place) if goes_on else None
+    if start is None or begin.is_initial:
+        # Only then: Spark also asks for what lies between an end and itself.
+        start = end.began.offsets.get(place, start)
+    start = partition.log_start_offset if start is None else first_offset(place, partition, start, last, loss)
     if start >= last:
         return None
     return plan_partition(

@@ -8,13 +8,13 @@ from eoslog.read.consistent_ends import limited_consistent_ends, transaction_con
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.partition_state import Partition
+from eoslog.rules.partition_state import NO_SLOT, Partition
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.plan import Look
 from pyspark_eoslog.stream.admission import Admission
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over
 from pyspark_eoslog.stream.limits import Limits
-from pyspark_eoslog.stream.offsets import StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.stream.offsets import Began, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.stream.trigger_delay import TriggerDelay
 
 
@@ -88,8 +88,10 @@ class NextEnd:
         ):
             return None
         slot = self._admission.last_slot(indexes, read, after, newest_slot, limits)
+        gone = {place: each.removed_end_slot for place, each in partitions.items()} if after == NO_SLOT else {}
+        began = Began(gone, after) if begin.is_initial else Began()
         # What was created later stays out until there is anything to read.
-        return StreamOffsets(begin.store_id, topic_ids if slot > after else begin.topic_ids, {}, slot)
+        return StreamOffsets(begin.store_id, topic_ids if slot > after else begin.topic_ids, {}, slot, began=began)
 
     def _next_offsets(
         self,
@@ -109,14 +111,15 @@ class NextEnd:
             ends = self._consistent_ends(indexes, read, starts, ends, limits)
         else:
             ends = self._admission.ends(indexes, read, starts, ends, limits)
-        return StreamOffsets(begin.store_id, topic_ids, ends)
+        began = {place: starts[place] for place in ends if begin.is_initial or place not in begin.offsets}
+        return StreamOffsets(begin.store_id, topic_ids, ends, began=Began(began))
 
     def _start(self, begin: StreamOffsets, place: TopicPartition, partition: Partition) -> int:
-        """Where a partition is read from: one that is new from its beginning.
+        """Where a partition is read from: one that is new from offset 0, as the Kafka connector has it.
 
         Rows that are gone are passed over here, if they may be lost, so that no limit is spent on them.
         """
-        start = begin.offsets.get(place, partition.log_start_offset)
+        start = begin.offsets.get(place, 0)
         return start if self._loss.fails else max(start, partition.log_start_offset)
 
     def _holds_back(self, limits: Limits, available: Callable[[int], int]) -> bool:

@@ -33,7 +33,7 @@ def check_stream_options(options: Options) -> None:
 
 
 def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
-    """Where the options let a stream begin.
+    """Where the options let a stream begin; marked as initial.
 
     Raises:
         InvalidOption: they name other partitions than are read, or the predicate is none of these topics.
@@ -44,7 +44,8 @@ def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
     newest = visible_offsets(look, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:
-        return newest if option == LATEST else StreamOffsets(newest.store_id, newest.topic_ids, {}, NO_SLOT)
+        slot = newest.slot if option == LATEST else NO_SLOT
+        return StreamOffsets(newest.store_id, newest.topic_ids, {}, slot, is_initial=True)
     partitions = look.partitions()
     offsets = resolve_offsets(store, option, look, options.isolation, "startingOffsets")
     if options.transaction_consistent and option == LATEST:
@@ -56,4 +57,4 @@ def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
                 f"option 'startingOffsets' begins partition {place.topic}-{place.partition} at offset "
                 f"{offsets[place]}, but it ends at {partition.high_watermark}"
             )
-    return StreamOffsets(newest.store_id, newest.topic_ids, offsets)
+    return StreamOffsets(newest.store_id, newest.topic_ids, offsets, is_initial=True)

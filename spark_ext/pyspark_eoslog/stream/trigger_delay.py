@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark_eoslog.stores import ENVIRONMENT
+from pyspark_eoslog.worker import this_worker
 
 
 class TriggerDelay:
@@ -23,10 +23,10 @@ class TriggerDelay:
         Args:
             available: how many offsets there are, counted no further than it is told.
         """
-        if self._last_ms is None or ENVIRONMENT.monotonic_ms() - self._last_ms >= self._max_delay_ms:
+        if self._last_ms is None or this_worker().environment.monotonic_ms() - self._last_ms >= self._max_delay_ms:
             return False
         return available(min_offsets) < min_offsets
 
     def triggered(self) -> None:
         """A micro-batch begins."""
-        self._last_ms = ENVIRONMENT.monotonic_ms()
+        self._last_ms = this_worker().environment.monotonic_ms()

@@ -14,8 +14,7 @@ from eoslog.rules.coordinator import initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.jobs import commit_job
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import LastCommit, StoreState
-from eoslog.rules.tokens import check_micro_batch, check_token, last_version, starts_anew
+from eoslog.rules.tokens import check_micro_batch, check_token, committed_rows, last_version, starts_anew
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
@@ -62,13 +61,15 @@ def commit_tasks(
     token: ApplicationToken | None,
     replaces: str | None = None,
     micro_batch: bool = False,
+    fail_on_data_loss: bool = True,
     operation: str = "append",
     query_name: str | None = None,
 ) -> None:
     """Commit what the tasks uploaded. Work whose token was committed before is done already, and stays as it is.
 
     ``replaces`` is the id of a topic whose rows so far go in the same step; ``micro_batch`` says that the token is a
-    stream sink's. ``operation`` and ``query_name`` are what the history tells of the commit, beside its numbers.
+    stream sink's. If a micro-batch was committed with another number of rows, it is refused unless not
+    ``fail_on_data_loss``. ``operation`` and ``query_name`` are what the history tells of the commit beside its numbers.
 
     Raises:
         CheckpointMismatch: the token does not follow what was committed last.
@@ -79,6 +80,8 @@ def commit_tasks(
     """
     store = store_with_id(location, messages[0].store_id)
     staged = [file.staged(message.task) for message in messages for file in message.files]
+    rows = sum(message.rows for message in messages)
+    compared = rows if fail_on_data_loss else None
     now_ms = store.now_ms()
     summary = CommitSummary(
         rows=sum(batch.record_count for batch in staged),
@@ -106,6 +109,7 @@ def commit_tasks(
             time_ms=now_ms,
             replaces=replaces,
             micro_batch=micro_batch,
+            rows=compared,
         )
         if messages[0].new_columns is not None:
             append_new_columns(draft, messages[0].new_columns, now_ms)
@@ -113,7 +117,7 @@ def commit_tasks(
 
     def look(draft: Draft) -> int:
         if micro_batch and token is not None:
-            check_micro_batch(draft, job_id, token)
+            check_micro_batch(draft, job_id, token, rows=compared)
         else:
             check_token(draft, job_id, token)
         raise IllegalState(f"job {job_id}: another run has committed meanwhile; nothing was committed, run this again")
@@ -124,7 +128,7 @@ def commit_tasks(
     except Replayed as replayed:
         _tell_replay(store.url, job_id, str(replayed), discarded_files=len(staged))
         if micro_batch and token is not None:
-            _compare_rows(store, job_id, token, sum(message.rows for message in messages))
+            _compare_rows(store, job_id, token, rows)
     else:
         _logger.info(
             "%s: job %s committed %d rows in %d files of %d bytes at slot %d, %d ms after it was planned",
@@ -146,24 +150,11 @@ def _tell_replay(url: str, job_id: str, what: str, *, discarded_files: int = 0) 
 
 
 def _compare_rows(store: Store, job_id: str, token: ApplicationToken, rows: int) -> None:
-    """Say if a replayed micro-batch is not what it was. That decides nothing: a query may be without determinism."""
-
-    def look(state: StoreState, slot: int) -> LastCommit | None:
-        transaction = state.transactions.get(job_id)
-        return None if transaction is None else transaction.last_commit
-
-    last = store.read(look, refresh=False)
-    if (
-        last is None
-        or last.token is None
-        or (last.token.version, last.token.query_id) != (token.version, token.query_id)
-    ):
-        return
-    before = sum(each.rows for each in last.rows)
-    if before != rows:
+    """Say if a replayed micro-batch is not what it was, where that may be."""
+    before = store.read(lambda state, slot: committed_rows(state, job_id, token), refresh=False)
+    if before is not None and before != rows:
         _logger.warning(
-            "%s: job %s: micro-batch %d was committed with %d rows, and has %d now. If its checkpoint is an older "
-            "copy, these are other rows, which were not written; else the query gives other rows each time it runs",
+            "%s: job %s: micro-batch %d was committed with %d rows, and has %d now, which were not written",
             store.url,
             job_id,
             token.version,

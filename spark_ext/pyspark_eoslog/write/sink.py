@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
@@ -16,15 +15,13 @@ from pyspark.sql.types import StructType
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
 from eoslog.rules.transaction_entries import ApplicationToken
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.stores import ENVIRONMENT, plain_errors
+from pyspark_eoslog.stores import plain_errors
+from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all, take_job_over
 from pyspark_eoslog.write.plan import plan_batch_write, plan_stream_write
 from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
 
 _logger = logging.getLogger(__name__)
-_PROCESS = ENVIRONMENT.new_token()
-_SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
-"""The module of processes that only commit and abort: a plan is of no use there, and its error would hide the other."""
 _Messages = Sequence[WriterCommitMessage | None]
 
 
@@ -34,7 +31,7 @@ class EosLogWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         with plain_errors():
             self._location = options.location
-            self._owner = ENVIRONMENT.new_token()
+            self._owner = this_worker().environment.new_token()
             named = _named_job(options)
             self._job_id = named or f"spark-{self._owner}"
             self._take_over = named is None
@@ -78,8 +75,9 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                 )
             self._options = options
             self._overwrite = overwrite
+            # Who only commits has no use for a plan, and its error would hide the other.
             self._plan = (
-                None if _SINK_RUNNER in sys.modules else plan_stream_write(options, schema, _stream_job(options))
+                None if this_worker().only_commits else plan_stream_write(options, schema, _stream_job(options))
             )
             if overwrite and self._plan is not None:
                 _replaced_topic(self._plan)
@@ -101,7 +99,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                     self._options.location,
                     complete,
                     job_id=job_id,
-                    owner=complete[0].run_id or f"{query_id}-{_PROCESS}",
+                    owner=complete[0].run_id or f"{query_id}-{this_worker().token}",
                     take_over=True,
                     token=ApplicationToken(
                         application_id=job_id,
@@ -112,6 +110,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                     ),
                     replaces=complete[0].sink.rpartition(":")[2] if self._overwrite else None,
                     micro_batch=True,
+                    fail_on_data_loss=self._options.fail_on_data_loss,
                     operation="complete" if self._overwrite else "append",
                     query_name=self._options.query_name,
                 )

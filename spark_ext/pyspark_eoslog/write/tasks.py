@@ -14,7 +14,8 @@ from eoslog.errors import InvalidRequest
 from eoslog.rules.state import LastVersion, Topic
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
 from pyspark_eoslog.options import StoreLocation
-from pyspark_eoslog.stores import ENVIRONMENT, object_store
+from pyspark_eoslog.stores import object_store
+from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write.new_columns import NewColumns
 from pyspark_eoslog.write.rows import rows_by_topic
 
@@ -79,7 +80,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
     held_back = plan.replayed or (plan.last is not None and _is_known(plan.last, query_id, batch_id))
     if not held_back:
         files = _upload(plan, batches, task)
-        ENVIRONMENT.reached("spark.task.files_uploaded")
+        this_worker().environment.reached("spark.task.files_uploaded")
         rows = sum(file.record_count for file in files)
     elif plan.last is not None and plan.last.query_id == query_id:
         # A replayed micro-batch has the rows that it had before, which is worth a look.
@@ -109,7 +110,7 @@ def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> 
 
 def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:
     store = object_store(plan.location)
-    writer = DataFileWriter(store, ENVIRONMENT.new_token)
+    writer = DataFileWriter(store, this_worker().environment.new_token)
     topics = {topic.topic: topic for topic, _ in plan.targets}
     targets = {topic.topic_id: target for topic, target in plan.targets}
     files: list[WrittenFile] = []

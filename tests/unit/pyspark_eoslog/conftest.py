@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from pyspark_eoslog import stores
-from pyspark_eoslog.stream import log_follower, trigger_delay
+from pyspark_eoslog.worker import this_worker
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, ManualEnvironment
 
 
@@ -17,8 +16,7 @@ from tests.unit.pyspark_eoslog.stream.world import NUMBERS, ManualEnvironment
 def time(monkeypatch: pytest.MonkeyPatch) -> ManualEnvironment:
     """The time of readers; without it they really wait."""
     manual = ManualEnvironment()
-    for module in (stores, log_follower, trigger_delay):
-        monkeypatch.setattr(module, "ENVIRONMENT", manual)
+    monkeypatch.setattr(this_worker(), "environment", manual)
     return manual
 
 
@@ -28,5 +26,4 @@ def store(tmp_path: Path) -> Iterator[eoslog.Store]:
     store = eoslog.connect(str(tmp_path / "store"), fsync=False)
     store.admin.create_topic("in", schema=NUMBERS)
     yield store
-    stores._stores.clear()
-    stores._object_stores.clear()
+    this_worker().forget_stores()

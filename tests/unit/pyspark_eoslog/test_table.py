@@ -11,7 +11,8 @@ import pytest
 
 import eoslog
 from eoslog.errors import InvalidOption, NotAStore, OffsetOutOfRange, UnknownTopicOrPartition
-from pyspark_eoslog import EosLogTable, stores
+from pyspark_eoslog import EosLogTable
+from pyspark_eoslog.worker import this_worker
 
 NO_SESSION = cast(Any, None)
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("_metadata", pa.string()), pa.field("at", pa.time64("us"))])
@@ -20,8 +21,7 @@ SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("_metadata", pa.string()
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[eoslog.Store]:
     yield eoslog.connect(str(tmp_path / "store"), fsync=False)
-    stores._stores.clear()
-    stores._object_stores.clear()
+    this_worker().forget_stores()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.plan import look_at_topics
 from pyspark_eoslog.read.reader import EosLogReader
 from pyspark_eoslog.schemas import default_schema
+from pyspark_eoslog.worker import this_worker
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -31,8 +32,7 @@ def store(tmp_path: Path) -> Iterator[eoslog.Store]:
     store = eoslog.connect(str(tmp_path / "store"))
     store.admin.create_topic("in", schema=NUMBERS)
     yield store
-    stores._stores.clear()
-    stores._object_stores.clear()
+    this_worker().forget_stores()
 
 
 def produce(store: eoslog.Store, *numbers: int, topic: str = "in", end: str = "commit") -> None:

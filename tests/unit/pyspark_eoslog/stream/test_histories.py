@@ -20,11 +20,11 @@ from eoslog.client.producer import Producer
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.rules.partition_state import NO_SLOT
 from eoslog.segment.sealing import seal_segments
-from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.packing import Piece
 from pyspark_eoslog.read.reader import ReadPartition
 from pyspark_eoslog.stream.reader import EosLogStreamReader
+from pyspark_eoslog.worker import this_worker
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 SCHEMA = StructType(
@@ -201,13 +201,12 @@ def history(options: dict[str, Any]) -> Iterator[History]:
         try:
             yield History(root + "/store", options)
         finally:
-            stores._stores.clear()
-            stores._object_stores.clear()
+            this_worker().forget_stores()
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores.ENVIRONMENT, "sleep_ms", lambda duration_ms: None)
+    monkeypatch.setattr(this_worker().environment, "sleep_ms", lambda duration_ms: None)
 
 
 def pieces(stream: EosLogStreamReader, start: Any, end: Any) -> list[Piece]:

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import eoslog
 from eoslog.errors import NotAStore, StoreAccessDenied, UnknownTopicOrPartition
-from pyspark_eoslog import stores
 from pyspark_eoslog.stream.reader import EosLogStreamReader
+from pyspark_eoslog.worker import this_worker
 from tests.unit.pyspark_eoslog.stream.world import (
     NUMBERS,
     ManualEnvironment,
@@ -208,4 +208,4 @@ def test_readers_share_nothing_but_the_store(store: eoslog.Store, tmp_path: Path
 
     assert drain(one, start)[0] == [[1]]
     assert drain(other, start)[0] == [[1, 2]]
-    assert len(stores._stores) == 1
+    assert len(this_worker().stores) == 1

@@ -9,7 +9,7 @@ import pytest
 
 from eoslog.errors import CorruptRecord, InvalidOption, UnknownTopicOrPartition
 from eoslog.rules.names import TopicPartition
-from pyspark_eoslog.stream.offsets import StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.stream.offsets import Began, StreamOffsets, check_joined, check_origin
 
 IDS = {"b": "2" * 32, "a": "1" * 32}
 
@@ -38,6 +38,24 @@ def test_a_slot_survives_the_checkpoint() -> None:
     snapshot = offsets(offsets={}, slot=17)
 
     assert StreamOffsets.of(json.loads(json.dumps(snapshot.as_json()))) == snapshot
+
+
+def test_where_a_micro_batch_began_survives_the_checkpoint_and_makes_no_position_another_one() -> None:
+    began = Began({TopicPartition("b", 10): 2, TopicPartition("b", 9): 1, TopicPartition("a", 0): 0}, 3)
+    end = offsets(is_initial=True, began=began)
+
+    text = json.dumps(end.as_json())
+    stored = StreamOffsets.of(json.loads(text))
+
+    assert text.endswith(', "initial": true, "began": {"slot": 3, "topics": {"a": {"0": 0}, "b": {"9": 1, "10": 2}}}}')
+    assert (stored.is_initial, stored.began) == (True, began)
+    assert end == offsets()
+
+
+@pytest.mark.parametrize("began", [None, [], {"slot": 1}, {"topics": {"a": {"0": "1"}}}, {"topics": {"a": {"x": 1}}}])
+def test_a_damaged_beginning_is_refused(began: Any) -> None:
+    with pytest.raises(CorruptRecord, match="not those of an eoslog stream"):
+        StreamOffsets.of({**offsets().as_json(), "began": began})
 
 
 @pytest.mark.parametrize("value", [None, {}, {"topics": {}}, {"store_id": "s", "topics": {"a": {"0": 1}}}, "text"])

@@ -17,8 +17,8 @@ from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotA
 from eoslog.log import log
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
-from pyspark_eoslog import stores
 from pyspark_eoslog.options import StoreLocation
+from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all, take_job_over
 from pyspark_eoslog.write.tasks import TaskCommit
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store = eoslog.connect(str(tmp_path / "store"))
     store.admin.create_topic("out", schema=NUMBERS)
     yield store
-    stores._stores.clear()
+    this_worker().forget_stores()
 
 
 def task(store: Store, number: int, *rows: int, **changes: Any) -> TaskCommit:

@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnsupportedSchema
-from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.schemas import arrow_schema, default_schema
+from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 from pyspark_eoslog.write.tasks import TaskCommit
@@ -66,8 +66,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.St
     store = eoslog.connect(str(tmp_path / "store"))
     store.admin.create_topic("out", schema=arrow_schema(KNOWN), spark_schema=KNOWN.json(), key="id")
     yield store
-    stores._stores.clear()
-    stores._object_stores.clear()
+    this_worker().forget_stores()
 
 
 def options(store: eoslog.Store, **more: Any) -> Options:
@@ -269,13 +268,13 @@ def test_a_driver_that_dies_leaves_columns_and_rows_or_neither(
         if crash_point == point:
             raise _Died
 
-    for held in stores._stores.values():
+    for held in this_worker().stores.values():
         monkeypatch.setattr(held.store.environment, "reached", reached)
     with contextlib.suppress(_Died):
         commit(planned, messages)
     monkeypatch.undo()
     monkeypatch.setattr(tasks, "TaskContext", OnlyTask)
-    stores._stores.clear()
+    this_worker().forget_stores()
     survivor = eoslog.connect(store.url)
 
     assert survivor.admin.describe_topic("out").schema_version == version

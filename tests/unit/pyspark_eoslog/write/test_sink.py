@@ -21,8 +21,8 @@ from eoslog.errors import (
     ProducerFenced,
     UnknownTopicOrPartition,
 )
-from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 
@@ -71,8 +71,7 @@ def store(tmp_path: Path) -> Iterator[eoslog.Store]:
 
 def new_process() -> None:
     """What Spark's Python workers know is forgotten."""
-    stores._stores.clear()
-    stores._object_stores.clear()
+    this_worker().forget_stores()
 
 
 def writer(store: eoslog.Store, *, complete: bool = False, **options: str) -> EosLogStreamWriter:
@@ -91,7 +90,7 @@ def written(planned: EosLogStreamWriter | EosLogWriter, *numbers: int) -> Messag
 
 def stream(store: eoslog.Store, query_id: str, batch_id: int, *numbers: int, **options: str) -> None:
     """A micro-batch from its planning to its commit."""
-    told(query_id, batch_id, f"run of {query_id}")
+    told(query_id, batch_id, options.pop("run", f"run of {query_id}"))
     messages = written(writer(store, **options), *numbers)
     writer(store, **options).commit(messages, batch_id)
 
@@ -170,17 +169,35 @@ def test_a_replayed_micro_batch_uploads_nothing_and_is_warned_of(
 
 
 @pytest.mark.parametrize("planned_anew", [True, False])
-def test_a_replayed_micro_batch_of_another_number_of_rows_is_warned_of(
+def test_a_replayed_micro_batch_of_another_number_of_rows_is_warned_of_where_that_may_be(
     store: eoslog.Store, caplog: pytest.LogCaptureFixture, planned_anew: bool
 ) -> None:
     stream(store, "query", 0, 1, 2)
     if planned_anew:
         new_process()
 
-    stream(store, "query", 0, 1, 2, 3)
+    stream(store, "query", 0, 1, 2, 3, failOnDataLoss="false")
 
     assert numbers(store) == [1, 2]
     assert "was committed with 2 rows, and has 3 now" in caplog.text
+
+
+@pytest.mark.parametrize("planned_anew", [True, False])
+@pytest.mark.parametrize("rows", [(), (1,), (1, 2, 3)])
+def test_a_micro_batch_that_is_not_the_one_that_was_committed_is_neither_skipped_nor_written(
+    store: eoslog.Store, planned_anew: bool, rows: tuple[int, ...]
+) -> None:
+    """As that of a checkpoint whose newest entry was lost, which Spark plans up to a later end."""
+    stream(store, "query", 0, 1, 2)
+    if planned_anew:
+        new_process()
+
+    with pytest.raises(CheckpointMismatch, match=r"with 2 rows, and has \d now.*startAnewAfter='query:0'.*failOnData"):
+        stream(store, "query", 0, *rows)
+    assert numbers(store) == [1, 2]
+    stream(store, "query", 0, *rows, startAnewAfter="query:0")
+
+    assert numbers(store) == sorted([1, 2, *rows])
 
 
 def test_a_new_checkpoint_is_refused_before_anything_is_uploaded(store: eoslog.Store) -> None:
@@ -380,7 +397,7 @@ def test_a_stream_that_comes_back_to_a_name_after_a_fresh_start_is_told_how_to_g
     new_process()
 
     with pytest.raises(CheckpointMismatch, match="startAnewAfter='query:9'"):
-        stream(store, "query", 4, 3, transactionalId="first")
-    stream(store, "query", 4, 3, transactionalId="first", startAnewAfter="query:9")
+        stream(store, "query", 4, 3, transactionalId="first", run="third")
+    stream(store, "query", 4, 3, transactionalId="first", startAnewAfter="query:9", run="third")
 
     assert numbers(store) == [1, 2, 3]

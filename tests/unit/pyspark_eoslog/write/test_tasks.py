@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import eoslog
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
 from eoslog.rules.partitioner import partition_for_key
-from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogWriter
 from pyspark_eoslog.write.tasks import TaskCommit
@@ -45,8 +45,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[eoslog.St
     for topic in ("even", "odd"):
         store.admin.create_topic(topic, partitions=3)
     yield store
-    stores._stores.clear()
-    stores._object_stores.clear()
+    this_worker().forget_stores()
 
 
 def run_tasks(

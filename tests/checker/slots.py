@@ -1,0 +1,122 @@
+"""What a log itself must be, slot by slot: things that no client can see, and that the log tells whoever reads it.
+
+Entries are as they stand in the log: JSON objects, of which only what is asked here is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tests.checker.verdict import Anomaly
+
+Place = tuple[str, int]
+"""Topic id and partition."""
+
+
+class Slot(NamedTuple):
+    """A record of the log."""
+
+    number: int
+    token: str
+    prev: str
+    """The token of the record before."""
+    entries: Sequence[Mapping[str, Any]]
+
+
+class Ends(NamedTuple):
+    """Where a partition ended after a slot."""
+
+    last_stable_offset: int
+    high_watermark: int
+
+
+def check_slots(log: Sequence[Slot]) -> Iterator[Anomaly]:
+    """All that a log from its first slot on says of itself."""
+    yield from tokens(log)
+    yield from published_ranges(log)
+    yield from decisions(log)
+    yield from micro_batches(log)
+
+
+def tokens(log: Sequence[Slot]) -> Iterator[Anomaly]:
+    """Each slot follows the one before, and a token lies in one slot."""
+    first: dict[str, int] = {}
+    for before, slot in zip([None, *log], log, strict=False):
+        if slot.number != (before.number + 1 if before is not None else 0):
+            yield Anomaly(
+                "slot-gap", f"slot {slot.number} follows {before.number if before is not None else 'nothing'}"
+            )
+        if slot.prev != (before.token if before is not None else ""):
+            yield Anomaly("foreign-predecessor", f"slot {slot.number} was written after another record")
+        if first.setdefault(slot.token, slot.number) != slot.number:
+            yield Anomaly("token-twice", f"the record of slot {first[slot.token]} lies in {slot.number}, too")
+
+
+def published_ranges(log: Sequence[Slot]) -> Iterator[Anomaly]:
+    """Rows and markers of a partition get one offset after the other, with no gap, in the order of the slots."""
+    following: dict[Place, int] = {}
+    for slot in log:
+        for entry in slot.entries:
+            for place, offset, count in _ranges(entry):
+                expected = following.get(place, 0)
+                if offset != expected:
+                    yield Anomaly("offset-range", f"slot {slot.number}: {place} goes on at {offset}, not at {expected}")
+                following[place] = offset + count
+
+
+def decisions(log: Sequence[Slot]) -> Iterator[Anomaly]:
+    """A transaction, which is a producer's epoch, is decided once."""
+    decided: dict[tuple[str, int, int], int] = {}
+    for slot in log:
+        for entry in slot.entries:
+            if entry["type"] == "end":
+                transaction = transaction_of(entry)
+                if transaction in decided:
+                    yield Anomaly("decided-twice", f"{transaction} in slots {decided[transaction]} and {slot.number}")
+                decided[transaction] = slot.number
+
+
+def micro_batches(log: Sequence[Slot]) -> Iterator[Anomaly]:
+    """A version of an application's work is committed once, unless it was told to begin anew."""
+    committed: dict[tuple[Any, ...], int] = {}
+    for slot in log:
+        for entry in slot.entries:
+            token = entry.get("token") if entry["type"] == "end" and entry["verdict"] == "commit" else None
+            if token is None:
+                continue
+            work = (entry["transactional_id"], token["application_id"], token["sink"], token.get("query_id"))
+            if token.get("starts_anew_after") is not None:
+                committed = {known: number for known, number in committed.items() if known[:3] != work[:3]}
+            version = (*work, token["version"])
+            if version in committed:
+                yield Anomaly("committed-twice", f"{version} in slots {committed[version]} and {slot.number}")
+            committed[version] = slot.number
+
+
+def partition_ends(ends: Iterable[tuple[int, Mapping[Place, Ends]]]) -> Iterator[Anomaly]:
+    """The last stable offset and the high watermark never move back, and the first is never beyond the second."""
+    known: dict[Place, Ends] = {}
+    for slot, found in ends:
+        for place, now in found.items():
+            before = known.get(place, Ends(0, 0))
+            if now.last_stable_offset < before.last_stable_offset or now.high_watermark < before.high_watermark:
+                yield Anomaly("end-moved-back", f"slot {slot}: {place} went from {before} to {now}")
+            if now.last_stable_offset > now.high_watermark:
+                yield Anomaly("end-beyond-log", f"slot {slot}: {place} is stable beyond its end: {now}")
+            known[place] = now
+
+
+def transaction_of(entry: Mapping[str, Any]) -> tuple[str, int, int]:
+    return entry["transactional_id"], entry["producer_id"], entry["producer_epoch"]
+
+
+def _ranges(entry: Mapping[str, Any]) -> Iterator[tuple[Place, int, int]]:
+    """Where each batch and each marker of an entry lies, and how many offsets it takes."""
+    if entry["type"] == "batch":
+        yield (entry["topic_id"], entry["partition"]), entry["base_offset"], entry["record_count"]
+    if entry["type"] == "end":
+        for batch in entry.get("batches", ()):
+            yield (batch["topic_id"], batch["partition"]), batch["base_offset"], batch["record_count"]
+        for marker in entry.get("markers", ()):
+            yield (marker["topic_id"], marker["partition"]), marker["offset"], 1

@@ -1,0 +1,56 @@
+"""The plain oracle: what a log says that readers are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.checker.oracle import shown_at
+from tests.checker.slots import Slot
+
+PLACE = ("1" * 32, 0)
+
+
+def log_of(*entries: dict[str, Any]) -> list[Slot]:
+    return [Slot(number, f"token{number}", "", [entry]) for number, entry in enumerate(entries)]
+
+
+def batch(base_offset: int, *, epoch: int = 0, transactional_id: str | None = "t") -> dict[str, Any]:
+    return {
+        "type": "batch",
+        "topic_id": PLACE[0],
+        "partition": PLACE[1],
+        "base_offset": base_offset,
+        "record_count": 2,
+        "transactional_id": transactional_id,
+        "producer_id": 7,
+        "producer_epoch": epoch,
+    }
+
+
+def end(verdict: str, *, producer_id: int = 7, epoch: int = 0) -> dict[str, Any]:
+    return {
+        "type": "end",
+        "transactional_id": "t",
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "verdict": verdict,
+    }
+
+
+def test_an_open_transaction_holds_readers_back_from_its_first_offset_on() -> None:
+    shown = shown_at(log_of(batch(0, transactional_id=None), batch(2), batch(4, transactional_id=None)), 2)
+
+    assert shown.committed[PLACE] == {0, 1, 4, 5}
+    assert shown.read_committed(PLACE) == {0, 1}
+
+
+def test_rows_show_from_the_slot_that_commits_them_and_never_if_it_aborts() -> None:
+    log = log_of(batch(0), end("commit"), batch(3, epoch=1), end("abort", epoch=1))
+
+    assert [shown_at(log, slot).read_committed(PLACE) for slot in range(4)] == [set(), {0, 1}, {0, 1}, {0, 1}]
+
+
+def test_what_was_prepared_ends_under_the_identity_that_its_id_has_by_then() -> None:
+    log = log_of(batch(0), end("commit", producer_id=9, epoch=0))
+
+    assert shown_at(log, 1).read_committed(PLACE) == {0, 1}

@@ -6,14 +6,17 @@ from collections import Counter
 from typing import Any
 
 from eoslog.client.store import Store
-from eoslog.log.record import decode_line, first_line
-from eoslog.log.view import CHECKPOINT_ENTRY
-from eoslog.rules.machine import StoreMachine
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.partition_state import Verdict
+from eoslog.segment.replacing import read_aborted, read_batches
 from eoslog.segment.vacuum import referenced_files
+from eoslog.verification.kinds import Severity
 from tests.simulation.ledger import Ledger, Outcome
+from tests.simulation.list_append import check_lists
+from tests.simulation.log_checks import check_log
+from tests.simulation.notary import check_notes
 from tests.simulation.pipelines import GROUP
-from tests.simulation.service import IN, OUT, PARTITIONS, TABLE
+from tests.simulation.service import IN, OUT, PARTITIONS, ROWS_GO, TABLE
 from tests.simulation.world import Violation, World
 from tests.simulation.writers import KEYS
 
@@ -33,7 +36,10 @@ def check_everything(world: World, ledger: Ledger, store: Store) -> None:
     check_table(ledger, shown)
     check_pipeline(store)
     check_history(store)
-    check_fold(world, store)
+    check_lists(ledger, store)
+    check_aborted_index(store)
+    check_notes(world, ledger)
+    check_log(world, store)
 
 
 def check_ends(store: Store) -> None:
@@ -73,7 +79,8 @@ def check_works(ledger: Ledger, shown: Shown) -> None:
     for work in ledger.works.values():
         if work.keys:
             continue
-        expected, found = Counter(work.rows), shown.get(work.name, Counter())
+        found = shown.get(work.name, Counter())
+        expected = next((each for each in map(Counter, work.versions()) if each == found), Counter(work.rows))
         if work.outcome is Outcome.COMMITTED and found != expected:
             raise Violation(f"{work.name} was acknowledged: lost {expected - found}, more than once {found - expected}")
         if work.outcome is Outcome.ABORTED and found:
@@ -109,7 +116,7 @@ def check_pipeline(store: Store) -> None:
 
 def check_history(store: Store) -> None:
     """The history tells of each slot how many rows it committed, as far back as there are slots."""
-    for topic in PARTITIONS.keys() - {TABLE}:
+    for topic in PARTITIONS.keys() - set(ROWS_GO):
         history = store.history(topic)
         told: Counter[int] = Counter()
         for operation in history:
@@ -121,18 +128,29 @@ def check_history(store: Store) -> None:
             raise Violation(f"{topic}: the history lacks {found - told} rows of slots and has {told - found} too many")
 
 
-def check_fold(world: World, store: Store) -> None:
-    """The state that a checkpoint leads to is that of all records that ever were."""
-    machine = StoreMachine()
-    state = machine.initial()
-    for slot in range(store.read(lambda _, newest: newest) + 1):
-        record = decode_line(first_line(world.every_slot[slot]), slot)
-        entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
-        reason = machine.fold(state, slot, entries)
-        if reason is not None:
-            raise Violation(f"slot {slot} is invalid: {reason}")
-    if store.read(lambda opened, _: opened) != state:
-        raise Violation("the state that the checkpoint leads to is not that of the whole log")
+def check_aborted_index(store: Store) -> None:
+    """The indexes of aborted transactions, of sealed and of active segments, are what the verdicts say."""
+    state = store.read(lambda opened, _: opened.frozen_copy())
+    for place, partition in state.partitions.items():
+        if state.topics[place.topic_id].config.is_compacted or partition.log_start_offset:
+            continue  # What was removed has no entry any more.
+        expected, first_offsets = [], {}
+        for batch in [*read_batches(store.object_store, partition.sealed), *partition.active]:
+            if batch.control is not None and batch.producer_id in first_offsets:
+                expected.append((batch.producer_id, first_offsets.pop(batch.producer_id), batch.base_offset))
+            elif batch.control is None and batch.verdict is Verdict.ABORTED:
+                first_offsets.setdefault(batch.producer_id, batch.base_offset)
+        aborted = [*read_aborted(store.object_store, partition.sealed), *partition.aborted]
+        found = [(each.producer_id, each.first_offset, each.last_offset) for each in aborted]
+        if found != expected:
+            raise Violation(f"{place}: the aborted transactions are {expected}, their index has {found}")
+
+
+def check_verification(store: Store) -> None:
+    """Whatever lies in the store is what its log says, byte for byte."""
+    for finding in store.admin.verify(data=True):
+        if finding.severity is not Severity.INFO:
+            raise Violation(f"{finding.kind}: {finding.place}: {finding.problem}")
 
 
 def check_orphans(world: World, store: Store) -> None:

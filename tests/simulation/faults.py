@@ -5,30 +5,40 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-_LONG_PAUSES_MS = (2_000, 30_000, 120_000, 900_000, 7_200_000, 100_000_000)
+LONG_PAUSES_MS = (2_000, 30_000, 120_000, 900_000, 7_200_000, 100_000_000)
+CLOCK_JUMPS_MS = (-86_400_000, -7_200_000, -60_000, 60_000, 7_200_000, 86_400_000)
+LATE_BY_MS = (50, 500, 5_000, 60_000, 600_000, 3_600_000, 40_000_000, 10_000_000_000)
+"""The last of them is longer than slots are kept, and than any upkeep of the end takes."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Faults:
     """Probabilities per request or stop."""
 
-    on: bool = True
     lost_answer: float = 0.0
-    """The put took effect, and nobody says so."""
-    failed_before: float = 0.0
-    """An error, and nothing happened."""
+    """The put took effect, and the connection was reset."""
+    slow_down: float = 0.0
+    """503: nothing happened."""
+    internal_error: float = 0.0
+    """500: half of the time the put took effect."""
     late_put: float = 0.0
-    """An error now, the effect at any later moment."""
+    """A time-out now, the effect at any later moment."""
     twice: float = 0.0
-    """The put took effect and was sent again: its own success is reported as somebody else's."""
+    """The put took effect and was sent again at once: its own success is reported as somebody else's."""
+    again_later: float = 0.0
+    """The put took effect, and a copy of it arrives at any later moment."""
     conflict: float = 0.0
-    """S3's 409."""
+    """S3's 409: nothing happened, as another put of the name was under way."""
     failed_read: float = 0.0
+    cut_read: float = 0.0
+    """A read gives fewer bytes than there are, and no error."""
     death: float = 0.0
     pause: float = 0.0
     """The process stands still for seconds to a day."""
     suspend: float = 0.0
     """Of those pauses: its own clock stood still, too."""
+    clock_jump: float = 0.0
+    """The host's time of day is set, forwards or back."""
     unordered_lists: bool = False
 
     @classmethod
@@ -40,16 +50,17 @@ class Faults:
 
         return cls(
             lost_answer=rate(0.1),
-            failed_before=rate(0.1),
+            slow_down=rate(0.1),
+            internal_error=rate(0.1),
             late_put=rate(0.05),
             twice=rate(0.05),
+            again_later=rate(0.05),
             conflict=rate(0.1),
             failed_read=rate(0.05),
+            cut_read=rate(0.03),
             death=rate(0.01),
             pause=rate(0.005),
             suspend=chooser.choice((0.0, 0.5)),
+            clock_jump=rate(0.02),
             unordered_lists=chooser.random() < 0.3,
         )
-
-    def pause_ms(self, chooser: random.Random) -> int:
-        return chooser.choice(_LONG_PAUSES_MS) if chooser.random() < self.pause else 0

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tests.checker import Operation
 from tests.simulation.world import Violation
 
 
@@ -25,9 +26,14 @@ class Work:
     name: str
     rows: list[tuple[str, int, bytes]] = field(default_factory=list)
     """Topic, partition and value, in the order in which they were handed over."""
+    alternatives: list[list[tuple[str, int, bytes]]] = field(default_factory=list)
+    """Other rows that were handed over as the same work, by who did not know of these: one of all shows, or none."""
     keys: dict[bytes, bytes] = field(default_factory=dict)
     """The last value of each key."""
     outcome: Outcome = Outcome.UNKNOWN
+
+    def versions(self) -> list[list[tuple[str, int, bytes]]]:
+        return [self.rows, *self.alternatives]
 
     def row(self, topic: str, partition: int, key: bytes | None = None) -> bytes:
         value = f"{self.name}#{len(self.rows)}".encode()
@@ -44,11 +50,27 @@ class Ledger:
     works: dict[str, Work] = field(default_factory=dict)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
     ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    history: list[Operation] = field(default_factory=list)
+    """What the clients of the list-append workload did and were told."""
+    moments: int = 0
+
+    def tick(self) -> int:
+        """A moment of the history, after all before."""
+        self.moments += 1
+        return self.moments
+
+    notes: dict[str, Outcome] = field(default_factory=dict)
+    """Entries that have no identity but their slot."""
 
     def begin(self, service: str) -> Work:
         work = Work(f"{service}:{len(self.works)}")
         self.works[work.name] = work
         return work
+
+    @property
+    def written(self) -> set[str]:
+        """The topics to which anybody wrote."""
+        return {topic for work in self.works.values() for topic, _, _ in work.rows}
 
     def work_of(self, value: bytes) -> Work:
         return self.works[value.partition(b"#")[0].decode()]

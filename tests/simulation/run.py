@@ -1,179 +1,165 @@
-"""Run seeds of the simulation: ``python -m tests.simulation.run --from 7 --seeds 100 [--trace]``."""
+"""Run seeds of the simulation: ``python -m tests.simulation.run --from 7 --seeds 100 [--services spark]``."""
 
 from __future__ import annotations
 
-import random
+import logging
+import multiprocessing
+import os
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import click
-from rich.progress import track
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.rules.state import TransactionState
-from eoslog.rules.topic_entries import TopicConfig
-from tests.simulation.checker import check_everything, check_orphans
-from tests.simulation.faults import Faults
-from tests.simulation.ledger import Ledger, Outcome
-from tests.simulation.pipelines import Job, Pipeline
-from tests.simulation.service import GRACE_MS, PARTITIONS, TABLE, Service, open_store
-from tests.simulation.upkeep import Daemon, Reader, take_steps
-from tests.simulation.world import Process, Violation, World
-from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseService, TwoPhaseWriter
+from tests.simulation.plan import SERVICES, Plan
+from tests.simulation.shrinking import failure_of
+from tests.simulation.shrinking import shrink as shrink_failure
+from tests.simulation.simulation import DEFAULT_STEPS, Result, Simulation
 
-DEFAULT_STEPS = 2_000
-_MOST_STEPS = 1_000_000
-_LONG_MS = 30 * 24 * 3600 * 1000
-"""Longer than any age that the store keeps to."""
-_FOR_EVER_MS = 10**12
+__all__ = ["DEFAULT_STEPS", "Result", "Simulation"]
+
+_PLANS = Path(".cache/simulation")
+_BLOCK_STEPS = 5_000
+"""About what a worker is given at once."""
 
 
-class Result(NamedTuple):
-    """What a seed came to."""
+@dataclass
+class Tally:
+    """What became of some seeds."""
 
-    trace: str
-    """A digest of everything that happened."""
-    steps: int
-    slots: int
-    acknowledged_rows: int
-    marks: Counter[str]
+    seeds: int = 0
+    steps: int = 0
+    slots: int = 0
+    acknowledged_rows: int = 0
+    marks: Counter[str] = field(default_factory=Counter)
+    failed: dict[int, str] = field(default_factory=dict)
+    """By the seed, what was broken."""
+
+    def add(self, other: Tally) -> None:
+        self.seeds += other.seeds
+        self.steps += other.steps
+        self.slots += other.slots
+        self.acknowledged_rows += other.acknowledged_rows
+        self.marks.update(other.marks)
+        self.failed.update(other.failed)
 
 
-class Simulation:
-    """One seed: services run among faults; then faults stop, everything must become decided, and is checked."""
+def run_seeds(seeds: Iterable[int], steps: int, services: str) -> Tally:
+    """Run seeds one after the other."""
+    tally = Tally()
+    for seed in seeds:
+        tally.seeds += 1
+        try:
+            result = Simulation(seed, plan=Plan.of_services(services, seed, steps)).run()
+        except Exception:
+            tally.failed[seed] = traceback.format_exc()
+        else:
+            tally.steps += result.steps
+            tally.slots += result.slots
+            tally.acknowledged_rows += result.acknowledged_rows
+            tally.marks.update(result.marks)
+    return tally
 
-    def __init__(self, seed: int, *, steps: int = DEFAULT_STEPS, lines: list[str] | None = None) -> None:
-        chooser = random.Random(f"swarm {seed}")
-        self.world = World(seed, Faults.swarm(chooser))
-        self.world.tail_bytes = chooser.choice((0, 4_000))
-        self.world.lines = lines
-        self.ledger = Ledger()
-        self._steps = steps
-        self._services = self._choose_services(chooser)
 
-    def _choose_services(self, chooser: random.Random) -> list[Service]:
-        def some(kind: type[Service], name: str, most: int) -> list[Service]:
-            return [kind(self.world, self.ledger, f"{name}{number}") for number in range(chooser.randint(1, most))]
+def run_in_processes(seeds: Sequence[int], steps: int, services: str, jobs: int) -> Iterator[Tally]:
+    """Run seeds on several cores, in blocks; yields what became of each block."""
+    size = max(1, min(_BLOCK_STEPS // max(1, steps), -(-len(seeds) // jobs)))
+    blocks = [(seeds[at : at + size], steps, services) for at in range(0, len(seeds), size)]
+    if jobs == 1:
+        yield from (run_seeds(*block) for block in blocks)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as workers:
+        yield from workers.imap_unordered(_run_block, blocks)
 
-        services = [
-            *some(TransactionalWriter, "writer", 3),
-            *some(IdempotentWriter, "idempotent", 2),
-            *some(TableWriter, "table", 1),
-            *some(TwoPhaseWriter, "two-phase", 1),
-            *some(Pipeline, "pipeline", 2),
-            *some(Job, "job", 1),
-            *some(Daemon, "daemon", 2),
-            *some(Reader, "reader", 2),
-        ]
-        # Two processes under one transactional id, two drivers of one job.
-        twins = [each for each in services if each.name in ("writer0", "job0") and chooser.random() < 0.4]
-        return services + twins
 
-    def run(self) -> Result:
-        """Raises: Violation"""
-        world = self.world
-        world.faults.on = False
-        self._alone("setup", self._set_up)
-        world.faults.on = True
-        for service in self._services:
-            service.start()
-        world.run(self._steps)
-        world.faults.on = False
-        world.stopping = True
-        world.run(_MOST_STEPS)
-        self._raise_failures()
-        for name, work in (
-            ("settling", self._settle),
-            ("check", lambda process: check_everything(world, self.ledger, open_store(process))),
-            ("upkeep", self._tidy_up),
-            ("second check", lambda process: check_everything(world, self.ledger, open_store(process))),
-        ):
-            self._alone(name, work)
-        works = self.ledger.works.values()
-        acknowledged = sum(len(work.rows) for work in works if work.outcome is Outcome.COMMITTED)
-        return Result(world.trace(), world.steps, len(world.every_slot), acknowledged, world.marks)
+def _run_block(block: tuple[Sequence[int], int, str]) -> Tally:
+    return run_seeds(*block)
 
-    def _alone(self, name: str, work: Callable[[Process], None]) -> None:
-        self.world.spawn(name, work)
-        self.world.run(_MOST_STEPS)
-        self._raise_failures()
 
-    def _raise_failures(self) -> None:
-        for name, error in self.world.failures:
-            raise Violation(f"{name}: {type(error).__name__}: {error}") from error
-
-    def _set_up(self, process: Process) -> None:
-        store = open_store(process)
-        for topic, partitions in PARTITIONS.items():
-            config = TopicConfig(
-                segment_batches=4,
-                cleanup_policy="compact" if topic == TABLE else "delete",
-                min_cleanable_dirty_ratio=0.1,
-                delete_retention_ms=60_000,
-            )
-            store.admin.create_topic(topic, partitions=partitions, config=config)
-
-    def _settle(self, process: Process) -> None:
-        """Every transaction becomes decided with nobody's help but a daemon's and the outside database's."""
-        process.sleep(GRACE_MS)
-        store = open_store(process)
-        for service in self._services:
-            if isinstance(service, TwoPhaseService):
-                service.recover(store)
-        take_steps(self._upkeep(process), ["abort-timed-out-transactions"])
-        still_open = [
-            each.transactional_id
-            for each in store.read(lambda state, _: list(state.transactions.values()))
-            if each.state is TransactionState.ONGOING
-        ]
-        if still_open:
-            raise Violation(f"nobody ends the transactions of {still_open}")
-
-    def _tidy_up(self, process: Process) -> None:
-        """Upkeep changes nothing that shows, and vacuum leaves nothing behind that no decision names."""
-        for _ in range(3):
-            process.sleep(_LONG_MS)
-            take_steps(self._upkeep(process))
-        for _ in range(2):
-            process.sleep(_LONG_MS)
-            take_steps(self._upkeep(process), ["vacuum"])
-        check_orphans(self.world, open_store(process))
-
-    def _upkeep(self, process: Process) -> Coordinator:
-        store = open_store(process)
-        return Coordinator(store, transactional_id_expiration_ms=_FOR_EVER_MS, offsets_retention_ms=-1)
+def replay_command(seed: int, steps: int, services: str) -> str:
+    return f"python -m tests.simulation.run --services {services} --from {seed} --steps {steps} --trace"
 
 
 @click.command()
 @click.option("--from", "first", default=0, help="The first seed.")
 @click.option("--seeds", default=1, help="How many.")
-@click.option("--steps", default=DEFAULT_STEPS, help="Requests and sleeps among faults, for each seed.")
-@click.option("--trace", is_flag=True, help="Print every step.")
-def main(first: int, seeds: int, steps: int, trace: bool) -> None:
+@click.option("--steps", default=DEFAULT_STEPS, help="Requests, answers and sleeps among faults, for each seed.")
+@click.option(
+    "--services", type=click.Choice(SERVICES), default="clients", help="Who runs; mixed: Spark in every tenth seed."
+)
+@click.option("--jobs", default=os.cpu_count() or 1, help="How many processes share the seeds; all cores by default.")
+@click.option("--trace", is_flag=True, help="Print every step of the first seed.")
+@click.option("--shrink", is_flag=True, help="Find and print the shortest history in which the first seed fails.")
+@click.option("--plan", type=click.Path(exists=True, path_type=Path), help="Print a history that --shrink wrote down.")
+def main(
+    first: int, seeds: int, steps: int, services: str, jobs: int, trace: bool, shrink: bool, plan: Path | None
+) -> None:
     """Run seeds of the simulation and say which failed."""
-    marks: Counter[str] = Counter()
-    failed = []
-    for seed in track(range(first, first + seeds), description="seeds"):
-        lines: list[str] | None = [] if trace else None
-        try:
-            result = Simulation(seed, steps=steps, lines=lines).run()
-        except Exception:
-            failed.append(seed)
-            print(f"seed {seed} failed; again: python -m tests.simulation.run --from {seed} --steps {steps} --trace")
-            traceback.print_exc()
-        else:
-            marks += result.marks
-            if trace or seeds == 1:
-                print(f"seed {seed}: {result.steps} steps, {result.slots} slots, trace {result.trace}")
-        if lines is not None:
-            print("\n".join(lines))
-    for mark, count in sorted(marks.items()):
+    # What the code under test warns of is what the faults were meant to do.
+    logging.getLogger("eoslog").setLevel(logging.CRITICAL)
+    if plan is not None:
+        sys.exit(_replayed(plan))
+    if shrink:
+        sys.exit(_shrunk(Plan.of_services(services, first, steps), services))
+    if trace:
+        sys.exit(_traced(Plan.of_services(services, first, steps)))
+    tally = Tally()
+    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("seeds", total=seeds)
+        for block in run_in_processes(range(first, first + seeds), steps, services, min(jobs, seeds)):
+            tally.add(block)
+            progress.advance(bar, block.seeds)
+            for seed, text in block.failed.items():
+                print(f"seed {seed} failed; again: {replay_command(seed, steps, services)}\n{text}", flush=True)
+    for mark, count in sorted(tally.marks.items()):
         print(f"{count:9d} {mark}")
-    print(f"{seeds} seeds, failed: {failed or 'none'}")
-    sys.exit(bool(failed))
+    print(f"{tally.seeds} seeds, {tally.steps} steps, {tally.slots} slots, {tally.acknowledged_rows} acknowledged rows")
+    for seed in sorted(tally.failed):
+        print(f"failed: {replay_command(seed, steps, services)}   (or --shrink)")
+    print(f"failed: {len(tally.failed)} of {tally.seeds}")
+    sys.exit(bool(tally.failed))
+
+
+def _traced(plan: Plan) -> int:
+    """Run one plan and print each of its steps. Returns the exit code."""
+    lines: list[str] = []
+    try:
+        result = Simulation(plan.seed, plan=plan, lines=lines).run()
+    except Exception:
+        print("\n".join(lines))
+        traceback.print_exc()
+        return 1
+    print("\n".join(lines))
+    print(f"seed {plan.seed}: {result.steps} steps, {result.slots} slots, trace {result.trace}")
+    return 0
+
+
+def _shrunk(plan: Plan, services: str) -> int:
+    """Shrink a failing seed, print what is left of it and write that down. Returns the exit code."""
+    failure = failure_of(plan)
+    if failure is None:
+        print(f"seed {plan.seed} keeps every promise")
+        return 0
+    shortest = shrink_failure(failure, report=lambda text: print(text, file=sys.stderr, flush=True))
+    _PLANS.mkdir(parents=True, exist_ok=True)
+    path = _PLANS / f"{services}-seed-{plan.seed}-{plan.steps}.json"
+    path.write_text(shortest.plan.to_json() + "\n")
+    print(shortest.history())
+    print(f"again: python -m tests.simulation.run --plan {path}")
+    return 1
+
+
+def _replayed(path: Path) -> int:
+    """Run a plan that was written down. Returns the exit code."""
+    failure = failure_of(Plan.from_json(path.read_text()))
+    print("it keeps every promise" if failure is None else failure.history())
+    return failure is not None
 
 
 if __name__ == "__main__":

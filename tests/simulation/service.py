@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from eoslog.client.store import Store
-from eoslog.errors import AbortableError, ApplicationRecoverableError, RetriableError
+from eoslog.errors import AbortableError, ApplicationRecoverableError, CorruptRecord, OutOfOrderSequence, RetriableError
 from eoslog.log.view import LogConfig
 from tests.simulation.ledger import Ledger
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
@@ -15,15 +15,20 @@ from tests.simulation.world import Process, World
 
 T = TypeVar("T")
 GRACE_MS = 3_600_000
-IN, OUT, OTHER, JOB, TABLE = "in", "out", "other", "job", "table"
-PARTITIONS = {IN: 2, OUT: 2, OTHER: 1, JOB: 2, TABLE: 1}
+PATIENCES_MS = (1, 200, 20_000)
+"""For how long a process asks what became of its slot; the impatient are often not told."""
+IN, OUT, OTHER, JOB, TABLE, SPARK, TOTALS = "in", "out", "other", "job", "table", "spark", "totals"
+PARTITIONS = {IN: 2, OUT: 2, OTHER: 1, JOB: 2, TABLE: 1, SPARK: 2, TOTALS: 1}
 """The topics, and how many partitions each has."""
+ROWS_GO = (TABLE, TOTALS)
+"""Topics whose rows are compacted away or replaced by newer ones."""
 
 
 def open_store(process: Process) -> Store:
     """The store, as a process that was just started holds it."""
     environment = SimulatedEnvironment(process)
-    config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=8, commit_timeout_ms=20_000)
+    patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
+    config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=8, commit_timeout_ms=patience_ms)
     tail_bytes = process.world.tail_bytes
     return Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)
 
@@ -42,7 +47,8 @@ class Service:
 
     @property
     def random(self) -> random.Random:
-        return self.world.random
+        """What it chooses to do."""
+        return self.world.choices.stream(f"{self.name} work")
 
     def start(self) -> None:
         self.world.spawn(self.name, self._live)
@@ -50,7 +56,16 @@ class Service:
     def _live(self, process: Process) -> None:
         try:
             self.incarnation(process)
+        except OutOfOrderSequence:
+            # No fault explains it: a producer sends its batches one after the other, and repeats them as they were.
+            raise
         except (GaveUp, RetriableError, AbortableError, ApplicationRecoverableError) as error:
+            self.world.note(self.name, "gave up", type(error).__name__)
+            self.world.marks[f"told: {type(error).__name__}"] += 1
+        except CorruptRecord as error:
+            if not process.cut_reads:
+                raise
+            self.world.marks["cut read detected"] += 1
             self.world.note(self.name, "gave up", type(error).__name__)
         finally:
             if not self.world.stopping:
@@ -58,6 +73,12 @@ class Service:
 
     def incarnation(self, process: Process) -> None:
         raise NotImplementedError
+
+    def settle(self, process: Process) -> None:
+        """Finish what was begun, when nothing fails any more."""
+
+    def check(self, store: Store) -> None:
+        """Compare what the store holds with what the service promises beyond its works. Raises: Violation"""
 
     def pause(self, process: Process, most_ms: int = 3_000) -> None:
         process.sleep(self.random.randrange(1, most_ms))

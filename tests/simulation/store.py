@@ -18,18 +18,22 @@ class SimulatedEnvironment(Environment):
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self._random = process.world.choices.stream(f"{process.name} tokens")
 
     def monotonic_ms(self) -> int:
-        return self._process.world.time_ms - self._process.suspended_ms
+        return self._process.elapsed_ms()
+
+    def monotonic_ns(self) -> int:
+        return self._process.elapsed_ms() * 1_000_000
 
     def sleep_ms(self, duration_ms: float) -> None:
         self._process.sleep(duration_ms)
 
     def new_token(self) -> str:
-        return f"{self._process.world.random.getrandbits(128):032x}"
+        return f"{self._random.getrandbits(128):032x}"
 
     def jitter(self) -> float:
-        return self._process.world.random.random()
+        return self._random.random()
 
     def reached(self, crash_point: str) -> None:
         self._process.world.marks[crash_point] += 1
@@ -51,35 +55,30 @@ class SimulatedStore(ObjectStore):
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         self._request("PUT", path)
-        world, faults = self._world, self._world.faults
-        if self._chance(faults.conflict):
-            return self._answer(PutOutcome.CONFLICT)
-        self._fail_or_delay(path, body, if_absent=True)
-        created = world.put(path, body, if_absent=True)
-        if self._chance(faults.lost_answer):
-            world.marks["answer lost"] += 1
-            raise self._unavailable()
-        if created and self._chance(faults.twice):
-            world.marks["own success reported as another's"] += 1
+        if self._happens("409", self._world.faults.conflict):
+            return self._put_answer(PutOutcome.CONFLICT)
+        self._fail_before(path, body, if_absent=True)
+        created = self._world.put(path, body, if_absent=True)
+        self._fail_after(path, body, if_absent=True)
+        if created and self._happens("own success told as another's", self._world.faults.twice):
             created = False
-        return self._answer(PutOutcome.CREATED if created else PutOutcome.EXISTS)
+        return self._put_answer(PutOutcome.CREATED if created else PutOutcome.EXISTS)
 
     def put(self, path: str, body: bytes) -> None:
         self._request("PUT", path)
-        self._fail_or_delay(path, body, if_absent=False)
+        self._fail_before(path, body, if_absent=False)
         self._world.put(path, body, if_absent=False)
-        if self._chance(self._world.faults.lost_answer):
-            raise self._unavailable()
-        self._answer(None)
+        self._fail_after(path, body, if_absent=False)
+        self._answer("200")
 
     def get(self, path: str) -> StoredObject:
         self._request("GET", path)
         self._fail_read()
         found = self._world.objects.get(path)
-        self._answer(None)
+        self._answer("404" if found is None else f"200 {len(found.body)} bytes")
         if found is None:
             raise ObjectNotFound(path)
-        return found
+        return StoredObject(self._cut_perhaps(found.body), found.last_modified_ms)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return self.get(path).body[start : start + length]
@@ -97,9 +96,9 @@ class SimulatedStore(ObjectStore):
                 for path in page
                 if (found := self._world.objects.get(path))
             ]
-            self._answer(None)
+            self._answer(f"200 {len(infos)} of {len(paths)}")
             if not self.lists_in_order:
-                self._world.random.shuffle(infos)
+                self._world.choices.stream("lists").shuffle(infos)
             yield from infos
             given += len(page)
             if limit is not None or len(page) == len(paths):
@@ -111,44 +110,66 @@ class SimulatedStore(ObjectStore):
         self._fail_read()
         below = (path[len(prefix) :] for path in self._world.objects if path.startswith(prefix))
         found = sorted({rest.partition("/")[0] for rest in below if "/" in rest})
-        self._answer(None)
+        self._answer(f"200 {len(found)}")
         return found
 
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             self._request("DELETE", path)
-            if self._chance(self._world.faults.failed_before):
-                raise self._unavailable()
+            if self._happens("503", self._world.faults.slow_down):
+                raise self._unavailable("503 SlowDown")
             self._world.objects.pop(path, None)
-            if self._chance(self._world.faults.lost_answer):
-                raise self._unavailable()
-            self._answer(None)
+            if self._happens("answer lost", self._world.faults.lost_answer):
+                raise self._unavailable("connection reset")
+            self._answer("204")
 
     def _request(self, kind: str, path: str) -> None:
         self.requests[kind] += 1
         self._process.stop(kind, path)
 
-    def _answer(self, outcome: PutOutcome | None) -> PutOutcome:
-        """The answer travels back: others go on meanwhile."""
-        date_ms = self._world.time_ms
-        self._process.stop("answer")
-        self.clock.observe(date_ms)
-        return outcome if outcome is not None else PutOutcome.CREATED
+    def _put_answer(self, outcome: PutOutcome) -> PutOutcome:
+        self._answer(outcome.value)
+        return outcome
 
-    def _fail_or_delay(self, path: str, body: bytes, *, if_absent: bool) -> None:
-        if self._chance(self._world.faults.failed_before):
-            raise self._unavailable()
-        if self._chance(self._world.faults.late_put):
-            self._world.marks["put delayed"] += 1
+    def _answer(self, text: str) -> None:
+        """The answer travels back: others go on meanwhile."""
+        date_ms = self._world.date_ms()
+        self._process.stop("answer", text)
+        self.clock.observe(date_ms)
+
+    def _fail_before(self, path: str, body: bytes, *, if_absent: bool) -> None:
+        """Errors of a put that has had no effect yet."""
+        faults = self._world.faults
+        if self._happens("503", faults.slow_down):
+            raise self._unavailable("503 SlowDown")
+        if self._happens("500 before", faults.internal_error / 2):
+            raise self._unavailable("500 InternalError")
+        if self._happens("put delayed", faults.late_put):
             self._world.put_later(path, body, if_absent=if_absent)
-            raise self._unavailable()
+            raise self._unavailable("timed out")
+
+    def _fail_after(self, path: str, body: bytes, *, if_absent: bool) -> None:
+        """What goes wrong when a put has had its effect."""
+        faults = self._world.faults
+        if self._happens("put copied", faults.again_later):
+            self._world.put_later(path, body, if_absent=if_absent)
+        if self._happens("500 after", faults.internal_error / 2):
+            raise self._unavailable("500 InternalError")
+        if self._happens("answer lost", faults.lost_answer):
+            raise self._unavailable("connection reset")
 
     def _fail_read(self) -> None:
-        if self._chance(self._world.faults.failed_read):
-            raise self._unavailable()
+        if self._happens("read failed", self._world.faults.failed_read):
+            raise self._unavailable("503 SlowDown")
 
-    def _chance(self, probability: float) -> bool:
-        return self._world.faults.on and probability > 0 and self._world.random.random() < probability
+    def _cut_perhaps(self, body: bytes) -> bytes:
+        if not self._happens("read cut", self._world.faults.cut_read):
+            return body
+        self._process.cut_reads += 1
+        return body[: self._world.choices.stream("cuts").randrange(len(body) + 1)]
 
-    def _unavailable(self) -> StoreUnavailable:
-        return StoreUnavailable("sim://store: no answer")
+    def _happens(self, fault: str, probability: float) -> bool:
+        return self._process.happens(fault, probability)
+
+    def _unavailable(self, answer: str) -> StoreUnavailable:
+        return StoreUnavailable(f"sim://store: {answer}")

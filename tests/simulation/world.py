@@ -7,7 +7,6 @@ who goes on, what the store answers, who dies, and what lands later than its ans
 from __future__ import annotations
 
 import hashlib
-import random
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -18,9 +17,12 @@ import greenlet
 
 from eoslog.log.paths import slot_of
 from eoslog.store.object_store import StoredObject
-from tests.simulation.faults import Faults
+from tests.simulation.choices import Choices
+from tests.simulation.faults import CLOCK_JUMPS_MS, LATE_BY_MS, LONG_PAUSES_MS, Faults
 
 START_MS = 1_700_000_000_000
+_STEPS_MS = (0, 1, 1, 2, 5, 20)
+_NO_FAULTS = Faults()
 
 
 class Death(BaseException):
@@ -51,7 +53,14 @@ class Process:
         self.wake_ms = world.time_ms
         self.suspended_ms = 0
         """For how long the process's own clock stood still."""
-        self._greenlet = greenlet.greenlet(lambda: self._run(work))
+        self.cut_reads = 0
+        """How many of its reads gave less than there is."""
+        clocks = world.choices.stream(f"{name} clocks")
+        self.clock_start_ms = clocks.randrange(10**9)
+        """What its clock of elapsed time, which begins anywhere, showed at the world's start."""
+        self.host_skew_ms = clocks.choice((0, 0, *CLOCK_JUMPS_MS))
+        """By how much its host's time of day is wrong."""
+        self._greenlet = greenlet.greenlet(lambda: self._run(work), parent=world.scheduler)
 
     def _run(self, work: Callable[[Process], None]) -> None:
         try:
@@ -75,12 +84,14 @@ class Process:
         if not self.alive:
             raise Death
         world.note(self.name, what, path)
-        if world.faults.on:
-            pause = world.faults.pause_ms(world.random)
-            if pause:
-                self.wake_ms = world.time_ms + pause
-                if world.random.random() < world.faults.suspend:
-                    self.suspended_ms += pause
+        if self.happens("pause", world.faults.pause):
+            pauses = world.choices.stream(f"{self.name} pauses")
+            duration_ms = pauses.choice(LONG_PAUSES_MS)
+            self.wake_ms = world.time_ms + duration_ms
+            if pauses.random() < world.faults.suspend:
+                self.suspended_ms += duration_ms
+        if self.happens("clock jump", world.faults.clock_jump):
+            self.host_skew_ms += world.choices.stream(f"{self.name} clocks").choice(CLOCK_JUMPS_MS)
         world.scheduler.switch()
         self.die_perhaps()
 
@@ -89,10 +100,25 @@ class Process:
         self.stop("sleep")
 
     def die_perhaps(self) -> None:
-        world = self.world
-        if not self.alive or (world.faults.on and world.random.random() < world.faults.death):
+        if not self.alive or self.happens("death", self.world.faults.death):
             self.alive = False
             raise Death
+
+    def happens(self, fault: str, probability: float) -> bool:
+        """Whether a fault meets this process now."""
+        event = self.world.choices.happens(self.name, fault, probability)
+        if event:
+            self.world.note(self.name, "fault:", fault)
+            self.world.marks[f"fault: {fault}"] += 1
+        return bool(event)
+
+    def elapsed_ms(self) -> int:
+        """The process's own clock of elapsed time."""
+        return self.clock_start_ms + self.world.time_ms - START_MS - self.suspended_ms
+
+    def host_time_ms(self) -> int:
+        """The time of day on the process's host, which nothing may rest on."""
+        return self.world.time_ms + self.host_skew_ms
 
 
 class Restartable(Protocol):
@@ -104,16 +130,22 @@ class Restartable(Protocol):
 class World:
     """Everything outside of the processes."""
 
-    def __init__(self, seed: int, faults: Faults) -> None:
+    def __init__(self, seed: int, faults: Faults, *, kept: frozenset[str] | None = None) -> None:
         self.seed = seed
-        self.random = random.Random(seed)
+        self.choices = Choices(seed, kept)
+        self.random = self.choices.stream("world")
         self.faults = faults
+        self.switches = 1.0
+        """How often another process goes on than the one that went last."""
         self.time_ms = START_MS
+        self.date_grain_ms = 1
+        """What the store's dates are rounded down to: S3 tells whole seconds."""
         self.objects: dict[str, StoredObject] = {}
         self.every_slot: dict[int, bytes] = {}
         """Every record that ever took its slot in the log, also those deleted since."""
         self.late: list[LateWrite] = []
         self.processes: list[Process] = []
+        self.running: Process | None = None
         self.failures: list[tuple[str, Exception]] = []
         self.marks: Counter[str] = Counter()
         """How often rare things happened."""
@@ -139,6 +171,11 @@ class World:
     def trace(self) -> str:
         return self._trace.hexdigest()
 
+    def end_faults(self) -> None:
+        """From here on nothing fails any more; what is under way still lands late."""
+        self.note("world", "no more faults")
+        self.faults = _NO_FAULTS
+
     def spawn(self, name: str, work: Callable[[Process], None]) -> Process:
         process = Process(self, name, work)
         self.processes.append(process)
@@ -156,7 +193,7 @@ class World:
 
     def step(self) -> None:
         self.steps += 1
-        self.time_ms += self.random.choice((0, 1, 1, 2, 5, 20))
+        self.time_ms += _STEPS_MS[int(self.random.random() * len(_STEPS_MS))]
         for due in [each for each in self._restarts if each[0] <= self.time_ms]:
             self._restarts.remove(due)
             if not self.stopping:
@@ -166,24 +203,37 @@ class World:
             self.time_ms = min(process.wake_ms for process in self.processes)
             awake = [process for process in self.processes if process.wake_ms <= self.time_ms]
         self._land_late()
-        process = self.random.choice(awake)
+        process = self._next(awake)
+        self.running = process
         process.resume()
         if not process.alive:
             self.processes.remove(process)
+
+    def _next(self, awake: list[Process]) -> Process:
+        """Who goes on: the one that went last, or another."""
+        chosen = awake[int(self.random.random() * len(awake))]
+        if self.running is None or chosen is self.running or self.running not in awake:
+            return chosen
+        return chosen if self.choices.happens("world", "switch", self.switches) else self.running
+
+    def date_ms(self) -> int:
+        """The time as the store tells it."""
+        return self.time_ms // self.date_grain_ms * self.date_grain_ms
 
     def put(self, path: str, body: bytes, *, if_absent: bool) -> bool:
         """The effect of a put. False if the object was there."""
         if if_absent and path in self.objects:
             return False
-        self.objects[path] = StoredObject(body, self.time_ms)
+        self.objects[path] = StoredObject(body, self.date_ms())
         slot = slot_of(path)
-        if slot is not None:
-            self.every_slot.setdefault(slot, body)
+        if slot is not None and self.every_slot.setdefault(slot, body) is not body:
+            self.marks["a deleted slot's name was taken"] += 1
         return True
 
     def put_later(self, path: str, body: bytes, *, if_absent: bool) -> None:
-        delay = self.random.choice((50, 500, 5_000, 60_000, 600_000, 3_600_000, 40_000_000))
-        self.late.append(LateWrite(self.time_ms + self.random.randrange(delay), path, body, if_absent))
+        stream = self.choices.stream("late puts")
+        delay = stream.choice(LATE_BY_MS)
+        self.late.append(LateWrite(self.time_ms + stream.randrange(delay), path, body, if_absent))
 
     def _land_late(self) -> None:
         if not self.late:

@@ -1,0 +1,43 @@
+"""When faults have stopped and upkeep was done, nothing is left over: no transaction, file, slot or checkpoint."""
+
+from __future__ import annotations
+
+from eoslog.client.store import Store
+from eoslog.log.checkpoint import read_checkpoint
+from eoslog.log.paths import CHECKPOINTS, slot_of, slot_path
+from eoslog.rules.state import TransactionState
+from tests.simulation.world import Violation, World
+
+
+def check_nothing_is_left(world: World, store: Store) -> None:
+    """Raises: Violation: something was not cleaned up, and never would be."""
+    state = store.read(lambda opened, _: opened.frozen_copy())
+    if state.ongoing:
+        raise Violation(f"still open: {sorted(state.ongoing)}")
+    if state.doomed:
+        raise Violation(f"dropped, but not deleted: {state.doomed[:3]}")
+    world.marks["producer id rolled over"] += sum(
+        each.previous_producer_id >= 0 and each.state is not TransactionState.DEAD
+        for each in state.transactions.values()
+    )
+    _check_slots(world, store)
+
+
+def _check_slots(world: World, store: Store) -> None:
+    """Slots begin at the older checkpoint, and no object of another checkpoint is left."""
+    view = store.log.view
+    current, previous = view.checkpoint, view.previous_checkpoint
+    if current is None or previous is None:
+        return
+    world.marks["slots were deleted"] += slot_path(0) not in world.objects
+    slots = sorted(slot for path in world.objects if (slot := slot_of(path)) is not None)
+    floor = min(current.slot, previous.slot)
+    if slots != list(range(floor, view.slot + 1)):
+        raise Violation(f"slots {slots} are there, but needed are those from {floor} to {view.slot}")
+    named = {current.path, previous.path}
+    for reference in (current, previous):
+        _, root = read_checkpoint(store.object_store, store.log.machine, reference)
+        named |= {part.path for part in root.parts if part.path is not None}
+    left = {path for path in world.objects if path.startswith(CHECKPOINTS)} - named
+    if left:
+        raise Violation(f"objects of no checkpoint: {sorted(left)[:3]}")

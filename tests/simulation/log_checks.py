@@ -1,0 +1,98 @@
+"""The log of a history compared with itself, with its checkpoints and with what readers are shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from eoslog.client.store import Store
+from eoslog.errors import OffsetOutOfRange
+from eoslog.log.checkpoint import read_checkpoint
+from eoslog.log.record import CheckpointReference, decode_line, first_line
+from eoslog.log.view import CHECKPOINT_ENTRY
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.state import StoreState
+from tests.checker.oracle import shown_at
+from tests.checker.slots import Ends, Place, Slot, check_slots, partition_ends
+from tests.simulation.service import PARTITIONS, TABLE
+from tests.simulation.world import Violation, World
+
+_THOROUGH = 5
+"""Every so many seeds all checkpoints are read, not the newest alone, and what readers are shown is compared."""
+
+
+def check_log(world: World, store: Store) -> None:
+    """The whole log, as it was ever written. Raises: Violation"""
+    log, references = _read(world, store)
+    thorough = world.seed % _THOROUGH == 0
+    _raise_first(check_slots(log))
+    _raise_first(partition_ends(_folded(log, references, world, store, thorough=thorough)))
+    if thorough:
+        newest = log[-1].number
+        _compare(store, log, newest, "read_committed", None)
+        for slot in sorted({newest, newest * 2 // 3, newest // 3}):
+            _compare(store, log, slot, "snapshot", slot)
+
+
+def _raise_first(anomalies: Iterator[object]) -> None:
+    for anomaly in anomalies:
+        raise Violation(str(anomaly))
+
+
+def _read(world: World, store: Store) -> tuple[Sequence[Slot], Sequence[CheckpointReference]]:
+    log = []
+    references = []
+    for number in range(store.read(lambda _, newest: newest) + 1):
+        record = decode_line(first_line(world.every_slot[number]), number)
+        log.append(Slot(record.slot, record.token, record.prev, record.entries))
+        for entry in record.entries:
+            if entry["type"] == CHECKPOINT_ENTRY:
+                references.append(CheckpointReference.model_validate(entry["reference"]))
+    return log, references
+
+
+def _folded(
+    log: Sequence[Slot], references: Sequence[CheckpointReference], world: World, store: Store, *, thorough: bool
+) -> Iterator[tuple[int, Mapping[Place, Ends]]]:
+    """Fold all slots, compare each checkpoint with the state at its slot, and yield where partitions end after each."""
+    there = [each for each in references if each.path in world.objects]
+    of_slot = {each.slot: each for each in (there if thorough else there[-1:])}
+    machine = StoreMachine()
+    state = machine.initial()
+    for slot in log:
+        entries = [entry for entry in slot.entries if entry["type"] != CHECKPOINT_ENTRY]
+        reason = machine.fold(state, slot.number, entries)
+        if reason is not None:
+            raise Violation(f"slot {slot.number} is invalid: {reason}")
+        if slot.number in of_slot:
+            restored, _ = read_checkpoint(store.object_store, machine, of_slot[slot.number])
+            if restored != state:
+                raise Violation(f"the checkpoint of slot {slot.number} is not the state of all records up to it")
+        yield slot.number, _ends(state)
+    if store.read(lambda opened, _: opened) != state:
+        raise Violation("the state that the checkpoint leads to is not that of the whole log")
+
+
+def _ends(state: StoreState) -> Mapping[Place, Ends]:
+    return {
+        (place.topic_id, place.partition): Ends(found.last_stable_offset, found.high_watermark)
+        for place, found in state.partitions.items()
+    }
+
+
+def _compare(store: Store, log: Sequence[Slot], slot: int, isolation_level: str, as_of: int | None) -> None:
+    """Offsets that a scan shows are those that the log, gone through plainly, says."""
+    shown = shown_at(log, slot)
+    topic_ids = store.read(lambda state, _: dict(state.topic_ids), refresh=False)
+    for topic in sorted(PARTITIONS.keys() - {TABLE}):
+        try:
+            scan = store.scan(topic, slot=as_of, isolation_level=isolation_level, columns=["partition", "offset"])
+            rows = scan.to_table().to_pylist()
+        except OffsetOutOfRange:
+            continue  # Before the topic, or before rows that are gone.
+        for partition in range(PARTITIONS[topic]):
+            place = (topic_ids[topic], partition)
+            found = [row["offset"] for row in rows if row["partition"] == partition]
+            expected = shown.committed.get(place, set()) if as_of is not None else shown.read_committed(place)
+            if found != sorted(expected):
+                lost, surplus = sorted(expected - set(found)), sorted(set(found) - expected)
+                raise Violation(f"{isolation_level} of {topic}-{partition} at {slot} lacks {lost}, and shows {surplus}")

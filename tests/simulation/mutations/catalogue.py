@@ -1,0 +1,14 @@
+"""All mutations, by name."""
+
+from __future__ import annotations
+
+from tests.simulation.mutations import deletion, producers, readers, segments, slots, transactions
+from tests.simulation.mutations.mutation import MUTATIONS, Mutation
+
+MODULES = (slots, deletion, producers, transactions, readers, segments)
+"""Those that register mutations, in the order of the page."""
+
+BY_HISTORIES: dict[str, Mutation] = {name: each for name, each in MUTATIONS.items() if each.unit_test is None}
+"""Those that histories of the simulation catch."""
+BY_UNIT_TESTS: dict[str, Mutation] = {name: each for name, each in MUTATIONS.items() if each.unit_test is not None}
+"""Those that no history reaches, so that a unit test catches them."""

@@ -1,0 +1,131 @@
+"""Mutations of what is deleted, and of the checkpoints that slots are deleted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from eoslog.log import deletion
+from eoslog.log.log import Log
+from eoslog.rules import checkpoint
+from eoslog.rules.partition_rows import partition_row
+from eoslog.rules.partitions import check_upload
+from eoslog.rules.state import StoreState
+from eoslog.segment import vacuum as vacuum_module
+from eoslog.store.object_store import ObjectStore
+from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
+
+DELETERS = Focus(("notary0", "idempotent0", "daemon0"), {"pause": 0.05, "late_put": 0.1}, steps=600)
+CHECKPOINTS = Focus(("writer0", "idempotent0", "job0", "job0"), steps=300)
+VACUUM = Focus(("writer0", "job0", "daemon0", "daemon1"), {"pause": 0.05}, steps=600)
+
+
+@mutation(unit_test="unit/log/test_deletion.py::test_a_slot_within_the_grace_stays_and_so_do_those_after_it")
+def slots_deleted_without_the_grace() -> Iterator[None]:
+    """Slots go however young they are: a put on its way lands in the name of a deleted one, and is believed."""
+    with method(deletion, "_old_enough", lambda listed, floor, newest_deletable_ms: list(listed)):
+        yield
+
+
+@mutation(DELETERS)
+def slots_deleted_above_the_older_checkpoint() -> Iterator[None]:
+    """Slots go up to the newest checkpoint: who can read only the older one, or knows only that, meets a gap."""
+    original = deletion._named
+
+    def named(log: Log[Any]) -> Any:
+        found = original(log)
+        return found and found._replace(previous=found.current)
+
+    with method(deletion, "_named", named):
+        yield
+
+
+def _partition_row_with(**emptied: Any) -> Any:
+    return lambda partition: {**partition_row(partition), **emptied}
+
+
+@mutation(CHECKPOINTS)
+def checkpoint_without_open_transactions() -> Iterator[None]:
+    """A checkpoint lacks the open transactions: undecided rows fall below the last stable offset."""
+    with instead_of(partition_row, _partition_row_with(open_transactions=[])):
+        yield
+
+
+@mutation(Focus(("writer0", "writer1"), steps=500))
+def checkpoint_without_aborted_transactions() -> Iterator[None]:
+    """A checkpoint lacks the aborted transactions of active segments: their index is sealed without them."""
+    with instead_of(partition_row, _partition_row_with(aborted=[])):
+        yield
+
+
+@mutation(CHECKPOINTS)
+def checkpoint_without_producers() -> Iterator[None]:
+    """A checkpoint lacks what partitions know of producers: a repeated batch is appended twice."""
+    with instead_of(partition_row, _partition_row_with(producers=[])):
+        yield
+
+
+@mutation(CHECKPOINTS)
+def checkpoint_without_tokens() -> Iterator[None]:
+    """A checkpoint lacks the application tokens: a micro-batch is committed again."""
+    original = checkpoint.parts
+
+    def parts(state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
+        yield from original(replace(state, tokens={}), slot)
+
+    with method(checkpoint, "parts", parts):
+        yield
+
+
+@mutation(CHECKPOINTS)
+def checkpoint_leads_the_log_back() -> Iterator[None]:
+    """A part is taken for unchanged since the checkpoint before: what happened to its topic since is forgotten."""
+    original = checkpoint.parts
+
+    def parts(state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
+        for part in original(state, slot):
+            yield part._replace(changed_slot=0) if part.name.startswith("topic/") else part
+
+    with method(checkpoint, "parts", parts):
+        yield
+
+
+@mutation(VACUUM)
+def vacuum_without_horizon() -> Iterator[None]:
+    """Vacuum reads the log before its horizon stands there: what is named in between loses its files."""
+    original = vacuum_module.vacuum
+
+    class ReadBefore:
+        """The log, whose state was read before the horizon moved."""
+
+        def __init__(self, log: Log[StoreState]) -> None:
+            self._log = log
+            self._before = log.read(lambda state, slot: state.frozen_copy())
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._log, name)
+
+        def read(self, function: Any, *, refresh: bool = True) -> Any:
+            found = self._log.read(function, refresh=refresh)
+            return self._before if isinstance(found, StoreState) else found
+
+    def vacuum(log: Log[StoreState], store: ObjectStore, **options: Any) -> Any:
+        return original(ReadBefore(log), store, **options)  # type: ignore[arg-type]
+
+    with instead_of(original, vacuum):
+        yield
+
+
+@mutation(VACUUM)
+def files_named_however_old() -> Iterator[None]:
+    """No entry is refused for files older than the horizon: it names files that vacuum has deleted."""
+    with instead_of(check_upload, lambda draft, upload_ms: None):
+        yield
+
+
+@mutation(Focus(("writer0", "daemon0", "daemon1", "reader0", "reader1"), {"pause": 0.05}, steps=600))
+def dropped_files_deleted_at_once() -> Iterator[None]:
+    """Files that compaction or a merge dropped go at once: a reader that planned before does not find its rows."""
+    with method(vacuum_module, "_past_grace", lambda store, doomed, newest_ms: doomed):
+        yield

@@ -1,0 +1,68 @@
+"""Histories that look for a mutation: the first one that it breaks."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import NamedTuple
+
+from tests.simulation.mutations.mutation import Focus, Mutation
+from tests.simulation.plan import Plan
+from tests.simulation.simulation import Simulation, begin
+from tests.simulation.world import Violation
+
+_BROKEN_CODE = (TypeError, AttributeError, NameError, ImportError)
+"""They show that a mutation does not fit the code any more, and no promise that is broken."""
+
+
+def plan_of(seed: int, focus: Focus) -> Plan:
+    """What a seed plans, with the services and faults of a focus."""
+    planned = Plan.of(seed, focus.steps)
+    return replace(planned, services=focus.services, faults=replace(planned.faults, **focus.faults))
+
+
+class Catch(NamedTuple):
+    """How a mutation was caught."""
+
+    seed: int
+    histories: int
+    """How many were run until then, this one among them."""
+    error: str
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def run_history(seed: int, focus: Focus) -> str | None:
+    """What was wrong with a history; None if nothing was.
+
+    Raises:
+        TypeError, AttributeError, NameError, ImportError: the code does not run; that breaks no promise.
+    """
+    try:
+        Simulation(seed, plan=plan_of(seed, focus)).run()
+    except Exception as error:
+        reason = error.__cause__ if isinstance(error, Violation) and error.__cause__ is not None else error
+        if isinstance(reason, _BROKEN_CODE):
+            raise
+        return first_line(error)
+    return None
+
+
+def hunt(mutation: Mutation, *, first_seed: int = 0, most_histories: int) -> Catch | None:
+    """Run histories under a mutation until it is caught; None if it is not."""
+    assert mutation.focus is not None
+    for tail_bytes in (0, 4_000):
+        # The store in which histories begin is made with all rules in their places.
+        begin(Simulation(0, steps=0).world, tail_bytes)
+    with mutation.applied():
+        for histories, seed in enumerate(itertools.count(first_seed), 1):
+            error = run_history(seed, mutation.focus)
+            if error is not None:
+                return Catch(seed, histories, error)
+            if histories == most_histories:
+                return None
+    raise AssertionError

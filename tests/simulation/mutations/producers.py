@@ -1,0 +1,180 @@
+"""Mutations of idempotence and fencing: who wrote a batch, and whether it is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from eoslog.client.in_flight import InFlightBatches
+from eoslog.rules import partitions, producer_ids, sequences, transactions
+from eoslog.rules.batches import plan_batch
+from eoslog.rules.draft import Draft
+from eoslog.rules.partition_state import ProducerState
+from eoslog.rules.partitions import check_file_place
+from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered
+from eoslog.rules.sequences import check_sequence, with_marker
+from eoslog.rules.state import Transaction
+from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
+
+UNCLEAR = Focus(("idempotent0", "idempotent1", "writer0"), {"lost_answer": 0.4, "slow_down": 0.3}, steps=300)
+ZOMBIES = Focus(("writer0", "writer0"), {"pause": 0.05}, steps=400)
+
+
+@mutation(UNCLEAR)
+def sequence_not_checked() -> Iterator[None]:
+    """Nobody looks at sequences: a batch whose append was not answered is appended twice."""
+    with instead_of(check_sequence, lambda known, producer_epoch, base_sequence, record_count, place: None):
+        yield
+
+
+@mutation(UNCLEAR)
+def duplicate_taken_for_a_gap() -> Iterator[None]:
+    """A repeated batch is not known as a duplicate: its producer is refused for rows that are there."""
+    original = sequences.check_sequence
+
+    def check(known: ProducerState | None, producer_epoch: int, base_sequence: int, count: int, place: str) -> None:
+        last = known._replace(batches=known.batches[-1:]) if known is not None else None
+        try:
+            original(last, producer_epoch, base_sequence, count, place)
+        except sequences.DuplicateBatch as duplicate:
+            raise sequences.OutOfOrderSequence(f"{place}: a gap") from duplicate
+
+    with instead_of(original, check):
+        yield
+
+
+@mutation(unit_test="unit/rules/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
+def one_batch_remembered() -> Iterator[None]:
+    """Of a producer only the last batch is remembered: an older one that comes again has no offset to answer with."""
+    with method(sequences, "BATCHES_TO_RETAIN", 1):
+        yield
+
+
+@mutation(ZOMBIES)
+def epoch_not_raised_by_init() -> Iterator[None]:
+    """An init gives out the epoch that there was: two producers hold it, and their sequences mix."""
+
+    def same(draft: Draft, transaction: Transaction) -> ProducerIdentity:
+        return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+    with method(producer_ids, "next_identity", same):
+        yield
+
+
+@mutation(ZOMBIES)
+def epoch_not_raised_by_the_end() -> Iterator[None]:
+    """A transaction's end leaves the epoch as it was, and its marker too: a late end or batch hits the next one."""
+
+    def same(draft: Draft, transaction: Transaction) -> ProducerIdentity:
+        return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+
+    def marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
+        return ProducerState(producer_id, marker_epoch, (), timestamp, -1)
+
+    with (
+        method(transactions, "next_identity", same),
+        method(transactions, "marker_epoch", lambda transaction: transaction.producer_epoch),
+        instead_of(with_marker, marker),
+    ):
+        yield
+
+
+@mutation(unit_test="unit/rules/test_sequences.py::test_a_marker_must_be_strictly_newer_than_the_data")
+def marker_epoch_not_strictly_greater() -> Iterator[None]:
+    """A marker of the partition's own epoch is taken: one that is late ends what came after it."""
+
+    def marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
+        if known is not None and marker_epoch < known.producer_epoch:
+            raise sequences.InvalidProducerEpoch("an older epoch")
+        return ProducerState(producer_id, marker_epoch, (), timestamp, -1)
+
+    with instead_of(with_marker, marker):
+        yield
+
+
+@mutation(ZOMBIES)
+def fencing_not_checked_at_the_slot() -> Iterator[None]:
+    """A batch is not checked against its id's epoch at its slot: a zombie writes into its successor's transaction."""
+
+    def unchecked(state: Any, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+        held: Transaction = state.transactions[transactional_id]
+        return held
+
+    with (
+        instead_of(check_identity, unchecked),
+        instead_of(check_sequence, lambda known, producer_epoch, base_sequence, record_count, place: None),
+    ):
+        yield
+
+
+@mutation(ZOMBIES)
+def end_not_fenced() -> Iterator[None]:
+    """An end is not checked against its id's epoch: a zombie's commit takes its successor's rows with it."""
+    original = transactions.check_end
+
+    def unchecked(draft: Draft, entry: Any) -> Transaction:
+        held = draft.transactions[entry.transactional_id]
+        current = {"producer_id": held.producer_id, "producer_epoch": held.producer_epoch}
+        return original(draft, entry.model_copy(update=current))
+
+    with instead_of(original, unchecked):
+        yield
+
+
+@mutation(Focus(("idempotent0", "writer0"), {"pause": 0.05}, steps=300))
+def producer_state_expires_by_age() -> Iterator[None]:
+    """What a partition knows of a producer expires by age alone, without an entry: its next batch is a stranger's."""
+    original = partitions.check_batch
+
+    def check(partition: Any, place: str, entry: Any) -> None:
+        known = partition.producers.get(entry.producer_id)
+        if known is not None and known.last_timestamp + 60_000 < entry.time_ms:
+            partition = partition.copy()
+            del partition.producers[entry.producer_id]
+        original(partition, place, entry)
+
+    with instead_of(original, check):
+        yield
+
+
+@mutation(unit_test="unit/rules/test_producer_ids.py::test_a_batch_of_an_unregistered_id_is_refused")
+def expired_producer_accepted() -> Iterator[None]:
+    """A producer id that expired is taken: of a first batch that comes again nobody knows that it is there."""
+    with instead_of(check_registered, lambda state, identity: None):
+        yield
+
+
+@mutation(
+    unit_test="unit/protocol/test_interleavings.py::test_a_batch_on_its_way_to_a_topic_that_is_created_anew_is_refused"
+)
+def topic_id_not_checked() -> Iterator[None]:
+    """A batch is for whatever topic has the name at its slot: rows of a deleted topic stand in its successor."""
+
+    def planned(draft: Draft, entry: Any) -> Any:
+        name = entry.file.path.partition("/")[0]
+        if entry.topic_id not in draft.topics and name in draft.topic_ids:
+            entry = entry.model_copy(update={"topic_id": draft.topic_ids[name]})
+        return plan_batch(draft, entry)
+
+    with instead_of(plan_batch, planned), instead_of(check_file_place, lambda topic, partition_id, file: None):
+        yield
+
+
+@mutation(UNCLEAR)
+def sequences_drawn_anew_for_a_repeat() -> Iterator[None]:
+    """A batch that is sent again draws a new sequence: it is in the log twice."""
+    original = InFlightBatches.propose
+
+    def propose(self: InFlightBatches, draft: Draft) -> Any:
+        if self.__dict__.setdefault("proposed", []) == list(self._batches):
+            self._batches = [
+                batch.model_copy(
+                    update={"base_sequence": self._next_sequence(batch.topic_id, batch.partition, batch.record_count)}
+                )
+                for batch in self._batches
+            ]
+        self.__dict__["proposed"] = list(self._batches)
+        return original(self, draft)
+
+    with method(InFlightBatches, "propose", propose):
+        yield

@@ -1,0 +1,99 @@
+"""Mutations of what readers are shown: the last stable offset, verdicts, and cuts that split no transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eoslog.read.consistent_ends import transaction_consistent_ends
+from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
+from eoslog.rules import partitions
+from eoslog.rules.partition_state import Batch, Partition, Verdict
+from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
+
+READERS = Focus(("writer0", "reader0"), {"pause": 0.01}, steps=300)
+CONSUMERS = Focus(("writer0", "pipeline0"), steps=400)
+
+
+@mutation(CONSUMERS)
+def last_stable_offset_one_too_high() -> Iterator[None]:
+    """The last stable offset lies behind the first open row: a consumer passes over it, and never comes back."""
+
+    def one_more(self: Partition) -> int:
+        return next((first + 1 for first in self.open_transactions.values()), self.next_offset)
+
+    with method(Partition, "last_stable_offset", property(one_more)):
+        yield
+
+
+@mutation(READERS)
+def last_stable_offset_one_too_low() -> Iterator[None]:
+    """The last stable offset lies before the last stable row: that is never shown."""
+    with method(
+        Partition,
+        "last_stable_offset",
+        property(lambda self: next(iter(self.open_transactions.values()), max(0, self.next_offset - 1))),
+    ):
+        yield
+
+
+@mutation(CONSUMERS)
+def read_up_to_the_high_watermark() -> Iterator[None]:
+    """A committed read goes beyond the last stable offset: a consumer passes over what commits later."""
+    with instead_of(visible_end, lambda partition, isolation: partition.high_watermark):
+        yield
+
+
+@mutation(READERS)
+def aborted_rows_shown() -> Iterator[None]:
+    """A verdict is not looked at below the last stable offset: aborted rows show."""
+
+    def visible(batch: Batch, isolation: IsolationLevel, *bounds: Any) -> bool:
+        if batch.verdict is Verdict.ABORTED:
+            batch = batch._replace(verdict=Verdict.COMMITTED)
+        return is_visible(batch, isolation, *bounds)
+
+    with instead_of(is_visible, visible):
+        yield
+
+
+@mutation(READERS)
+def undecided_rows_shown() -> Iterator[None]:
+    """A snapshot shows rows whose transaction is open: some of them are aborted."""
+
+    def visible(batch: Batch, isolation: IsolationLevel, *bounds: Any) -> bool:
+        if batch.verdict is Verdict.OPEN and isolation is IsolationLevel.SNAPSHOT:
+            return True
+        return is_visible(batch, isolation, *bounds)
+
+    with instead_of(is_visible, visible):
+        yield
+
+
+@mutation(
+    unit_test="unit/read/test_consistent_ends.py::"
+    "test_the_ends_are_the_largest_that_split_no_transaction_and_never_go_back"
+)
+def consistent_cut_is_the_last_stable_offset() -> Iterator[None]:
+    """A consistent read ends at each partition's last stable offset: it shows transactions in part."""
+
+    def uncut(indexes: Any, partitions: Mapping[Any, Any], starts: Mapping[Any, int], ends: Mapping[Any, int]) -> Any:
+        return {place: max(starts[place], ends[place]) for place in partitions}
+
+    with instead_of(transaction_consistent_ends, uncut):
+        yield
+
+
+@mutation(Focus(("writer0", "reader0"), {"pause": 0.01}, steps=400))
+def verdict_of_the_first_batch_only() -> Iterator[None]:
+    """An end settles the first batch of its transaction only: the others are never decided."""
+    original = partitions._settle
+
+    def settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Any) -> int:
+        rest = [batch for batch in partition.active if batch.base_offset > first_offset]
+        settled = original(partition, producer_id, first_offset, verdict, moment)
+        partition.active[len(partition.active) - len(rest) :] = rest
+        return settled
+
+    with method(partitions, "_settle", settle):
+        yield

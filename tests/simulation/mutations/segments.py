@@ -1,0 +1,187 @@
+"""Mutations of segments: sealing, merging, compaction, retention, and the names of data files."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from eoslog.rules import log_start
+from eoslog.rules.aborted import AbortedTransaction
+from eoslog.rules.draft import Draft
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Batch, Partition, Verdict
+from eoslog.rules.partitions import seal, sealable_end
+from eoslog.segment import cleaning, merging, offset_map, replacing, sealing
+from eoslog.segment.writer import DataFileWriter
+from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
+
+SEALERS = Focus(("writer0", "writer1", "daemon0"), steps=500)
+COMPACTERS = Focus(("table0", "daemon0", "reader0"), steps=500)
+
+
+@mutation(SEALERS)
+def aborted_index_of_a_sealed_segment_lost() -> Iterator[None]:
+    """A sealed segment has no index of its aborted transactions: who looks there sees aborted rows."""
+    written = sealing._write_files
+
+    def without(store: Any, environment: Any, topic: Any, partition: Partition, end_offset: int) -> Any:
+        emptied = partition.copy()
+        emptied.aborted = []
+        return written(store, environment, topic, emptied, end_offset)
+
+    def unchecked(draft: Draft, entry: Any) -> None:
+        place = PartitionId(entry.topic_id, entry.partition)
+        if place in draft.partitions and any(each.last_offset < entry.end_offset for each in _aborted(draft, place)):
+            draft.edit_partition(place).aborted = [
+                each for each in _aborted(draft, place) if each.last_offset >= entry.end_offset
+            ]
+        seal(draft, entry)
+
+    with method(sealing, "_write_files", without), instead_of(seal, unchecked):
+        yield
+
+
+def _aborted(draft: Draft, place: Any) -> list[AbortedTransaction]:
+    return draft.partitions[place].aborted
+
+
+@mutation(SEALERS)
+def aborted_index_short_by_one() -> Iterator[None]:
+    """The index of a sealed segment lacks its last aborted transaction: who looks there sees aborted rows."""
+    original = sealing.encode_transaction_index
+
+    with method(sealing, "encode_transaction_index", lambda aborted: original(aborted[:-1])):
+        yield
+
+
+@mutation(SEALERS)
+def aborted_index_lost_in_a_merge() -> Iterator[None]:
+    """A merge keeps the aborted transactions of its first segment only: who looks there sees aborted rows."""
+    original = replacing.read_aborted
+
+    with method(merging, "read_aborted", lambda store, segments: original(store, segments[:1])):
+        yield
+
+
+@mutation(SEALERS)
+def undecided_rows_sealed() -> Iterator[None]:
+    """A segment is sealed beyond the last stable offset: the rows of open transactions stay undecided for ever."""
+
+    def closed(partition: Partition) -> Partition:
+        copy = partition.copy()
+        copy.open_transactions = {}
+        return copy
+
+    def sealing_open(draft: Draft, entry: Any) -> None:
+        place = PartitionId(entry.topic_id, entry.partition)
+        still_open = dict(draft.partitions[place].open_transactions) if place in draft.partitions else {}
+        if still_open:
+            draft.edit_partition(place).open_transactions = {}
+        seal(draft, entry)
+        if still_open:
+            draft.edit_partition(place).open_transactions = still_open
+
+    with (
+        instead_of(sealable_end, lambda partition, config, now_ms: sealable_end(closed(partition), config, now_ms)),
+        instead_of(seal, sealing_open),
+    ):
+        yield
+
+
+@mutation(COMPACTERS)
+def aborted_rows_count_as_newest() -> Iterator[None]:
+    """Compaction takes an aborted row for the newest of its key: the committed one is gone."""
+    original = offset_map.read_batches
+
+    def all_committed(store: Any, segments: Any) -> list[Batch]:
+        return [batch._replace(verdict=Verdict.COMMITTED) for batch in original(store, segments)]
+
+    with method(offset_map, "read_batches", all_committed):
+        yield
+
+
+@mutation(COMPACTERS)
+def newest_row_dropped() -> Iterator[None]:
+    """Compaction keeps the rows before the newest of a key, and not that itself: the newest row is gone."""
+    original = offset_map.build_offset_map
+
+    def one_more(*arguments: Any, **options: Any) -> Any:
+        found = original(*arguments, **options)
+        return replace(found, newest={key: offset + 1 for key, offset in found.newest.items()})
+
+    with instead_of(original, one_more):
+        yield
+
+
+@mutation(
+    unit_test="unit/segment/test_compaction.py::"
+    "test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention"
+)
+def tombstones_dropped_at_once() -> Iterator[None]:
+    """Compaction drops tombstones when it meets them: a reader on its way never learns that the key is gone."""
+    with instead_of(cleaning.may_drop_tombstones, lambda batch, now_ms: True):
+        yield
+
+
+@mutation(SEALERS)
+def merge_renumbers_offsets() -> Iterator[None]:
+    """A merge gives rows the offsets that follow each other: what was read at an offset is another row now."""
+    original = replacing.write_replacement
+
+    def renumbered(store: Any, environment: Any, run: Any, batches: Sequence[Batch], *rest: Any, **options: Any) -> Any:
+        offset = run.segments[0].base_offset
+        placed = []
+        for batch in sorted(batches, key=lambda each: (each.control is not None, each.base_offset)):
+            placed.append(batch._replace(base_offset=offset))
+            offset += batch.last_offset_delta + 1
+        return original(store, environment, run, placed, *rest, **options)
+
+    with method(merging, "write_replacement", renumbered):
+        yield
+
+
+@mutation(SEALERS)
+def merge_loses_its_place_in_the_file() -> Iterator[None]:
+    """A merged file's batches all begin at its first row: rows come back under offsets that are not theirs."""
+    original = merging._moved
+
+    def moved(batch: Batch, files: Any) -> Batch:
+        found = original(batch, files)
+        return found._replace(first_row=0) if found is not batch else batch
+
+    with method(merging, "_moved", moved):
+        yield
+
+
+@mutation(
+    unit_test="unit/rules/test_log_start.py::test_the_log_start_stops_at_the_last_stable_offset_and_never_moves_back"
+)
+def retention_past_the_last_stable_offset() -> Iterator[None]:
+    """Retention goes beyond the last stable offset: a transaction that commits later has lost rows."""
+
+    original = log_start.move_log_start
+
+    def moved(draft: Draft, entry: Any) -> None:
+        place = PartitionId(entry.topic_id, entry.partition)
+        still_open = dict(draft.partitions[place].open_transactions)
+        draft.edit_partition(place).open_transactions = {}
+        original(draft, entry)
+        draft.edit_partition(place).open_transactions = still_open
+
+    with instead_of(original, moved):
+        yield
+
+
+@mutation(Focus(("writer0", "idempotent0", "job0"), steps=200))
+def data_files_named_alike() -> Iterator[None]:
+    """The names of data files can be guessed: a retry, or another process, overwrites what is named already."""
+    original = DataFileWriter.__init__
+
+    def init(self: DataFileWriter, store: Any, new_name: Any, *arguments: Any, **options: Any) -> None:
+        numbers = itertools.count()
+        original(self, store, lambda: f"{next(numbers):032x}", *arguments, **options)
+
+    with method(DataFileWriter, "__init__", init):
+        yield

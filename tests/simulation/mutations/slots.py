@@ -1,0 +1,203 @@
+"""Mutations of the append: how a slot is claimed, and what is believed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from eoslog.client.coordinator_requests import CoordinatorRequests
+from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
+from eoslog.log import claim
+from eoslog.log.claim import SlotClaims
+from eoslog.log.log import Log
+from eoslog.log.paths import SLOTS, slot_of, slot_path
+from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.log.view import View
+from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from tests.simulation.mutations.mutation import Focus, method, mutation
+
+RETRIES = Focus(("notary0", "writer0", "idempotent0"), {"twice": 0.1, "lost_answer": 0.1}, steps=300)
+UNKNOWN = Focus(("notary0", "idempotent0"), {"late_put": 0.2, "lost_answer": 0.1, "pause": 0.05}, steps=500)
+SLEEPERS = Focus(("notary0", "writer0", "idempotent0", "daemon0"), {"pause": 0.03, "late_put": 0.1}, steps=1_000)
+
+
+def _is_there(store: ObjectStore, slot: int) -> bool:
+    try:
+        store.get(slot_path(slot))
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _renumbered(body: bytes, slot: int) -> bytes:
+    return body.replace(b'"slot":%d,' % slot, b'"slot":%d,' % (slot + 1), 1)
+
+
+@mutation(RETRIES)
+def no_token_after_412() -> Iterator[None]:
+    """After a 412 nobody looks for the own token in that slot: what had landed is appended once more."""
+
+    def without_token(line: bytes, slot: int) -> SlotRecord:
+        return decode_line(line, slot).model_copy(update={"token": "0" * 32})
+
+    with method(claim, "decode_line", without_token):
+        yield
+
+
+@mutation(RETRIES)
+def another_token_for_each_attempt() -> Iterator[None]:
+    """One logical append draws two tokens, one for each attempt: its own record is taken for another's."""
+    original = SlotClaims.put_until_known
+
+    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+        try:
+            if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CREATED:
+                return None
+        except StoreUnavailable:
+            another = self._environment.new_token()
+            return original(self, slot, body.replace(token.encode(), another.encode(), 1), another)
+        return original(self, slot, body, token, deadline_ms=deadline_ms)
+
+    with method(SlotClaims, "put_until_known", put_until_known):
+        yield
+
+
+@mutation(Focus(("notary0",), {"late_put": 0.5, "pause": 0.1}, steps=400))
+def not_found_taken_for_failed() -> Iterator[None]:
+    """A 404 after an unclear put is taken for its failure: what was told to have failed lands later."""
+    original = SlotClaims.unknown
+
+    def unknown(self: SlotClaims, slot: int, token: str) -> EosLogError:
+        if not _is_there(self._store, slot):
+            return StoreUnavailable("nothing was appended")
+        return original(self, slot, token)
+
+    with method(SlotClaims, "unknown", unknown):
+        yield
+
+
+@mutation(UNKNOWN)
+def not_found_taken_for_absent() -> Iterator[None]:
+    """A 404 after an unclear put frees the writer for another token: one append stands in two slots."""
+    original = SlotClaims.put_until_known
+
+    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+        try:
+            outcome = self._store.put_if_absent(slot_path(slot), body)
+        except StoreUnavailable:
+            if not _is_there(self._store, slot):
+                return b""
+        else:
+            if outcome is PutOutcome.CREATED:
+                return None
+        return original(self, slot, body, token, deadline_ms=deadline_ms)
+
+    with method(SlotClaims, "put_until_known", put_until_known):
+        yield
+
+
+@mutation(UNKNOWN)
+def moves_on_to_the_next_slot() -> Iterator[None]:
+    """After an unclear put the next slot is tried: the log has a gap, or one append in two slots."""
+    original = SlotClaims.put_until_known
+
+    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+        try:
+            if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CREATED:
+                return None
+        except StoreUnavailable:
+            if not _is_there(self._store, slot):
+                return original(self, slot + 1, _renumbered(body, slot), token, deadline_ms=deadline_ms)
+        return original(self, slot, body, token, deadline_ms=deadline_ms)
+
+    with method(SlotClaims, "put_until_known", put_until_known):
+        yield
+
+
+@mutation(Focus(("notary0", "idempotent0"), {"conflict": 0.1}, steps=200))
+def conflict_taken_for_exists() -> Iterator[None]:
+    """A 409 is taken for "somebody has this slot", and the next one is tried: the log has a gap."""
+    original = SlotClaims.put_until_known
+
+    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+        if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CONFLICT:
+            return original(self, slot + 1, _renumbered(body, slot), token, deadline_ms=deadline_ms)
+        return original(self, slot, body, token, deadline_ms=deadline_ms)
+
+    with method(SlotClaims, "put_until_known", put_until_known):
+        yield
+
+
+@mutation(Focus(("notary0", "idempotent0", "writer0"), {"twice": 0.2, "lost_answer": 0.1}, steps=400))
+def token_looked_for_in_the_newest_record() -> Iterator[None]:
+    """A 412 is answered from the newest record and its tail, not from that slot: what had landed lands again."""
+
+    def mine_in_the_newest(store: ObjectStore, token: str) -> bool:
+        newest = max(slot for info in store.list(SLOTS) if (slot := slot_of(info.path)) is not None)
+        body = store.get(slot_path(newest)).body
+        records = [decode_line(first_line(body), newest), *(record for _, record in decode_tail(body, newest))]
+        return token in [record.token for record in records]
+
+    original = SlotClaims.put_until_known
+
+    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+        try:
+            outcome = self._store.put_if_absent(slot_path(slot), body)
+        except StoreUnavailable:
+            outcome = PutOutcome.CONFLICT
+        if outcome is PutOutcome.CREATED:
+            return None
+        if outcome is PutOutcome.EXISTS:
+            return None if mine_in_the_newest(self._store, token) else self._store.get(slot_path(slot)).body
+        return original(self, slot, body, token, deadline_ms=deadline_ms)
+
+    with method(SlotClaims, "put_until_known", put_until_known):
+        yield
+
+
+@mutation(Focus(("writer0", "writer0"), {"pause": 0.1}, steps=500))
+def answer_from_the_newest_state() -> Iterator[None]:
+    """The answer to an init is read from the newest state, not at its own slot: two producers hold one epoch."""
+    original = CoordinatorRequests.initialise
+
+    def initialise(self: CoordinatorRequests, *, keep_prepared: bool = False) -> None:
+        original(self, keep_prepared=keep_prepared)
+        name = self._transactional_id
+        if name is not None:
+            held = self._store.read(lambda state, slot: state.transactions[name])
+            self.identity = ProducerIdentity(held.producer_id, held.producer_epoch)
+
+    with method(CoordinatorRequests, "initialise", initialise):
+        yield
+
+
+@mutation(unit_test="unit/log/test_view.py::test_a_win_in_a_deleted_name_is_not_believed")
+def stale_win_believed() -> Iterator[None]:
+    """A win from a stale view is believed: it may lie in a name that was deleted, and what it held is lost."""
+    with method(Log, "_is_genuine", lambda self, slot, token: True):
+        yield
+
+
+@mutation(SLEEPERS)
+def stale_view_continued() -> Iterator[None]:
+    """A view is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
+    with method(View, "is_stale", lambda self: False):
+        yield
+
+
+@mutation(Focus(("notary0",), {"late_put": 0.5, "pause": 0.1}, steps=400))
+def resolved_by_a_404() -> Iterator[None]:
+    """Resolving reads the slot without occupying it: what was told not to have landed lands later."""
+
+    def resolve(self: Log[Any], slot: int, token: str) -> bool:
+        try:
+            body = self.store.get(slot_path(slot)).body
+        except ObjectNotFound:
+            return False
+        except EosLogError as error:
+            raise CommitStateUnknown(str(error), slot=slot, token=token) from error
+        return decode_line(first_line(body), slot).token == token
+
+    with method(Log, "resolve", resolve):
+        yield

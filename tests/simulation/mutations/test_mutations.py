@@ -1,0 +1,66 @@
+"""Each mutation is caught, by the history that was written down for it, and the same history passes without it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.pages import REPOSITORY, table_rows
+from tests.simulation.mutations import page
+from tests.simulation.mutations.catalogue import BY_HISTORIES, BY_UNIT_TESTS
+from tests.simulation.mutations.hunt import Catch, hunt, run_history
+from tests.simulation.mutations.page import PAGE, recorded
+
+MOST_HISTORIES = 60
+"""The recorded one is the first of them. A change of the simulation makes another history of it."""
+
+BROKEN_CODE = re.compile(r"^E +(?:TypeError|AttributeError|NameError|ImportError)\b", re.MULTILINE)
+"""A mutation that does not fit the code any more is none."""
+
+
+@cache
+def caught(name: str) -> Catch | None:
+    return hunt(BY_HISTORIES[name], first_seed=recorded()[name].seed, most_histories=MOST_HISTORIES)
+
+
+@pytest.mark.parametrize("name", BY_HISTORIES)
+def test_a_history_catches_the_mutation_and_passes_without_it(name: str) -> None:
+    catch = caught(name)
+
+    assert catch is not None
+    assert run_history(catch.seed, BY_HISTORIES[name].focus) is None
+
+
+@pytest.mark.parametrize("name", BY_UNIT_TESTS)
+def test_a_unit_test_catches_the_mutation(name: str) -> None:
+    test = f"tests/{BY_UNIT_TESTS[name].unit_test}"
+    under = [sys.executable, "-m", "tests.simulation.mutations", "--apply", name, test]
+
+    done = subprocess.run(under, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert not BROKEN_CODE.search(done.stdout), done.stdout
+
+
+def test_the_page_has_every_mutation_with_its_rule() -> None:
+    for table, mutations in (("histories", BY_HISTORIES), ("unit tests", BY_UNIT_TESTS)):
+        rows = [tuple(row[:3]) for row in table_rows(PAGE, table)]
+
+        assert rows == [(f"`{name}`", each.rule, each.breaks) for name, each in mutations.items()]
+
+
+def test_hunts_that_write_the_page_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "PAGE", tmp_path / PAGE.name)
+    page.PAGE.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+
+    with ThreadPoolExecutor(8) as hunts:
+        list(hunts.map(lambda name: page.record(name, Catch(7, 8, "it broke")), BY_HISTORIES))
+
+    assert {name: each[:3] for name, each in page.recorded().items()} == dict.fromkeys(BY_HISTORIES, ("it broke", 7, 8))
+    assert [path.name for path in tmp_path.iterdir()] == [PAGE.name]

@@ -1,0 +1,224 @@
+"""Mutations of transactions: their ends, their tokens, their time-outs, and the offsets that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from eoslog.client.coordinator_requests import CoordinatorRequests
+from eoslog.client.in_flight import InFlightBatches
+from eoslog.client.producer import Producer
+from eoslog.errors import Replayed
+from eoslog.rules import coordinator, forgetting, groups, members, producer_ids
+from eoslog.rules.draft import Draft
+from eoslog.rules.group_entries import GroupOffsets, OffsetsCommitted
+from eoslog.rules.state import Transaction, TransactionState
+from eoslog.rules.tokens import check_token, last_version
+from eoslog.rules.transactions import plan_end, timed_out
+from eoslog.store.clock import StoreClock
+from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
+from tests.simulation.store import SimulatedEnvironment
+
+PIPELINES = Focus(("pipeline0", "pipeline1", "idempotent0"), {"pause": 0.03}, steps=500)
+SUCCESSORS = Focus(("writer0", "writer0"), {"pause": 0.05}, steps=300)
+JOBS = Focus(("job0", "job0"), {"death": 0.02, "pause": 0.05}, steps=500)
+
+
+@mutation(Focus(("writer0", "two-phase0"), steps=300))
+def marker_in_one_partition_only() -> Iterator[None]:
+    """A transaction's end places its marker in one partition: the others stay undecided for ever."""
+
+    def planned(draft: Draft, entry: Any) -> Any:
+        found = plan_end(draft, entry)
+        return found.model_copy(update={"markers": found.markers[:1]})
+
+    with instead_of(plan_end, planned):
+        yield
+
+
+@mutation(SUCCESSORS)
+def open_transaction_left_by_init() -> Iterator[None]:
+    """An init leaves the open transaction open: its successor's commit takes the rows of the dead with it."""
+    original = coordinator._abort
+
+    def abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
+        if reason != "fence":
+            original(draft, transaction, reason, time_ms)
+
+    def is_open(transaction: Transaction, entry: Any) -> bool:
+        return transaction.state is TransactionState.ONGOING
+
+    with method(coordinator, "_abort", abort), method(producer_ids, "_keeps", is_open):
+        yield
+
+
+@mutation(SUCCESSORS)
+def open_transaction_forgotten_by_init() -> Iterator[None]:
+    """An init forgets the open transaction: nobody decides its rows, and readers wait for ever."""
+    original_abort, original_plan = coordinator._abort, producer_ids.plan_init
+
+    def abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
+        if reason != "fence":
+            original_abort(draft, transaction, reason, time_ms)
+
+    def planned(draft: Draft, entry: Any) -> Any:
+        before = draft.transactions.get(entry.transactional_id)
+        if before is not None and before.state is TransactionState.ONGOING:
+            draft.transactions[entry.transactional_id] = replace(before, state=TransactionState.COMPLETE_ABORT)
+            draft.ongoing.pop(entry.transactional_id, None)
+        return original_plan(draft, entry)
+
+    with method(coordinator, "_abort", abort), instead_of(original_plan, planned):
+        yield
+
+
+@mutation(Focus(("writer0", "daemon0", "reader0"), {"death": 0.01, "pause": 0.01}, steps=600))
+def abort_deletes_files() -> Iterator[None]:
+    """An abort deletes the files of its transaction: they are named, or by a commit that landed after all."""
+    send, abort = InFlightBatches.send, Producer.abort_transaction
+
+    def noting_send(self: InFlightBatches, files: Any, *arguments: Any, **options: Any) -> None:
+        self.__dict__.setdefault("sent", []).extend(file.path for file in files)
+        send(self, files, *arguments, **options)
+
+    def deleting_abort(self: Producer) -> None:
+        sender = self._sender
+        paths = sender._in_flight.__dict__.pop("sent", []) + [file.path for file in sender._accumulator.files]
+        abort(self)
+        self._store.object_store.delete(paths)
+
+    with method(InFlightBatches, "send", noting_send), method(Producer, "abort_transaction", deleting_abort):
+        yield
+
+
+@mutation(JOBS)
+def replays_land_again() -> Iterator[None]:
+    """No token is looked at: a micro-batch that is replayed lands again."""
+    with instead_of(check_token, lambda draft, transactional_id, token: None):
+        yield
+
+
+@mutation(JOBS)
+def versions_compared_for_equality() -> Iterator[None]:
+    """Only the very last version is a replay: an older one lands again, if no fencing keeps the sleeper off."""
+
+    def check(draft: Draft, transactional_id: str, token: Any) -> None:
+        last = token and last_version(draft, transactional_id, token.application_id, token.sink)
+        if last is not None and token.version == last.version:
+            raise Replayed(token.application_id, token.version, last.version)
+
+    with instead_of(check_token, check), method(producer_ids, "_fenced_owners", lambda before, owner: ()):
+        yield
+
+
+@mutation(Focus(("job0", "daemon0", "job0"), {"death": 0.03, "pause": 0.05}, steps=600))
+def tokens_expire_with_their_id() -> Iterator[None]:
+    """The tokens go with the id that expires: a pipeline that paused for long commits its last batch twice."""
+    original = forgetting.expire
+
+    def expire(draft: Draft, entry: Any) -> None:
+        original(draft, entry)
+        expired = {each.transactional_id for each in entry.transactional_ids}
+        for key in [key for key in draft.tokens if key.transactional_id in expired]:
+            del draft.tokens[key]
+
+    with instead_of(original, expire):
+        yield
+
+
+@mutation(Focus(("two-phase0", "pipeline0", "daemon0"), steps=500))
+def prepared_transaction_aborted_by_its_time_out() -> Iterator[None]:
+    """The time-out of open transactions counts for prepared ones: what a database decided to commit is aborted."""
+
+    def overdue(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:
+        return [
+            transaction
+            for transaction in transactions
+            if transaction.state is TransactionState.ONGOING and transaction.start_ms + transaction.timeout_ms < now_ms
+        ]
+
+    with instead_of(timed_out, overdue):
+        yield
+
+
+@mutation(Focus(("two-phase0", "two-phase1"), {"death": 0.03}, steps=300))
+def prepared_transaction_aborted_by_init() -> Iterator[None]:
+    """An init ends what was prepared, though asked to keep it: what a database decided to commit is aborted."""
+    original = CoordinatorRequests.initialise
+
+    with method(CoordinatorRequests, "initialise", lambda self, *, keep_prepared=False: original(self)):
+        yield
+
+
+@mutation(Focus(("writer0", "two-phase0", "idempotent0", "daemon0"), steps=500))
+def time_told_by_hosts() -> Iterator[None]:
+    """Each process takes its host's clock for the store's: one that runs ahead ends and expires what others do."""
+    original = StoreClock.now_ms
+
+    def now_ms(self: StoreClock) -> int:
+        environment = self._environment
+        assert isinstance(environment, SimulatedEnvironment)
+        ahead_ms = 30 * 86_400_000 if sum(environment._process.name.encode()) % 2 else 0
+        return original(self) + ahead_ms
+
+    with method(StoreClock, "now_ms", now_ms):
+        yield
+
+
+def _commit_at_once(requests: CoordinatorRequests, offsets: Iterable[GroupOffsets]) -> None:
+    for each in offsets:
+        entry = OffsetsCommitted(committed=each, time_ms=requests._store.now_ms())
+        requests._store.append(lambda draft, entry=entry: draft.append(entry))
+
+
+@mutation(PIPELINES)
+def offsets_visible_before_the_decision() -> Iterator[None]:
+    """A group's offsets count when they are sent, not when their transaction commits: an abort loses its input."""
+    original = CoordinatorRequests.add_offsets
+
+    def add_offsets(self: CoordinatorRequests, added: GroupOffsets) -> None:
+        _commit_at_once(self, [added])
+        original(self, added)
+
+    with method(CoordinatorRequests, "add_offsets", add_offsets):
+        yield
+
+
+@mutation(PIPELINES)
+def offsets_kept_by_an_abort() -> Iterator[None]:
+    """An abort commits the group's offsets all the same: the input of the aborted transaction is lost."""
+    original = Producer.abort_transaction
+
+    def abort_transaction(self: Producer) -> None:
+        _commit_at_once(self._requests, self._requests._offsets)
+        original(self)
+
+    with method(Producer, "abort_transaction", abort_transaction):
+        yield
+
+
+@mutation(PIPELINES)
+def generation_not_checked() -> Iterator[None]:
+    """A commit's offsets are taken from any member of any generation: what one has given up is processed twice."""
+    with method(groups, "_check_member", lambda group, committed, places: None):
+        yield
+
+
+@mutation(
+    unit_test="unit/rules/test_members.py::test_a_partition_is_the_newcomers_only_when_its_reader_has_given_it_up"
+)
+def partition_handed_over_at_once() -> Iterator[None]:
+    """A partition is another member's before the first gave it up: both process the same rows."""
+    with (
+        method(members, "_without_others", lambda target, of: target),
+        method(members, "_check_assignment", lambda draft, group_id, of: None),
+    ):
+        yield
+
+
+@mutation(Focus(("writer0", "idempotent0", "reader0"), {"death": 0.02}, steps=400))
+def nobody_ends_what_timed_out() -> Iterator[None]:
+    """A dead producer's transaction is nobody's to end: it holds readers back for ever."""
+    with instead_of(timed_out, lambda transactions, now_ms: []):
+        yield

@@ -1,0 +1,141 @@
+"""What a seed plans before its history begins: who runs, how large things are, and what may go wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, dataclass, field, replace
+
+from eoslog.rules.sequences import LAST_USABLE_EPOCH
+from tests.simulation.faults import Faults
+from tests.simulation.ledger import Ledger
+from tests.simulation.list_append import ListAppend
+from tests.simulation.notary import Notary
+from tests.simulation.pipelines import Job, Pipeline
+from tests.simulation.service import Service
+from tests.simulation.spark_jobs import SparkBackfill, SparkForeachBatch
+from tests.simulation.spark_streams import SparkCount, SparkMoved, SparkStream
+from tests.simulation.upkeep import Daemon, Reader
+from tests.simulation.world import World
+from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseWriter
+
+SERVICES = ("clients", "spark", "mixed")
+SPARK_EVERY = 10
+"""Of mixed seeds, every tenth is one of Spark's."""
+LONG_STEPS = 1_000
+"""From so many steps on, services of all kinds run; a shorter history has a few of them."""
+
+KINDS: dict[str, type[Service]] = {
+    "writer": TransactionalWriter,
+    "idempotent": IdempotentWriter,
+    "table": TableWriter,
+    "two-phase": TwoPhaseWriter,
+    "pipeline": Pipeline,
+    "job": Job,
+    "list": ListAppend,
+    "daemon": Daemon,
+    "reader": Reader,
+    "notary": Notary,
+    "spark-stream": SparkStream,
+    "spark-moved": SparkMoved,
+    "spark-count": SparkCount,
+    "spark-foreach": SparkForeachBatch,
+    "spark-backfill": SparkBackfill,
+}
+SPARK_HISTORIES = (
+    ("spark-stream0", "writer0"),
+    ("spark-stream0", "writer0", "spark-stream0"),
+    ("spark-moved0", "writer0"),
+    ("spark-moved0", "writer0", "spark-moved0"),
+    ("spark-count0", "writer0", "daemon0"),
+    ("spark-foreach0", "writer0", "spark-foreach0"),
+    ("spark-backfill0", "spark-backfill1", "reader0"),
+)
+"""A streaming query or batch writes of Spark, what they read, and who may disturb them: histories of their own."""
+_SWARM = tuple(kind for kind in KINDS if not kind.startswith("spark"))
+_MOST = {"writer": 3, "idempotent": 2, "pipeline": 2, "list": 2, "daemon": 2, "reader": 2, "notary": 2}
+_ALONE = ("table",)
+"""Of several, nobody would know whose row of a key is the newest."""
+_MAY_HAVE_A_TWIN = ("writer0", "job0", "list0")
+"""Two processes under one transactional id, two drivers of one job."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A history before it happens. The same plan gives the same history."""
+
+    seed: int
+    steps: int
+    """Requests, answers and sleeps among faults."""
+    services: tuple[str, ...]
+    """By their names, kind and number; who stands there twice has a twin."""
+    faults: Faults
+    tail_bytes: int = 0
+    date_grain_ms: int = 1
+    switches: float = 1.0
+    """How often another process goes on than the one that went last."""
+    last_epoch: int = LAST_USABLE_EPOCH
+    """Of a producer id: a small one has it rolled over within a history."""
+    kept: frozenset[str] | None = field(default=None, repr=False)
+    """The only events of chance that happen; None: all."""
+
+    @classmethod
+    def of_services(cls, services: str, seed: int, steps: int) -> Plan:
+        """What a seed plans if only clients run (``clients``), only Spark's processes (``spark``), or now these and now
+        those (``mixed``)."""
+        spark = services == "spark" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 1)
+        return cls.of_spark(seed, steps) if spark else cls.of(seed, steps)
+
+    @classmethod
+    def of_spark(cls, seed: int, steps: int) -> Plan:
+        """The same faults, but Spark's processes."""
+        return replace(cls.of(seed, steps), services=SPARK_HISTORIES[seed % len(SPARK_HISTORIES)])
+
+    @classmethod
+    def of(cls, seed: int, steps: int) -> Plan:
+        """What a seed plans."""
+        chooser = random.Random(f"swarm {seed}")
+        return cls(
+            seed,
+            steps,
+            faults=Faults.swarm(chooser),
+            tail_bytes=chooser.choice((0, 4_000)),
+            date_grain_ms=chooser.choice((1, 1_000)),
+            switches=chooser.choice((1.0, 1.0, 0.5, 0.2)),
+            last_epoch=chooser.choice((LAST_USABLE_EPOCH, 2)),
+            services=_all_kinds(chooser) if steps >= LONG_STEPS else _a_few(chooser),
+        )
+
+    def make_services(self, world: World, ledger: Ledger) -> list[Service]:
+        """The services, made; a twin is the same one, started twice."""
+        made = {name: KINDS[name.rstrip("0123456789")](world, ledger, name) for name in self.services}
+        return [made[name] for name in self.services]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"kept": None if self.kept is None else sorted(self.kept)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        value = json.loads(text)
+        kept = value.pop("kept")
+        return cls(
+            **value
+            | {"services": tuple(value["services"]), "faults": Faults(**value["faults"])}
+            | {"kept": None if kept is None else frozenset(kept)}
+        )
+
+
+def _all_kinds(chooser: random.Random) -> tuple[str, ...]:
+    names = [f"{kind}{number}" for kind in _SWARM for number in range(chooser.randint(1, _MOST.get(kind, 1)))]
+    return tuple(names + [name for name in names if name in _MAY_HAVE_A_TWIN and chooser.random() < 0.4])
+
+
+def _a_few(chooser: random.Random) -> tuple[str, ...]:
+    """One to four services, of which one writes."""
+    writing = [kind for kind in _SWARM if kind not in ("daemon", "reader", "notary")]
+    kinds = [chooser.choice(writing), *(chooser.choice(_SWARM) for _ in range(chooser.randint(0, 3)))]
+    numbered = [(kind, kinds[:place].count(kind)) for place, kind in enumerate(kinds)]
+    names = [f"{kind}{number}" for kind, number in numbered if number == 0 or kind not in _ALONE]
+    if "pipeline0" in names and len(names) < 4:
+        names.append("writer0" if "writer0" not in names else "writer1")
+    return tuple(names + [name for name in names if name in _MAY_HAVE_A_TWIN and chooser.random() < 0.3])

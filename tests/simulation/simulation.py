@@ -1,0 +1,201 @@
+"""One seed from its start to its verdict: services run among faults; then faults stop, and everything is checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+import eoslog.store.environment
+from eoslog.client.coordinator import Coordinator
+from eoslog.rules import producer_ids
+from eoslog.rules.state import TransactionState
+from eoslog.rules.topic_entries import TopicConfig
+from eoslog.store.object_store import StoredObject
+from tests.simulation.checker import check_everything, check_orphans, check_verification
+from tests.simulation.faults import Faults
+from tests.simulation.ledger import Ledger, Outcome
+from tests.simulation.liveness import check_nothing_is_left
+from tests.simulation.memoised import memoised
+from tests.simulation.plan import Plan
+from tests.simulation.service import GRACE_MS, PARTITIONS, TABLE, open_store
+from tests.simulation.upkeep import take_steps
+from tests.simulation.world import Process, Violation, World
+from tests.simulation.writers import TwoPhaseService
+
+DEFAULT_STEPS = 2_000
+_MOST_STEPS = 1_000_000
+_LONG_MS = 30 * 24 * 3600 * 1000
+"""Longer than any age that the store keeps to."""
+_FOR_EVER_MS = 10**12
+_DELETING = ["write-checkpoint", "vacuum", "delete-old-slots"]
+_VERIFIED_EVERY = 4
+
+
+class Result(NamedTuple):
+    """What a seed came to."""
+
+    trace: str
+    """A digest of everything that happened."""
+    steps: int
+    slots: int
+    acknowledged_rows: int
+    marks: Counter[str]
+
+
+class Simulation:
+    """One seed, or one plan."""
+
+    def __init__(
+        self, seed: int, *, steps: int = DEFAULT_STEPS, lines: list[str] | None = None, plan: Plan | None = None
+    ) -> None:
+        """
+        Args:
+            lines: receives the readable trace.
+            plan: runs instead of what the seed plans.
+        """
+        self.plan = plan or Plan.of(seed, steps)
+        self.world = _world(self.plan)
+        self.world.lines = lines
+        self.ledger = Ledger()
+        self._services = self.plan.make_services(self.world, self.ledger)
+
+    def run(self) -> Result:
+        """Raises: Violation"""
+        with memoised(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(producer_ids, "LAST_USABLE_EPOCH", self.plan.last_epoch)
+            # Only stores on the host itself may ask for its time of day; the protocol never does.
+            patch.setattr(eoslog.store.environment, "host_time_ms", self._host_time_ms)
+            return self._run()
+
+    def _host_time_ms(self) -> int:
+        assert self.world.running is not None
+        return self.world.running.host_time_ms()
+
+    def _run(self) -> Result:
+        world = self.world
+        begin(world, self.plan.tail_bytes)
+        world.faults = self.plan.faults
+        for service in self._services:
+            service.start()
+        world.run(self.plan.steps)
+        world.end_faults()
+        world.stopping = True
+        world.run(_MOST_STEPS)
+        raise_failures(world)
+        for name, work in (
+            ("settling", self._settle),
+            ("check", self._check),
+            ("verification", self._verify),
+            ("upkeep", self._tidy_up),
+            ("second check", self._check),
+        ):
+            alone(world, name, work)
+        works = self.ledger.works.values()
+        acknowledged = sum(len(work.rows) for work in works if work.outcome is Outcome.COMMITTED)
+        return Result(world.trace(), world.steps, len(world.every_slot), acknowledged, world.marks)
+
+    def _settle(self, process: Process) -> None:
+        """Every transaction becomes decided with nobody's help but a daemon's and the outside database's."""
+        process.sleep(GRACE_MS)
+        store = open_store(process)
+        for service in self._services:
+            if isinstance(service, TwoPhaseService):
+                service.recover(store)
+        take_steps(self._upkeep(process), ["abort-timed-out-transactions"])
+        still_open = [
+            each.transactional_id
+            for each in store.read(lambda state, _: list(state.transactions.values()))
+            if each.state is TransactionState.ONGOING
+        ]
+        if still_open:
+            raise Violation(f"nobody ends the transactions of {still_open}")
+        for service in dict.fromkeys(self._services):
+            service.settle(process)
+
+    def _check(self, process: Process) -> None:
+        store = open_store(process)
+        check_everything(self.world, self.ledger, store)
+        for service in dict.fromkeys(self._services):
+            service.check(store)
+
+    def _verify(self, process: Process) -> None:
+        """A part of the seeds: it reads every object there is."""
+        if self.plan.seed % _VERIFIED_EVERY == 0:
+            check_verification(open_store(process))
+
+    def _tidy_up(self, process: Process) -> None:
+        """Upkeep changes nothing that shows, and vacuum leaves nothing behind that no decision names."""
+        for steps in (None, None, _DELETING, _DELETING):
+            process.sleep(_LONG_MS)
+            if steps is _DELETING:
+                # What arrives last of all is an orphan, too.
+                process.sleep(max([write.due_ms for write in self.world.late], default=0) - self.world.time_ms)
+            take_steps(self._upkeep(process), steps)
+        check_orphans(self.world, open_store(process))
+        check_nothing_is_left(self.world, open_store(process))
+
+    def _upkeep(self, process: Process) -> Coordinator:
+        store = open_store(process)
+        return Coordinator(store, transactional_id_expiration_ms=_FOR_EVER_MS, offsets_retention_ms=-1)
+
+
+def alone(world: World, name: str, work: Callable[[Process], None]) -> None:
+    """Run one process to its end. Raises: Violation: it failed."""
+    world.spawn(name, work)
+    world.run(_MOST_STEPS)
+    raise_failures(world)
+
+
+def raise_failures(world: World) -> None:
+    for name, error in world.failures:
+        raise Violation(f"{name}: {type(error).__name__}: {error}") from error
+
+
+class _Start(NamedTuple):
+    """A store with its topics, in which every history of its kind begins."""
+
+    time_ms: int
+    objects: dict[str, StoredObject]
+    every_slot: dict[int, bytes]
+
+
+@cache
+def _start(tail_bytes: int) -> _Start:
+    world = _world(Plan(0, 0, (), Faults(), tail_bytes))
+    alone(world, "setup", _set_up)
+    return _Start(world.time_ms, world.objects, world.every_slot)
+
+
+def begin(world: World, tail_bytes: int) -> None:
+    """Put a store with its topics into an empty world."""
+    start = _start(tail_bytes)
+    world.time_ms, world.objects, world.every_slot = start.time_ms, dict(start.objects), dict(start.every_slot)
+
+
+def forget_starts() -> None:
+    """Make stores anew, as whoever changes the code under test between two histories may wish."""
+    _start.cache_clear()
+
+
+def _world(plan: Plan) -> World:
+    world = World(plan.seed, Faults(), kept=plan.kept)
+    world.faults = replace(world.faults, unordered_lists=plan.faults.unordered_lists)
+    world.tail_bytes, world.date_grain_ms, world.switches = plan.tail_bytes, plan.date_grain_ms, plan.switches
+    return world
+
+
+def _set_up(process: Process) -> None:
+    store = open_store(process)
+    for topic, partitions in PARTITIONS.items():
+        config = TopicConfig(
+            segment_batches=4,
+            cleanup_policy="compact" if topic == TABLE else "delete",
+            min_cleanable_dirty_ratio=0.1,
+            delete_retention_ms=60_000,
+        )
+        store.admin.create_topic(topic, partitions=partitions, config=config)

@@ -1,0 +1,49 @@
+"""The simulation of Spark's readers and sinks: rows are copied once whatever fails, and what is rare comes up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from tests.simulation.plan import SPARK_HISTORIES, Plan
+from tests.simulation.simulation import Result, Simulation
+
+STEPS = 300
+SEEDS = range(3 * len(SPARK_HISTORIES))
+RARE = (
+    "spark: micro-batch planned before run again",
+    "spark: task tried again",
+    "spark: attempt went on after the commit",
+    "spark: abort after a failed commit",
+    "spark: run fenced",
+    "spark: sink changed",
+    "spark: checkpoint copied",
+    "spark: checkpoint lost its newest entry",
+    "spark: checkpoint deleted",
+)
+
+
+@cache
+def result_of(seed: int) -> Result:
+    return Simulation(seed, plan=Plan.of_spark(seed, STEPS)).run()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_spark_writes_is_what_it_read_whatever_fails(seed: int) -> None:
+    assert result_of(seed).slots > 0
+
+
+def test_of_mixed_seeds_every_tenth_is_one_of_sparks() -> None:
+    plans = [Plan.of_services("mixed", seed, STEPS) for seed in range(20)]
+
+    assert [plan.seed for plan in plans if plan.services in SPARK_HISTORIES] == [9, 19]
+
+
+def test_what_is_rare_in_spark_comes_up() -> None:
+    marks: Counter[str] = Counter()
+    for seed in SEEDS:
+        marks += result_of(seed).marks
+
+    assert not [name for name in RARE if not marks[name]]

@@ -1,12 +1,15 @@
 """How many requests each operation sends to S3: exact counts, whatever the length of history.
 
-``python -m benchmarks.requests [slots of history]``. The server is moto's, over HTTP.
+``python -m benchmarks.requests [slots of history]``. The server is moto's, over HTTP, or a real one:
+``conf/s3_server.sh with python -m benchmarks.requests``.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable
 
@@ -17,8 +20,7 @@ from rich.table import Table
 
 import eoslog
 
-BUCKET = "benchmark"
-CREDENTIALS = {"key": "test", "secret": "test"}
+MOTO = {"key": "test", "secret": "test", "region": "us-east-1"}
 
 
 class Counted:
@@ -38,29 +40,34 @@ class Counted:
 
 
 def main(history: int) -> None:
+    if "AWS_ENDPOINT_URL" in os.environ:
+        _run({}, history)
+        return
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
-        _run(f"http://{host}:{port}", history)
+        _run({"endpoint_url": f"http://{host}:{port}", **MOTO}, history)
     finally:
         server.stop()
 
 
-def _run(endpoint: str, history: int) -> None:
+def _run(access: dict[str, str], history: int) -> None:
+    """Count at the server that ``access`` or else the environment names."""
     import boto3
 
+    bucket = f"benchmark-{uuid.uuid4().hex}"
     boto3.client(
         "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=CREDENTIALS["key"],
-        aws_secret_access_key=CREDENTIALS["secret"],
-    ).create_bucket(Bucket=BUCKET)
+        endpoint_url=access.get("endpoint_url"),
+        region_name=access.get("region"),
+        aws_access_key_id=access.get("key"),
+        aws_secret_access_key=access.get("secret"),
+    ).create_bucket(Bucket=bucket)
 
     def connect() -> eoslog.Store:
-        return eoslog.connect(f"s3://{BUCKET}/store", endpoint_url=endpoint, region="us-east-1", **CREDENTIALS)
+        return eoslog.connect(f"s3://{bucket}/store", **access)
 
     store = connect()
     counted = Counted(f"Requests by operation, after {history:,} transactions")

@@ -1,9 +1,7 @@
-"""Object stores for tests: a local directory, memory, and S3 over HTTP against a server that the session starts."""
+"""Object stores for tests: a local directory, memory, and S3 against servers that the session starts."""
 
 from __future__ import annotations
 
-import urllib.request
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,16 @@ from eoslog.store.object_store import ObjectStore
 from eoslog.store.s3 import S3Store
 from eoslog.store.s3_options import S3Options
 from tests.fault_proxy import FaultProxy
+from tests.s3.servers import S3Server, S3ServerMissing, pretended_s3_server, real_s3_server
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--store",
+        choices=["local", "s3"],
+        default="local",
+        help="where the tests of Spark keep their stores: on disk, or on a real S3 server (make s3 builds it)",
+    )
 
 
 @pytest.fixture
@@ -34,58 +42,63 @@ def memory_store(environment: Environment) -> MemoryStore:
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    """The URL of an S3 server on this machine."""
-    from moto.server import ThreadedMotoServer
+def moto_server() -> Iterator[S3Server]:
+    """A pretended S3 server, in this process."""
+    with pretended_s3_server() as server:
+        yield server
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+
+@pytest.fixture(scope="session")
+def real_server() -> Iterator[S3Server]:
+    """A real S3 server with its data on disk; a test that asks for it is skipped where there is none."""
+    try:
+        with real_s3_server() as server:
+            yield server
+    except S3ServerMissing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", params=["moto", "real"])
+def s3_server(request: pytest.FixtureRequest) -> S3Server:
+    """Each S3 server in turn."""
+    server: S3Server = request.getfixturevalue(f"{request.param}_server")
+    return server
 
 
 @pytest.fixture
-def s3_bucket(s3_endpoint: str) -> str:
+def s3_bucket(s3_server: S3Server) -> str:
     """A new, empty bucket."""
-    bucket = f"test-{uuid.uuid4().hex}"
-    urllib.request.urlopen(urllib.request.Request(f"{s3_endpoint}/{bucket}", method="PUT")).close()
-    return bucket
+    return s3_server.new_bucket()
 
 
 @pytest.fixture
-def s3_store(s3_endpoint: str, s3_bucket: str, environment: Environment) -> S3Store:
-    return s3_store_at(s3_endpoint, s3_bucket, environment)
+def s3_store(s3_server: S3Server, s3_bucket: str, environment: Environment) -> S3Store:
+    return s3_store_at(s3_server, s3_bucket, environment)
 
 
 @pytest.fixture
-def fault_proxy(s3_endpoint: str) -> Iterator[FaultProxy]:
+def fault_proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
     """A proxy in front of the S3 server that loses, delays and spoils what it is told to."""
-    with FaultProxy(s3_endpoint) as proxy:
+    with FaultProxy(s3_server.endpoint_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def faulty_s3_store(fault_proxy: FaultProxy, s3_bucket: str, environment: Environment) -> S3Store:
+def faulty_s3_store(fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str, environment: Environment) -> S3Store:
     """An S3 store behind ``fault_proxy``."""
-    return s3_store_at(fault_proxy.url, s3_bucket, environment)
+    return s3_store_at(s3_server.behind(fault_proxy.url), s3_bucket, environment)
 
 
-@pytest.fixture(params=["local", "memory", pytest.param("s3", marks=pytest.mark.s3)])
-def any_store(request: pytest.FixtureRequest) -> ObjectStore:
-    """Each kind of store in turn."""
+@pytest.fixture(params=["local", "memory", *(pytest.param(name, marks=pytest.mark.s3) for name in ("moto", "real"))])
+def any_store(request: pytest.FixtureRequest, environment: Environment) -> ObjectStore:
+    """Each kind of store in turn, with those on each S3 server."""
+    if request.param in ("moto", "real"):
+        server: S3Server = request.getfixturevalue(f"{request.param}_server")
+        return s3_store_at(server, server.new_bucket(), environment)
     store: ObjectStore = request.getfixturevalue(f"{request.param}_store")
     return store
 
 
-def s3_store_at(endpoint_url: str, bucket: str, environment: Environment) -> S3Store:
-    options = S3Options(
-        endpoint_url=endpoint_url,
-        key="test-key",
-        secret="test-secret",
-        region="us-east-1",
-        read_timeout_ms=20_000,
-        max_attempts=3,
-        retry_base_ms=1,
-    )
+def s3_store_at(server: S3Server, bucket: str, environment: Environment) -> S3Store:
+    options = S3Options.of(server.options() | {"read_timeout_ms": 20_000, "max_attempts": 3, "retry_base_ms": 1})
     return S3Store(bucket, "some/prefix", environment, options)

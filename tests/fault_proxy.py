@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -51,6 +51,8 @@ class FaultProxy:
         """Requests that arrived here, by kind."""
         self.asked_to_continue: list[str] = []
         """Paths of requests that waited for leave to send their body, which costs a round trip."""
+        self.ignored_headers: set[str] = set()
+        """Headers that are not forwarded, in lower case, as if the server did not know them."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -125,6 +127,11 @@ class FaultProxy:
 
         return self._add(act, "GET", path, nth, times)
 
+    def forget_faults(self) -> None:
+        """From here on all that comes is forwarded; puts that are late still land."""
+        with self._lock:
+            self._faults.clear()
+
     def _add(self, act: Callable[[_Exchange], None], kind: str, path: str, nth: int, times: int) -> Fault:
         fault = Fault(act, kind, path, nth, times)
         with self._lock:
@@ -137,6 +144,7 @@ class FaultProxy:
             if exchange.asked_to_continue:
                 self.asked_to_continue.append(exchange.path)
             taking = [fault for fault in self._faults if fault.takes(exchange.kind, exchange.path)]
+            self._faults = [fault for fault in self._faults if fault.seen < fault.nth + fault.times - 1]
         if taking:
             taking[0].act(exchange)
         else:
@@ -147,16 +155,17 @@ class FaultProxy:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(self, handler: BaseHTTPRequestHandler, target: str) -> None:
+    def __init__(self, handler: BaseHTTPRequestHandler, target: str, ignored_headers: Set[str]) -> None:
         self._handler = handler
         self._target = target
+        self._dropped = {"expect", *ignored_headers}
         self.path = handler.path
         self.asked_to_continue = "Expect" in handler.headers
         self._body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         self.kind = _kind(handler.command, handler.path)
 
     def forward(self) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {name: value for name, value in self._handler.headers.items() if name.lower() != "expect"}
+        headers = {name: value for name, value in self._handler.headers.items() if name.lower() not in self._dropped}
         connection = http.client.HTTPConnection(self._target, timeout=30)
         try:
             connection.request(self._handler.command, self.path, self._body, headers)
@@ -201,7 +210,7 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
 
         def handle_any(self) -> None:
             try:
-                proxy._handle(_Exchange(self, proxy._target))
+                proxy._handle(_Exchange(self, proxy._target, proxy.ignored_headers))
             except OSError:
                 self.close_connection = True
 

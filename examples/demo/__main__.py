@@ -1,6 +1,7 @@
 """The demo: a Spark pipeline on real data that is killed, replayed and fenced, and stays exact.
 
-``python -m examples.demo`` writes a store into ``demo-store/``; it ends with 1 if anything differs from the input.
+``python -m examples.demo`` writes a store into ``demo-store/``, or with the URL of an S3 prefix behind it into a new
+directory below that; it ends with 1 if anything differs from the input.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import os
 import shutil
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,13 +32,13 @@ AFTER_SLOT = "log.slot.claimed"
 class Demo:
     """The acts of the demo, in the order in which they are played."""
 
-    def __init__(self, console: Console, progress: Progress) -> None:
+    def __init__(self, console: Console, progress: Progress, url: str) -> None:
         self.verdict = Verdict(console)
         self.console = console
         self.progress = progress
         self.work = PLACE / "work"
         self.work.mkdir(parents=True)
-        self.url = str(PLACE / "store")
+        self.url = url
         self.store = eoslog.connect(self.url)
 
     def play(self) -> None:
@@ -234,10 +236,11 @@ class Demo:
         self.verdict.show_events()
 
 
-def main() -> int:
+def main(place: str | None) -> int:
     console = Console()
     if PLACE.exists():
         shutil.rmtree(PLACE)
+    url = str(PLACE / "store") if place is None else f"{place}/{datetime.now():%Y%m%d-%H%M%S}"
     started = time.monotonic()
     columns = (
         SpinnerColumn(),
@@ -247,19 +250,23 @@ def main() -> int:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        demo = Demo(console, progress)
+        demo = Demo(console, progress, url)
         demo.play()
     faults = demo.verdict.faults
     for fault in faults:
         console.print(f"[red]✗ {fault}")
     if not faults:
-        console.print(
-            f"[green]✓ exact[/green], in {time.monotonic() - started:.0f} s. Look around in {PLACE.name}/store:"
-        )
+        console.print(f"[green]✓ exact[/green], in {time.monotonic() - started:.0f} s. Look around in {shown(url)}:")
+        if place is not None:
+            console.print("  make s3 && . .cache/s3/environment")
         command = os.path.relpath(Path(sys.executable).with_name("eoslog"))
-        console.print(f"  {command} --store {PLACE.name}/store transactions list")
+        console.print(f"  {command} --store {shown(url)} transactions list")
     return 1 if faults else 0
 
 
+def shown(url: str) -> str:
+    return url if "://" in url else os.path.relpath(url)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else None))

@@ -14,7 +14,7 @@ import psutil
 
 from examples.demo.sessions import REPOSITORY, spark_environment
 
-_PATIENCE_S = 120
+_PATIENCE_S = 600
 _ORPHANS_S = 10
 
 

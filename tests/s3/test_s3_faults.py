@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+import eoslog
 from eoslog.errors import NotAStore, PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, PutOutcome
@@ -16,6 +17,7 @@ from eoslog.store.s3 import S3Store
 from eoslog.store.s3_options import S3Options
 from tests.conftest import s3_store_at
 from tests.fault_proxy import FaultProxy
+from tests.s3.servers import S3Server
 
 pytestmark = pytest.mark.s3
 
@@ -145,6 +147,20 @@ def test_a_store_without_conditional_puts_is_refused(
 
     with pytest.raises(PutIfAbsentUnsupported):
         probe_put_if_absent(faulty_s3_store, environment)
+
+
+def test_a_store_that_ignores_the_condition_of_a_put_is_refused(
+    moto_server: S3Server, environment: Environment
+) -> None:
+    with FaultProxy(moto_server.endpoint_url) as proxy:
+        proxy.ignored_headers.add("if-none-match")
+        server = moto_server.behind(proxy.url)
+        bucket = server.new_bucket()
+
+        with pytest.raises(PutIfAbsentUnsupported, match="does not enforce put-if-absent"):
+            eoslog.connect(f"s3://{bucket}/store", **server.options()).admin.create_topic("t")
+
+        assert list(s3_store_at(server, bucket, environment).list("")) == []
 
 
 @pytest.mark.parametrize("spoil", AFTER_LANDING + BEFORE_LANDING)
@@ -289,8 +305,8 @@ def test_error_answers_tell_the_time_too(faulty_s3_store: S3Store) -> None:
     assert faulty_s3_store.clock.last_date_ms > 0
 
 
-def test_a_missing_bucket_is_named(s3_endpoint: str, environment: Environment) -> None:
-    store = s3_store_at(s3_endpoint, "no-such-bucket", environment)
+def test_a_missing_bucket_is_named(s3_server: S3Server, environment: Environment) -> None:
+    store = s3_store_at(s3_server, "no-such-bucket", environment)
     for call in (
         lambda: store.get("a"),
         lambda: list(store.list("")),
@@ -316,7 +332,7 @@ def test_a_server_that_is_not_there_is_unavailable(environment: Environment) -> 
 
 
 def test_missing_credentials_are_a_refusal(
-    s3_endpoint: str, environment: Environment, monkeypatch: pytest.MonkeyPatch
+    s3_server: S3Server, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -325,9 +341,9 @@ def test_missing_credentials_are_a_refusal(
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
 
     with pytest.raises(StoreAccessDenied, match="credentials"):
-        S3Store("bucket", "", environment, S3Options(endpoint_url=s3_endpoint)).get("a")
+        S3Store("bucket", "", environment, S3Options(endpoint_url=s3_server.endpoint_url)).get("a")
     with pytest.raises(StoreAccessDenied, match="ProfileNotFound"):
-        S3Store("bucket", "", environment, S3Options(endpoint_url=s3_endpoint, profile="nobody")).get("a")
+        S3Store("bucket", "", environment, S3Options(endpoint_url=s3_server.endpoint_url, profile="nobody")).get("a")
 
 
 def test_a_store_is_usable_on_both_sides_of_a_fork(s3_store: S3Store) -> None:
@@ -345,11 +361,14 @@ def test_a_store_is_usable_on_both_sides_of_a_fork(s3_store: S3Store) -> None:
     assert s3_store.get("after").body == b"child"
 
 
-def test_no_representation_or_error_shows_a_credential(s3_endpoint: str, environment: Environment) -> None:
-    options = S3Options(endpoint_url=s3_endpoint, key="THE-KEY", secret="THE-SECRET", token="THE-TOKEN", max_attempts=1)
+def test_no_representation_or_error_shows_a_credential(s3_server: S3Server, environment: Environment) -> None:
+    options = S3Options(
+        endpoint_url=s3_server.endpoint_url, key="THE-KEY", secret="THE-SECRET", token="THE-TOKEN", max_attempts=1
+    )
     store = S3Store("no-such-bucket", "", environment, options)
     shown = [repr(store), repr(options), str(store), store.url]
-    with pytest.raises(NotAStore) as raised:
+    # Who looks at the key first refuses it.
+    with pytest.raises((NotAStore, StoreAccessDenied)) as raised:
         store.get("a")
     shown.append(str(raised.value))
 
@@ -357,9 +376,9 @@ def test_no_representation_or_error_shows_a_credential(s3_endpoint: str, environ
 
 
 def test_a_directory_bucket_is_listed_by_directory_and_filtered_here(
-    s3_endpoint: str, s3_bucket: str, environment: Environment
+    s3_server: S3Server, s3_bucket: str, environment: Environment
 ) -> None:
-    store = s3_store_at(s3_endpoint, s3_bucket, environment)
+    store = s3_store_at(s3_server, s3_bucket, environment)
     store.put_many([(path, b"") for path in ("s/10", "s/11", "s/2", "t/1")])
     assert store.lists_in_order is True
     store.lists_in_order = False

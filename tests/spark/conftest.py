@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.s3.servers import S3Server, S3ServerMissing, real_s3_server
 from tests.spark.driver_process import DriverProcess, StartDriver
 from tests.spark.local_spark import python_environment, start_session
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.spark)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    own = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in own:
+        item.add_marker(pytest.mark.spark)
+    if config.getoption("--store") == "s3":
+        local = [item for item in own if not {"root", "s3_server"} & set(getattr(item, "fixturenames", ()))]
+        config.hook.pytest_deselected(items=local)
+        items[:] = [item for item in items if item not in local]
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +35,35 @@ def crash_order(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, crash_order: Path) -> Iterator[SparkSession]:
+def s3_variables() -> Iterator[S3Server | S3ServerMissing]:
+    """A real S3 server, if there is one, and how every process finds it, which must be known before a JVM starts."""
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(real_s3_server())
+        except S3ServerMissing as error:
+            yield error
+        else:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for name, value in server.variables().items():
+                patch.setenv(name, value)
+            yield server
+
+
+@pytest.fixture
+def root(request: pytest.FixtureRequest, tmp_path: Path, s3_variables: S3Server | S3ServerMissing) -> str:
+    """Where the test's store is: what ``each_store`` says, else what the option ``--store`` says."""
+    kind = getattr(request, "param", None) or request.config.getoption("--store")
+    if kind == "local":
+        return str(tmp_path / "store")
+    if isinstance(s3_variables, S3ServerMissing):
+        pytest.skip(str(s3_variables))
+    return f"s3://{s3_variables.new_bucket()}/store"
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, crash_order: Path, s3_variables: S3Server | S3ServerMissing
+) -> Iterator[SparkSession]:
     """A local session with two cores, three attempts per task and no UI; its files are in a temporary directory."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**python_environment(), "EOSLOG_TEST_CRASH": str(crash_order)}.items():

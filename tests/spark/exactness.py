@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import eoslog
 from eoslog.segment.vacuum import referenced_files
@@ -28,14 +27,13 @@ def assert_exact(store: eoslog.Store, topic: str, numbers: Iterable[int]) -> Non
         assert last_stable == high_watermark
 
 
-def files_on_disk(store: eoslog.Store) -> set[str]:
-    """All data and index files of a local store, as paths below its root."""
-    root = Path(store.url.removeprefix("file://"))
-    topics = (path for path in root.glob("[!_.]*/*/*/*/*") if path.is_file())
-    return {path.relative_to(root).as_posix() for path in topics}
+def files_of_topics(store: eoslog.Store) -> set[str]:
+    """All data and index files, as paths below the store's root."""
+    paths = (info.path for info in store.object_store.list(""))
+    return {path for path in paths if path.count("/") == 4 and path[0] not in "_."}
 
 
 def orphans(store: eoslog.Store) -> set[str]:
-    """The files of a local store that nothing in its log names."""
+    """The files that nothing in the store's log names."""
     state = store.read(lambda state, slot: state.frozen_copy())
-    return files_on_disk(store) - set(referenced_files(store.object_store, state))
+    return files_of_topics(store) - set(referenced_files(store.object_store, state))

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import eoslog
 import pyspark_eoslog
+from tests.spark.exactness import files_of_topics
+from tests.spark.stores import each_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> eoslog.Store:
-    return eoslog.connect(str(tmp_path / "store"))
+def store(root: str) -> eoslog.Store:
+    return eoslog.connect(root)
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ def newest_slot(store: eoslog.Store) -> int:
     return store.read(lambda state, slot: slot)
 
 
+@each_store
 def test_rows_of_columns_come_back_with_their_place(
     spark: SparkSession, store: eoslog.Store, flights: DataFrame
 ) -> None:
@@ -113,12 +115,12 @@ def test_a_schema_that_the_topic_has_not_is_refused(
     ],
 )
 def test_rows_of_other_columns_are_refused_before_anything_is_uploaded(
-    spark: SparkSession, store: eoslog.Store, flights: DataFrame, columns: list[str], message: str, tmp_path: Path
+    spark: SparkSession, store: eoslog.Store, flights: DataFrame, columns: list[str], message: str
 ) -> None:
     with pytest.raises(Exception, match=message):
         write(flights.selectExpr(*columns), store, topic="flights")
 
-    assert list((tmp_path / "store").rglob("*.parquet")) == []
+    assert files_of_topics(store) == set()
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

@@ -20,11 +20,6 @@ COUNTS = pa.schema(FIELDS)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
-@pytest.fixture
 def store(root: str) -> eoslog.Store:
     """A store whose topic ``in`` holds the numbers to 10, and a topic ``counts`` for what is counted of them."""
     store = make_topics(root)

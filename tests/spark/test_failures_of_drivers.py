@@ -44,6 +44,42 @@ STREAM = """
     print("not reached")
 """
 
+FROM_THE_LATEST_ON = """
+    import sys
+    from pathlib import Path
+    import eoslog
+    from pyspark_eoslog.data_source import DefaultSource
+    from pyspark_eoslog.stream.reader import EosLogStreamReader
+    from tests.spark.local_spark import start_session
+    from tests.spark.streams import produce
+
+    directory, root, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+    class Overtaken(EosLogStreamReader):
+        def initialOffset(self):
+            is_first = self._initial is None
+            initial = super().initialOffset()
+            if is_first:
+                produce(eoslog.connect(root), 150, 200)
+            return initial
+
+    class OvertakenSource(DefaultSource):
+        @classmethod
+        def name(cls):
+            return "overtaken"
+
+        def streamReader(self, schema):
+            return Overtaken(self._options(), schema)
+
+    spark = start_session(directory)
+    spark.dataSource.register(OvertakenSource)
+    rows = spark.readStream.format("overtaken").option("topic", "in").option("startingOffsets", "latest").load(root)
+    stream = rows.select("n").writeStream.format("eoslog").option("topic", "out")
+    stream.option("checkpointLocation", checkpoint).option("path", root).start().awaitTermination()
+    print("not reached")
+"""
+"""A stream whose source gets rows between the initial offset and the end of the first micro-batch."""
+
 BATCH = """
     import sys
     from pathlib import Path
@@ -72,10 +108,12 @@ class Victims:
     The stream has three micro-batches. Segments can be sealed after each batch, those of the topic ``in`` at once.
     """
 
-    def __init__(self, directory: Path, start_driver: StartDriver) -> None:
+    def __init__(self, directory: Path, root: str, start_driver: StartDriver) -> None:
         self._directory = directory
         self._start_driver = start_driver
-        self.roots = {kind: str(directory / kind / "store") for kind in ("stream", "batch")}
+        self.roots = {kind: f"{root}/{kind}" for kind in ("stream", "batch")}
+        for kind in self.roots:
+            (directory / kind).mkdir()
         self.checkpoint = directory / "stream" / "checkpoint"
         config = eoslog.TopicConfig(segment_batches=1)
         self.stores = {kind: make_topics(root, config) for kind, root in self.roots.items()}
@@ -89,13 +127,13 @@ class Victims:
         """The crash points that a driver's workers have come to."""
         return set((self._directory / kind / "reached").read_text().split())
 
-    def start(self, orders: dict[str, str], **environment: str) -> dict[str, DriverProcess]:
-        """Start both drivers, to do what they are told to."""
+    def start(self, orders: dict[str, str], script: str | None = None, **environment: str) -> dict[str, DriverProcess]:
+        """Start both drivers, or those that run another script, to do what they are told to."""
         drivers = {}
         for kind, order in orders.items():
             self.order(kind).write_text(order)
             drivers[kind] = self._start_driver(
-                STREAM if kind == "stream" else BATCH,
+                script or (STREAM if kind == "stream" else BATCH),
                 str(self._directory / kind / "victim"),
                 self.roots[kind],
                 *([str(self.checkpoint)] if kind == "stream" else []),
@@ -123,18 +161,20 @@ class Victims:
 
 
 @pytest.fixture
-def victims(tmp_path: Path, start_driver: StartDriver) -> Victims:
-    return Victims(tmp_path, start_driver)
+def victims(tmp_path: Path, root: str, start_driver: StartDriver) -> Victims:
+    return Victims(tmp_path, root, start_driver)
 
 
 @pytest.mark.parametrize(
-    ("stream_order", "stream_commits", "batch_order", "batch_commits"),
+    ("root", "stream_order", "stream_commits", "batch_order", "batch_commits"),
     [
-        (f"{UPLOADED} 1", 0, f"{UPLOADED} 1", 0),
-        (f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0),
-        (f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
-        (f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0),
+        (None, f"{UPLOADED} 1", 0, f"{UPLOADED} 1", 0),
+        (None, f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0),
+        (None, f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
+        (None, f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0),
+        ("s3", f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
     ],
+    indirect=["root"],
 )
 def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
     spark: SparkSession,
@@ -153,6 +193,23 @@ def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
     victims.run_again(spark)
 
     victims.assert_exact()
+
+
+@pytest.mark.parametrize("point", [UPLOADED])
+def test_a_driver_killed_in_the_first_micro_batch_from_the_latest_on_passes_no_row_over(
+    spark: SparkSession, victims: Victims, point: str
+) -> None:
+    """Spark asks for the initial offset again; the rows that came before the end of the micro-batch are in it."""
+    drivers = victims.start({"stream": f"{point} 1 kill-jvm"}, FROM_THE_LATEST_ON)
+    victims.assert_killed(drivers)
+    assert (victims.checkpoint / "offsets" / "0").exists()
+    assert not (victims.checkpoint / "commits" / "0").exists()
+    produce(victims.stores["stream"], ROWS + 50, ROWS + 80)
+
+    stream = copy_stream(spark, victims.roots["stream"], victims.checkpoint, {"startingOffsets": "latest"})
+    stream.trigger(availableNow=True).start().awaitTermination()
+
+    assert_exact(victims.stores["stream"], "out", range(ROWS, ROWS + 80))
 
 
 @pytest.mark.parametrize("point", OF_CHECKPOINTS)

@@ -10,7 +10,7 @@ import pytest
 import eoslog
 from eoslog.segment.vacuum import vacuum
 from tests.spark.driver_process import StartDriver
-from tests.spark.exactness import assert_exact, files_on_disk, orphans
+from tests.spark.exactness import assert_exact, files_of_topics, orphans
 from tests.spark.streams import NUMBERS
 
 ROWS = 400
@@ -106,8 +106,8 @@ SPECULATING = """
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> eoslog.Store:
-    return eoslog.connect(str(tmp_path / "store"))
+def store(root: str) -> eoslog.Store:
+    return eoslog.connect(root)
 
 
 def test_tasks_whose_worker_or_executor_is_killed_write_and_read_each_row_once(
@@ -139,9 +139,9 @@ def test_the_slower_of_two_attempts_at_once_leaves_files_that_vacuum_takes(
 
     assert driver.wait() == 0, driver.output
     assert_exact(store, "speculated", range(ROWS))
-    before, left_over = files_on_disk(store), orphans(store)
+    before, left_over = files_of_topics(store), orphans(store)
     assert {len(path.split("/")) for path in left_over} == {5}
     report = vacuum(store.log, store.object_store, staged_max_age_ms=1)
     assert set(report.paths) == left_over
-    assert files_on_disk(store) == before - left_over
+    assert files_of_topics(store) == before - left_over
     assert_exact(store, "speculated", range(ROWS))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fault_proxy import FaultProxy
+from tests.s3.servers import S3Server
 from tests.spark.exactness import assert_exact
 from tests.spark.streams import copy_stream, make_topics, produce
 
@@ -22,12 +23,11 @@ ROWS = 300
 
 
 def test_a_stream_through_a_store_that_loses_answers_is_exact(
-    spark: SparkSession, fault_proxy: FaultProxy, s3_endpoint: str, s3_bucket: str, tmp_path: Path
+    spark: SparkSession, fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:
-    access = {"key": "test-key", "secret": "test-secret", "region": "us-east-1"}
     url = f"s3://{s3_bucket}/store"
-    store = make_topics(url, endpoint_url=s3_endpoint, **access)
-    options = {f"store.{name}": value for name, value in {**access, "endpoint_url": fault_proxy.url}.items()}
+    store = make_topics(url, **s3_server.options())
+    options = {f"store.{name}": value for name, value in s3_server.behind(fault_proxy.url).options().items()}
     options |= {"store.max_attempts": "3", "store.retry_base_ms": "1"}
     source = {"maxOffsetsPerTrigger": "60", **options}
     produce(store, 0, ROWS)

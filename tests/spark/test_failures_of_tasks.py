@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
-from tests.spark.exactness import assert_exact, files_on_disk, orphans
+from tests.spark.exactness import assert_exact, files_of_topics, orphans
 from tests.spark.streams import commits, copy_stream, make_topics, produce
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ AFTER_SLOT = "log.slot.claimed"
 ROWS = 150
 PARTITIONS = (0, 1)
 TASKS = 2
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
 
 
 @pytest.fixture
@@ -62,7 +57,7 @@ def test_of_tasks_that_fail_after_they_uploaded_one_attempt_counts(
 
     assert_exact(store, "out", range(ROWS + 60))
     assert of_batch == 2 * len(PARTITIONS) * TASKS
-    used = [path for path in files_on_disk(store) - orphans(store) if path.startswith("out/")]
+    used = [path for path in files_of_topics(store) - orphans(store) if path.startswith("out/")]
     assert len(orphans(store)) - of_batch == len(used) - len(PARTITIONS) * TASKS
 
 

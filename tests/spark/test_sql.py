@@ -18,8 +18,8 @@ THE_WAY = "CREATE TEMPORARY VIEW"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> eoslog.Store:
-    return make_topics(str(tmp_path / "store"))
+def store(root: str) -> eoslog.Store:
+    return make_topics(root)
 
 
 def view(spark: SparkSession, store: eoslog.Store, topic: str = "out", *, columns: str = "") -> None:

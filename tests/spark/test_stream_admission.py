@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 @pytest.mark.parametrize(
     ("limits", "trigger", "batches"),
     [

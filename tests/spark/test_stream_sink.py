@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
+from tests.spark.stores import each_store
 from tests.spark.streams import NUMBERS, copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 BEFORE_THE_SLOT = "log.slot.before_put"
 AFTER_THE_SLOT = "log.slot.claimed"
 LIMIT = {"maxOffsetsPerTrigger": "60"}
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
 
 
 @pytest.fixture
@@ -41,6 +37,7 @@ def newest_slot(store: eoslog.Store) -> int:
     return store.read(lambda state, slot: slot)
 
 
+@each_store
 @pytest.mark.parametrize("act", ["raise", "kill-worker"])
 def test_a_commit_that_failed_after_it_landed_is_not_undone_and_not_repeated(
     spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path, act: str
@@ -200,3 +197,13 @@ def test_options_of_batch_writes_are_refused(
 
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*are for batch writes"):
         stream.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_asynchronous_progress_tracking_is_refused_by_spark(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    """It would repeat several micro-batches after a crash, with other ends than they had."""
+    stream = copy_stream(spark, root, tmp_path / "checkpoint", asyncProgressTrackingEnabled="true")
+
+    with pytest.raises(Exception, match="does not support async progress tracking"):
+        stream.start()

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    return str(tmp_path / "store")
-
-
 def run(spark: SparkSession, root: str, checkpoint: Path, **source: Any) -> list[int]:
     """Run the copy stream until nothing is left; the number of rows of each micro-batch."""
     query = copy_stream(spark, root, checkpoint, {name: str(value) for name, value in source.items()})
@@ -105,6 +100,7 @@ def test_the_checkpoint_is_readable_and_names_the_topic_id(spark: SparkSession, 
     assert json.loads(text) == {
         "store_id": store.describe().store_id,
         "topics": {"in": {"topic_id": store.admin.describe_topic("in").topic_id, **ends}},
+        "began": {"topics": {"in": dict.fromkeys(ends, 0)}},
     }
 
 

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# A real S3 server on this machine, for tests, the demo and trying things out: versitygw over a directory.
+#
+#   s3_server.sh find            print the path of the server's binary, and fail if there is none
+#   s3_server.sh install         the same, but build it with Go if there is none
+#   s3_server.sh start [DIR]     start it on a free port with its data below DIR, and make the bucket "eoslog"
+#   s3_server.sh stop [DIR]      stop it; its data stay
+#   s3_server.sh run DIR         start it, print "started", and stop it once standard input ends, as it does when the
+#                                caller dies
+#   s3_server.sh run             the same in a new directory, which is printed, and removed in the end
+#   s3_server.sh show [DIR]      say how to use it
+#   s3_server.sh with COMMAND…   run a command that finds the server of .cache/s3, and stop it if it did not run before
+#
+# DIR is .cache/s3 by default. DIR/environment (mode 600) sets the variables by which eoslog, Spark and any other client
+# of S3 find the server; its random credentials stand nowhere else. The binary is the one that EOSLOG_S3_SERVER names, or
+# `versitygw` on the PATH, or is built into .cache/s3/bin. See docs/operations.md for the servers that were compared.
+set -euo pipefail
+
+module=github.com/versity/versitygw
+version=v1.8.0
+checksum=h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc=
+bucket=eoslog
+repository=$(cd "$(dirname "$0")/.." && pwd)
+action=${1:-show}
+directory=$repository/.cache/s3
+if [ "$action" != with ] && [ -n "${2:-}" ]; then
+    mkdir -p "$2"
+    directory=$(cd "$2" && pwd)
+fi
+
+fail() {
+    echo "$1" >&2
+    exit 1
+}
+
+binary() {
+    local built=$repository/.cache/s3/bin/$version/versitygw
+    if [ -n "${EOSLOG_S3_SERVER:-}" ]; then
+        [ -x "$EOSLOG_S3_SERVER" ] || fail "EOSLOG_S3_SERVER names $EOSLOG_S3_SERVER, which is no program."
+        echo "$EOSLOG_S3_SERVER"
+    elif command -v versitygw; then
+        :
+    elif [ -x "$built" ]; then
+        echo "$built"
+    elif [ "$action" = find ]; then
+        fail "There is no S3 server on this machine: \`make s3\` builds one with Go 1.25 or later."
+    else
+        build "$built"
+        echo "$built"
+    fi
+}
+
+build() {
+    local place
+    command -v go >/dev/null || fail "There is no S3 server: install versitygw $version or later (its releases have packages), or Go 1.25 or later to build it."
+    echo "Building versitygw $version with Go (two to five minutes, once)" >&2
+    place=$(dirname "$1")
+    mkdir -p "$place/new.$$"
+    trap 'rm -rf "$place/new.$$"' EXIT
+    # Go checks all modules against its public log of checksums; the second check holds where that is switched off.
+    GOBIN=$place/new.$$ CGO_ENABLED=0 go install "$module/cmd/versitygw@$version" >&2 ||
+        fail "versitygw $version could not be built; see above."
+    go version -m "$place/new.$$/versitygw" | grep -qF "$checksum" || fail "$module $version is not the one that is pinned here."
+    mv "$place/new.$$/versitygw" "$1"
+    rmdir "$place/new.$$"
+    trap - EXIT
+}
+
+is_running() {
+    local pid
+    # Without -ww the line is cut at COLUMNS.
+    pid=$(cat "$directory/pid" 2>/dev/null) && ps -ww -o args= -p "$pid" | grep -F -- "$directory/data" >/dev/null
+}
+
+start() {
+    if is_running; then
+        return
+    fi
+    local server port
+    server=$(binary)
+    mkdir -p "$directory/data/$bucket"
+    chmod 700 "$directory"
+    ROOT_ACCESS_KEY_ID=$(random 10)
+    ROOT_SECRET_ACCESS_KEY=$(random 20)
+    export ROOT_ACCESS_KEY_ID ROOT_SECRET_ACCESS_KEY
+    for _ in 1 2 3 4 5 6 7 8; do
+        port=$((20000 + RANDOM % 12000))
+        "$server" --port "127.0.0.1:$port" --keep-alive --quiet posix "$directory/data" \
+            </dev/null >"$directory/log" 2>&1 &
+        echo $! >"$directory/pid"
+        if answers "$port"; then
+            write_environment "$port"
+            return
+        fi
+        kill "$!" 2>/dev/null || true
+    done
+    fail "The S3 server did not start: $(tail -n 3 "$directory/log")"
+}
+
+random() {
+    od -An -N "$1" -tx1 /dev/urandom | tr -d ' \n'
+}
+
+answers() {
+    for _ in $(seq 300); do
+        is_running || return 1
+        # A port that somebody else has answers too, so the server must outlive the answer.
+        if (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
+            sleep 0.2
+            is_running
+            return
+        fi
+        sleep 0.1
+    done
+    return 1
+}
+
+write_environment() {
+    rm -f "$directory/environment"
+    (
+        umask 077
+        cat >"$directory/environment" <<EOF
+export AWS_ENDPOINT_URL=http://127.0.0.1:$1
+export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
+export AWS_ACCESS_KEY_ID=$ROOT_ACCESS_KEY_ID
+export AWS_SECRET_ACCESS_KEY=$ROOT_SECRET_ACCESS_KEY
+EOF
+    )
+}
+
+stop() {
+    if is_running; then
+        local pid
+        pid=$(cat "$directory/pid")
+        kill "$pid"
+        for _ in $(seq 50); do
+            is_running || break
+            sleep 0.1
+        done
+        if is_running; then
+            kill -KILL "$pid"
+        fi
+    fi
+    rm -f "$directory/pid" "$directory/environment"
+}
+
+show() {
+    is_running || fail "No S3 server runs with its data in $directory."
+    cat <<EOF
+An S3 server runs at $(sed -n 's/.*AWS_ENDPOINT_URL=//p' "$directory/environment"), with the bucket "$bucket". To use it:
+  . $directory/environment
+  eoslog --store s3://$bucket/quickstart describe
+EOF
+}
+
+case $action in
+    find | install) binary ;;
+    start)
+        start
+        show
+        ;;
+    stop) stop ;;
+    run)
+        if [ -n "${2:-}" ]; then
+            trap stop EXIT
+            started=started
+        else
+            mkdir -p "$directory"
+            directory=$(mktemp -d "$directory/run-XXXXXX")
+            trap 'stop; rm -rf "$directory"' EXIT
+            started=$directory
+        fi
+        start
+        echo "$started"
+        cat >/dev/null
+        ;;
+    show) show ;;
+    with)
+        shift
+        is_running || trap stop EXIT
+        start
+        # shellcheck source=/dev/null
+        . "$directory/environment"
+        "$@"
+        ;;
+    *) fail "$action is no action of $0; valid are find, install, start, stop, run, show and with." ;;
+esac

@@ -1,0 +1,123 @@
+"""S3 servers on this machine: how to reach one, and a real one that ends with whoever started it."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_SCRIPT = REPOSITORY / "conf/s3_server.sh"
+_REGION = "us-east-1"
+
+
+class S3ServerMissing(Exception):
+    """There is no binary of a real server on this machine; the message says how to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """Where a server listens, and credentials that it accepts."""
+
+    endpoint_url: str
+    key: str
+    secret: str = field(repr=False)
+
+    def options(self) -> dict[str, str]:
+        """Options of ``eoslog.connect``."""
+        return {"endpoint_url": self.endpoint_url, "key": self.key, "secret": self.secret, "region": _REGION}
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables with which every client of S3 uses this server."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": _REGION,
+            "AWS_DEFAULT_REGION": _REGION,
+        }
+
+    def behind(self, proxy_url: str) -> S3Server:
+        """The same server, reached through a proxy."""
+        return replace(self, endpoint_url=proxy_url)
+
+    def new_bucket(self) -> str:
+        """Make a bucket and return its name."""
+        import boto3
+
+        name = f"test-{uuid.uuid4().hex}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            region_name=_REGION,
+            aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret,
+        )
+        client.create_bucket(Bucket=name)
+        client.close()
+        return name
+
+
+@contextmanager
+def pretended_s3_server() -> Iterator[S3Server]:
+    """Moto's server, in this process."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    server._server.app = _OnePutAtATime(server._server.app)
+    host, port = server.get_host_and_port()
+    yield S3Server(f"http://{host}:{port}", "test-key", "test-secret")
+    server.stop()
+
+
+class _OnePutAtATime:
+    """Moto looks whether an object is there and then stores it; threads that come in between would all be first."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._turn = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        length = environ.get("CONTENT_LENGTH")
+        if environ["REQUEST_METHOD"] != "PUT" or not length:
+            return self._application(environ, start_response)  # type: ignore[no-any-return]
+        # A body that is slow to come keeps nobody waiting.
+        environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(int(length)))
+        with self._turn:
+            return list(self._application(environ, start_response))
+
+
+@contextmanager
+def real_s3_server() -> Iterator[S3Server]:
+    """A real server with an empty directory of its own. It ends with the block, and also if this process is killed.
+
+    Raises ``S3ServerMissing`` where there is none; it is not built here, as that takes minutes.
+    """
+    found = subprocess.run([_SCRIPT, "find"], capture_output=True, text=True)
+    if found.returncode != 0:
+        raise S3ServerMissing(found.stderr.strip())
+    with subprocess.Popen([_SCRIPT, "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        # The server's life hangs on this pipe, whose end no death of this process can prevent.
+        assert keeper.stdin is not None
+        assert keeper.stdout is not None
+        try:
+            directory = keeper.stdout.readline().strip()
+            if not directory:
+                raise RuntimeError("The S3 server did not start; see above.")
+            yield _server_of(Path(directory) / "environment")
+        finally:
+            keeper.stdin.close()
+            keeper.wait(60)
+
+
+def _server_of(environment: Path) -> S3Server:
+    words = environment.read_text().split()
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    return S3Server(values["AWS_ENDPOINT_URL"], values["AWS_ACCESS_KEY_ID"], values["AWS_SECRET_ACCESS_KEY"])

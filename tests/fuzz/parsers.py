@@ -1,0 +1,216 @@
+"""Every parser of what a store, a user or Spark hands over. Each may raise the project's own errors, and no other."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from eoslog.cli.table_files import first_columns, read_tables
+from eoslog.client.description import decode_description
+from eoslog.client.heartbeats import _session_timeout
+from eoslog.client.metrics import store_metrics
+from eoslog.client.settings import load_settings
+from eoslog.errors import EosLogError
+from eoslog.log.checkpoint import decode_root, inline_body
+from eoslog.log.record import decode_line, decode_tail, first_line
+from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import SegmentIndexes, plan_partition
+from eoslog.read.predicate_text import compile_predicate
+from eoslog.rules import checkpoint
+from eoslog.rules.machine import StoreMachine, decode_entry, fold
+from eoslog.rules.state import StoreState
+from eoslog.segment.data_file import read_data_file
+from eoslog.segment.kafka_records import RECORDS_SCHEMA
+from eoslog.segment.producer_snapshot import decode_producer_snapshot
+from eoslog.segment.schema_json import decode_schema
+from eoslog.segment.segment_index import decode_derived_files, decode_segment_index
+from eoslog.segment.statistics import UNKNOWN, decode_statistics
+from eoslog.segment.transaction_index import decode_transaction_index
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+from pyspark_eoslog.options.offsets import starting_offsets
+from pyspark_eoslog.stream.offsets import StreamOffsets
+from tests.fuzz.samples import TABLE, checkpoint_parts, sample_store, topic_part
+
+NAME = "some/path"
+
+
+def _state() -> StoreState:
+    return sample_store().read(lambda state, slot: state.frozen_copy(), refresh=False)
+
+
+def _slot_record(body: bytes) -> None:
+    line = first_line(body)
+    try:
+        slot = json.loads(line)["slot"]
+    except Exception:
+        slot = 3
+    slot = slot if type(slot) is int else 3
+    record = decode_line(line, slot)
+    decode_tail(body, slot)
+    for entry in record.entries:
+        _decoded(entry)
+
+
+def _entry(body: bytes) -> None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, dict) and value.get("type") == CHECKPOINT_ENTRY:
+        decode_checkpoint_entry(value)
+        return
+    state = _state()
+    fold(state, 1_000, [value])
+    _use(state)
+    decode_entry(value)
+
+
+def _decoded(entry: dict[str, Any]) -> None:
+    with suppress(EosLogError):
+        decode_checkpoint_entry(entry) if entry.get("type") == CHECKPOINT_ENTRY else decode_entry(entry)
+
+
+def _checkpoint_root(body: bytes) -> None:
+    for part in decode_root(body, NAME).parts:
+        if part.path is None:
+            inline_body(part)
+
+
+def _checkpoint_part(name: str) -> Callable[[bytes], None]:
+    def parse(body: bytes) -> None:
+        _use(checkpoint.restore({**checkpoint_parts(), name: body}))
+
+    return parse
+
+
+def _use(state: StoreState) -> None:
+    """A state that was taken for valid serves every use."""
+    machine = StoreMachine()
+    for part in machine.parts(state, 1_000_000):
+        part.encode()
+    store_metrics(state, 1, 1, slots_since_checkpoint=1, requests={}, call_times_ns={})
+    indexes = SegmentIndexes(MemoryStore(Environment()))
+    for topic in state.topics.values():
+        for place in topic.partition_ids():
+            partition = state.partitions[place]
+            plan_partition(
+                indexes,
+                topic.topic,
+                partition,
+                IsolationLevel.READ_UNCOMMITTED,
+                start_offset=max(partition.log_start_offset, partition.segment_base_offset),
+            )
+    fold(state, 1_000_001, [{"type": "horizon", "horizon_ms": 2**52}])
+
+
+def _segment_index(body: bytes) -> None:
+    batches = decode_segment_index(body, NAME)
+    for batch in batches:
+        assert 0 <= batch.base_offset < batch.end_offset <= 2**63
+    decode_derived_files(body, NAME)
+
+
+def _data_file(schema: pa.Schema, expected_rows: int | None) -> Callable[[bytes], None]:
+    def parse(body: bytes) -> None:
+        for rows in (10, 3, 1, 2, 5) if expected_rows is None else (expected_rows,):
+            try:
+                for batch in read_data_file(body, schema, None, 0, None, rows, NAME):
+                    batch.validate(full=True)
+                return
+            except Exception as error:
+                if "but its entry says" not in str(error):
+                    raise
+
+    return parse
+
+
+def _text(parse: Callable[[str], object]) -> Callable[[bytes], None]:
+    def parse_text(body: bytes) -> None:
+        parse(body.decode("utf-8", "surrogatepass") if _is_text(body) else body.decode("latin-1"))
+
+    return parse_text
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _stream_offsets(body: bytes) -> None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    StreamOffsets.of(value).as_json()
+
+
+def _imported(kind: str) -> Callable[[bytes], None]:
+    def parse(body: bytes) -> None:
+        with tempfile.NamedTemporaryFile(suffix=f".{kind}") as file:
+            file.write(body)
+            file.flush()
+            path = Path(file.name)
+            first_columns(path, kind, TABLE)
+            for _ in read_tables(path, kind, TABLE):
+                pass
+
+    return parse
+
+
+def _settings(body: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        file.write(body)
+        file.flush()
+        load_settings(file.name)
+
+
+def _statistics(text: str) -> None:
+    decode_statistics(text, {field.name: field.type for field in TABLE})
+
+
+def _predicate(text: str) -> None:
+    topic = sample_store().read(lambda state, slot: state.topics[state.topic_ids["flights"]], refresh=False)
+    compile_predicate(text, topic).may_match(lambda column: UNKNOWN)
+
+
+PARSERS: Mapping[str, Callable[[bytes], None]] = {
+    "description": lambda body: _ignore(decode_description(body, "memory://fuzz")),
+    "slot record": _slot_record,
+    "entry": _entry,
+    "checkpoint root": _checkpoint_root,
+    "checkpoint part store": _checkpoint_part("store"),
+    "checkpoint part transactions": _checkpoint_part("transactions"),
+    "checkpoint part producers": _checkpoint_part("producers"),
+    "checkpoint part tokens": _checkpoint_part("tokens"),
+    "checkpoint part topic": lambda body: _checkpoint_part(topic_part())(body),
+    "heartbeat": lambda body: _ignore(_session_timeout(body)),
+    "segment index": _segment_index,
+    "transaction index": lambda body: _ignore(decode_transaction_index(body, NAME)),
+    "producer snapshot": lambda body: _ignore(decode_producer_snapshot(body, NAME)),
+    "data file of columns": _data_file(TABLE, None),
+    "data file of records": _data_file(RECORDS_SCHEMA, None),
+    "schema": _text(decode_schema),
+    "statistics": _text(_statistics),
+    "predicate": _text(_predicate),
+    "offsets option": _text(lambda text: starting_offsets({"startingoffsets": text})),
+    "stream offsets": _stream_offsets,
+    "imported JSON": _imported("json"),
+    "imported CSV": _imported("csv"),
+    "imported Parquet": _imported("parquet"),
+    "settings": _settings,
+}
+
+
+def _ignore(value: object) -> None:
+    """The value is right; what it is does not matter."""

@@ -1,0 +1,206 @@
+"""Well-formed input of every kind: what a small store of each feature holds, and what users and Spark hand over."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+
+import eoslog
+from eoslog.client.store import Store
+from eoslog.log.checkpoint import inline_body, read_root
+from eoslog.rules.state import StoreState
+from eoslog.rules.topic_entries import TopicConfig
+from eoslog.segment.schema_json import encode_schema
+from eoslog.segment.sealing import seal_segments
+from pyspark_eoslog.stream.offsets import Began, StreamOffsets
+
+TABLE: pa.Schema = pa.schema(
+    [  # type: ignore[arg-type]
+        pa.field("id", pa.int64(), nullable=False),
+        ("name", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("tags", pa.list_(pa.string())),
+        ("place", pa.struct([("lat", pa.float64()), ("lon", pa.float64())])),
+        ("raw", pa.binary()),
+        ("yes", pa.bool_()),
+    ]
+)
+PREDICATES = (
+    "id > 1000 AND name IN ('UA', 'B6') OR price BETWEEN 1.5 AND 2",
+    "NOT (at >= '2026-01-01T00:00:00Z' AND name LIKE 'a%') OR yes IS TRUE OR name <=> NULL",
+)
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.Table.from_pylist(
+        [
+            {
+                "id": number,
+                "name": f"name {number % 5}",
+                "price": None,
+                "at": None,
+                "tags": ["a", "b"][: number % 3],
+                "place": {"lat": number / 2, "lon": None},
+                "raw": bytes([number % 256]) * 20,
+                "yes": number % 2 == 0,
+            }
+            for number in numbers
+        ],
+        schema=TABLE,
+    )
+
+
+@cache
+def sample_store() -> Store:
+    """A store in memory that has used everything there is."""
+    store = eoslog.connect(f"memory://{uuid.uuid4().hex}")
+    store.admin.create_topic("records", partitions=2, config=TopicConfig(segment_batches=3))
+    store.admin.create_topic("flights", partitions=2, schema=TABLE, key="id", config=TopicConfig(segment_batches=2))
+    store.admin.create_topic("gone")
+    store.admin.create_topic("compacted", config=TopicConfig(cleanup_policy="compact", segment_batches=2))
+    with store.producer() as idempotent:
+        for number in range(4):
+            idempotent.send("records", b"value", key=b"%d" % number, headers=[("h", b"1"), ("n", None)])
+            idempotent.send("compacted", b"value %d" % number, key=b"%d" % (number % 2))
+            idempotent.send("gone", b"value")
+            idempotent.flush()
+    with store.producer("etl") as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send_table("flights", rows(number * 10, 10))
+            producer.send("records", b"in a transaction", key=b"k%d" % number)
+            producer.flush()
+            producer.send_offsets_to_transaction({eoslog.TopicPartition("records", 0): number}, "readers")
+            if number == 1:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction(version=number)
+    prepared = store.producer("two-phase", staged=True)
+    prepared.init_transactions()
+    prepared.begin_transaction()
+    prepared.send("records", b"prepared", key=b"p")
+    prepared.prepare_transaction()
+    consumer = store.consumer("members", auto_offset_reset="earliest")
+    consumer.subscribe(["records"])
+    consumer.poll(0)
+    consumer.commit()
+    store.admin.add_columns("flights", pa.schema([("extra", pa.int32())]))
+    store.admin.create_partitions("records", 3)
+    store.admin.alter_topic("flights", retention_ms=10**12)
+    store.admin.delete_topic("gone")
+    seal_segments(store.log, store.object_store, store.environment)
+    store.admin.compact("compacted")
+    store.admin.merge_files("records")
+    store.admin.delete_records({eoslog.TopicPartition("records", 0): 1})
+    store.log.checkpoint()
+    open_transaction = store.producer("open")
+    open_transaction.init_transactions()
+    open_transaction.begin_transaction()
+    open_transaction.send_table("flights", rows(100, 3))
+    open_transaction.flush()
+    store.log.checkpoint()
+    return store
+
+
+@cache
+def samples() -> Mapping[str, tuple[bytes, ...]]:
+    """Input by kind. The kinds are those of ``parsers.PARSERS``."""
+    store = sample_store()
+    found: dict[str, list[bytes]] = defaultdict(list)
+    for info in store.object_store.list(""):
+        body = store.object_store.get(info.path).body
+        if info.path == "eoslog.json":
+            found["description"].append(body)
+        elif "/slot/" in info.path:
+            found["slot record"].append(body)
+            for entry in json.loads(body.split(b"\n")[0])["entries"]:
+                found["entry"].append(json.dumps(entry).encode())
+        elif info.path.startswith("__transaction_state/checkpoint/") and info.path.endswith(".json"):
+            found["checkpoint root"].append(body)
+        elif info.path.startswith("__consumer_groups/"):
+            found["heartbeat"].append(body)
+        elif info.path.endswith(".index.parquet"):
+            found["segment index"].append(body)
+        elif info.path.endswith(".parquet"):
+            kind = "data file of columns" if info.path.startswith("flights/") else "data file of records"
+            found[kind].append(body)
+        elif info.path.endswith(".txnindex"):
+            found["transaction index"].append(body)
+        elif info.path.endswith(".snapshot"):
+            found["producer snapshot"].append(body)
+    for name, body in checkpoint_parts().items():
+        if name == topic_part() or "/" not in name:
+            found[f"checkpoint part {name.partition('/')[0]}"].append(body)
+    found["schema"].append(encode_schema(TABLE).encode())
+    found["statistics"] += [text.encode() for text in store.read(_statistics)]
+    found["predicate"] += [text.encode() for text in PREDICATES]
+    found["offsets option"].append(b'{"flights": {"0": 23, "1": -2}, "records": {"0": -1}}')
+    found["stream offsets"] += [json.dumps(each.as_json()).encode() for each in _stream_offsets()]
+    found["imported JSON"].append(_json_lines())
+    found["imported CSV"].append(_csv())
+    found["imported Parquet"].append(_parquet())
+    found["settings"].append(b'store = "my-store"\n[s3]\nregion = "eu-central-1"\n[vacuum]\nreader_grace_ms = 5\n')
+    return {kind: tuple(bodies) for kind, bodies in found.items()}
+
+
+@cache
+def checkpoint_parts() -> Mapping[str, bytes]:
+    """The parts of the newest checkpoint by name, all together one state."""
+    store = sample_store()
+    reference = store.log.view.checkpoint
+    assert reference is not None
+    root = read_root(store.object_store, reference)
+    return {part.name: inline_body(part) for part in root.parts}
+
+
+def topic_part() -> str:
+    """The part of one topic."""
+    return f"topic/{sample_store().admin.describe_topic('flights').topic_id}"
+
+
+def _statistics(state: StoreState, slot: int) -> list[str]:
+    return [
+        batch.statistics
+        for partition in state.partitions.values()
+        for batch in partition.active
+        if batch.statistics is not None
+    ]
+
+
+def _stream_offsets() -> tuple[StreamOffsets, StreamOffsets]:
+    store = sample_store()
+    topic = store.admin.describe_topic("flights")
+    ends = {eoslog.TopicPartition("flights", partition): 7 for partition in range(2)}
+    ids = {"flights": topic.topic_id}
+    began = Began(dict.fromkeys(ends, 3))
+    return (
+        StreamOffsets(store.describe().store_id, ids, ends, began=began),
+        StreamOffsets(store.describe().store_id, ids, {}, 12, is_initial=True, began=Began(slot=7)),
+    )
+
+
+def _json_lines() -> bytes:
+    return b'{"id": 1, "name": "a", "price": 1.5, "tags": ["x"], "place": {"lat": 1.5}, "raw": "AA=="}\n{"id": 2}\n'
+
+
+def _csv() -> bytes:
+    sink = io.BytesIO()
+    csv.write_csv(rows(0, 3).select(["id", "name", "yes"]), sink)
+    return sink.getvalue()
+
+
+def _parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(rows(0, 50), sink)
+    return sink.getvalue()

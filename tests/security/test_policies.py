@@ -1,0 +1,209 @@
+"""The policies of the page on security grant each role what its requests need, and no more than it says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import eoslog
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.rules.topic_entries import TopicConfig
+from eoslog.store import probe
+from eoslog.store.environment import Environment
+from eoslog.store.s3 import S3Store
+from tests.conftest import s3_store_at
+from tests.s3.servers import S3Server
+from tests.security.policies import Request, allows, denies, policy
+
+pytestmark = pytest.mark.s3
+
+ACTIONS = {
+    "put_object": "s3:PutObject",
+    "get_object": "s3:GetObject",
+    "list_objects_v2": "s3:ListBucket",
+    "delete_object": "s3:DeleteObject",
+}
+KEY_PREFIX = "some/prefix/"
+
+
+class Recorded:
+    """A store on S3 whose requests are written down, as a policy sees them."""
+
+    def __init__(self, server: S3Server, bucket: str) -> None:
+        self.requests: set[Request] = set()
+        """Of the processes begun since it was last made anew."""
+        self._server, self._bucket = server, bucket
+
+    def process(self) -> Store:
+        """The store as another process opens it."""
+        environment = Environment()
+        store = s3_store_at(self._server, self._bucket, environment)
+        self._record(store)
+        return Store(store, environment)
+
+    def _record(self, store: S3Store) -> None:
+        send, requests = store._send, self.requests
+
+        async def recording(operation: str, **parameters: Any) -> Any:
+            if operation == "delete_objects":
+                paths = [each["Key"] for each in parameters["Delete"]["Objects"]]
+                requests.update(Request("s3:DeleteObject", path.removeprefix(KEY_PREFIX)) for path in paths)
+            else:
+                path = parameters["Prefix" if operation == "list_objects_v2" else "Key"].removeprefix(KEY_PREFIX)
+                requests.add(Request(ACTIONS[operation], path, "IfNoneMatch" in parameters))
+            return await send(operation, **parameters)
+
+        store._send = recording  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def recorded(s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    # One of the servers of these tests looks and then writes, so that two who race may both be told that they won.
+    monkeypatch.setattr(probe, "_RACERS", 1)
+    return Recorded(s3_server, s3_bucket)
+
+
+@contextmanager
+def requests_of(recorded: Recorded) -> Iterator[set[Request]]:
+    """The requests of the processes that are begun within."""
+    recorded.requests = set()
+    yield recorded.requests
+
+
+def administer(recorded: Recorded) -> None:
+    store = recorded.process()
+    store.admin.create_topic("payments", partitions=2, config=TopicConfig(segment_batches=2))
+    store.admin.create_topic("flights", schema=pa.schema([("id", pa.int64())]), key="id")
+
+
+def produce(recorded: Recorded) -> None:
+    store = recorded.process()
+    with store.producer("etl") as producer:
+        producer.init_transactions()
+        for number in range(3):
+            producer.begin_transaction()
+            producer.send("payments", b"value", key=b"%d" % number, partition=0)
+            producer.send_table("flights", pa.table({"id": [number]}))
+            producer.flush()
+            producer.send_offsets_to_transaction({eoslog.TopicPartition("payments", 0): number}, "g")
+            producer.commit_transaction(version=number)
+    with store.producer() as idempotent:
+        idempotent.send("payments", b"value", partition=1)
+    store.log.before_checkpoint()
+    store.log.checkpoint()
+
+
+def consume_in_a_group(recorded: Recorded) -> None:
+    with recorded.process().consumer("readers", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["payments"])
+        while not consumer.poll(0.1):
+            pass
+        consumer.commit()
+
+
+def read(recorded: Recorded) -> None:
+    store = recorded.process()
+    assert store.scan("flights").to_table().num_rows == 3
+    assert store.scan("payments").to_table().num_rows == 4
+    assert len(list(store.commits("flights"))) == 3
+    assert list(store.history())
+    with store.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([eoslog.TopicPartition("payments", 0)])
+        assert consumer.poll(0.1)
+    store.admin.list_transactions()
+    store.admin.offsets("payments")
+
+
+def coordinate(recorded: Recorded) -> None:
+    store = recorded.process()
+    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+    # S3 tells whole seconds: in the second of the horizon nothing that is uploaded can be named.
+    time.sleep(1)
+    store.admin.delete_topic("flights")
+    store.admin.merge_files("payments")
+    Coordinator(store).run_once()
+    store.log.checkpoint()
+    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+
+
+ROLES: dict[str, tuple[tuple[Callable[[Recorded], None], ...], Callable[[Recorded], None]]] = {
+    "The administrator": ((), administer),
+    "A producer": ((administer,), produce),
+    "A member of a consumer group": ((administer, produce), consume_in_a_group),
+    "A reader": ((administer, produce), read),
+    "The coordinator": ((administer, produce, consume_in_a_group), coordinate),
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_all_that_it_does(role: str, recorded: Recorded) -> None:
+    before, act = ROLES[role]
+    for step in before:
+        step(recorded)
+
+    with requests_of(recorded) as requests:
+        act(recorded)
+
+    granted = policy(role)
+    assert sorted(each for each in requests if not allows(granted, each)) == []
+    unused = {
+        action
+        for statement in granted["Statement"]
+        if statement["Effect"] == "Allow"
+        for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
+    } - {each.action for each in requests}
+    assert unused == set()
+
+
+def test_nothing_that_may_not_be_replaced_is_put_without_the_condition(recorded: Recorded) -> None:
+    create_only = policy("Create-only")
+    with requests_of(recorded) as requests:
+        for act in (administer, produce, consume_in_a_group, coordinate):
+            act(recorded)
+
+    puts = {each for each in requests if each.action == "s3:PutObject"}
+
+    assert sorted(each for each in puts if denies(create_only, each)) == []
+    replaceable = {each.path.split("/")[0] for each in puts if not each.create_only}
+    assert replaceable == {"__consumer_groups"}
+    unconditional = {each._replace(create_only=False) for each in puts if each.create_only}
+    assert (
+        sorted(each for each in unconditional if not denies(create_only, each) and not each.path.startswith(".probe/"))
+        == []
+    )
+
+
+@pytest.mark.parametrize("role", ["A reader", "A producer", "A member of a consumer group"])
+@pytest.mark.parametrize(
+    "path", ["eoslog.json", "__transaction_state/slot/9999999999/00000000000000000000.json", "payments/x/0/0/y.parquet"]
+)
+def test_only_the_coordinator_and_the_administrator_may_delete_what_a_store_is_made_of(role: str, path: str) -> None:
+    assert not allows(policy(role), Request("s3:DeleteObject", path))
+
+
+@pytest.mark.parametrize("role", ["A reader", "A producer", "A member of a consumer group", "The coordinator"])
+def test_nobody_but_the_administrator_may_write_what_says_that_this_is_a_store(role: str) -> None:
+    assert not allows(policy(role), Request("s3:PutObject", "eoslog.json", create_only=True))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_policy_ends_at_its_store(role: str) -> None:
+    for statement in policy(role)["Statement"]:
+        resources = statement["Resource"]
+        for resource in [resources] if isinstance(resources, str) else resources:
+            assert resource == "arn:aws:s3:::BUCKET" or resource.startswith("arn:aws:s3:::BUCKET/PREFIX/")
+
+
+def test_what_is_new_is_not_put_over_what_is_there(s3_store: S3Store) -> None:
+    s3_store.put_new([("t/a.parquet", b"rows")])
+    s3_store.put_new([("t/a.parquet", b"rows")])
+
+    with pytest.raises(eoslog.EosLogError, match="is there already"):
+        s3_store.put_new([("t/a.parquet", b"others")])
+    assert s3_store.get("t/a.parquet").body == b"rows"

@@ -1,0 +1,266 @@
+"""The verdict: what the store holds at the end, compared with what every process was told and shown."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import eoslog
+from eoslog.rules.names import TopicPartition
+from eoslog.verification.finding import Severity
+from tests.checker import Kind, Operation, Outcome, Poll, Send, check, read_history
+from tests.soak.history import place_name, topic_of
+from tests.soak.layout import BANK, COPIES, INVOICES, INVOICING, KEPT, NEWEST, ORDERS, PARTITIONS, RECENT, RECOPIES, Run
+from tests.soak.witness import Witness
+
+_WRITTEN_BY_CLIENTS = (ORDERS, INVOICES, BANK)
+
+
+class Row(NamedTuple):
+    place: str
+    offset: int
+    value: str
+    commit_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All there is to judge by."""
+
+    run: Run
+    store: eoslog.Store
+    witness: Witness
+    operations: Sequence[Operation]
+    rows: dict[str, list[Row]]
+    """What read_committed shows at the end, by topic."""
+    has_streams: bool
+
+    @classmethod
+    def gather(cls, run: Run, store: eoslog.Store, witness: Witness, *, has_streams: bool) -> Evidence:
+        rows = {topic: list(_rows(store, topic)) for topic in PARTITIONS}
+        return cls(run, store, witness, read_history([run.histories]), rows, has_streams)
+
+    def writes(self) -> Iterator[Operation]:
+        return (each for each in self.operations if each.kind in (Kind.SEND, Kind.TXN))
+
+
+def _rows(store: eoslog.Store, topic: str) -> Iterator[Row]:
+    for batch in store.scan(topic, columns=["partition", "offset", "value", "_commit_timestamp"]).to_batches():
+        for row in batch.to_pylist():
+            committed = row["_commit_timestamp"]
+            time_ms = committed if isinstance(committed, int) else int(committed.timestamp() * 1000)
+            yield Row(place_name(topic, row["partition"]), row["offset"], row["value"].decode(), time_ms)
+
+
+def judge(evidence: Evidence) -> dict[str, list[str]]:
+    """What contradicts each promise; all promises are kept if there is nothing."""
+    return {promise: list(check(evidence)) for promise, check in _CHECKS.items()}
+
+
+def untried(evidence: Evidence) -> Iterator[str]:
+    """A promise that was compared over no rows is not kept: nobody tried it."""
+    if not evidence.rows[ORDERS]:
+        yield "no order was committed"
+    for sink in (COPIES, RECOPIES) if evidence.has_streams else ():
+        if not evidence.rows[sink]:
+            yield f"the streaming query into {sink} committed no row"
+
+
+def damaged(evidence: Evidence) -> Iterator[str]:
+    """All that lies in the store is as the log says: every file was read whole."""
+    for finding in evidence.store.admin.verify(data=True):
+        if finding.severity is Severity.ERROR:
+            yield f"{finding.kind} ({finding.path}): {finding.problem}"
+
+
+def undecided(evidence: Evidence) -> Iterator[str]:
+    for topic in PARTITIONS:
+        for ends in evidence.store.admin.offsets(topic):
+            if ends.last_stable_offset != ends.high_watermark:
+                yield f"{topic}-{ends.partition}: the last stable offset stays behind: {ends}"
+
+
+def unkept_acknowledgements(evidence: Evidence) -> Iterator[str]:
+    """Acknowledged work shows whole, once and at its offsets, failed work not at all, the rest whole or not at all."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for topic in _WRITTEN_BY_CLIENTS:
+        for row in evidence.rows[topic]:
+            found[row.place, row.value].append(row.offset)
+    for operation in evidence.writes():
+        sends = [each for each in operation.sends() if topic_of(each.key) in _WRITTEN_BY_CLIENTS]
+        offsets = [found.pop((each.key, str(each.value)), []) for each in sends]
+        shown = sum(bool(each) for each in offsets)
+        for send, places in zip(sends, offsets, strict=True):
+            if len(places) > 1:
+                yield f"{operation}: {send.value} is more than once in {send.key}, at {places}"
+            if places and send.offset is not None and send.offset not in places:
+                yield f"{operation}: {send.value} was acknowledged at {send.key}:{send.offset} and is at {places}"
+        if operation.outcome is Outcome.OK and shown < len(sends):
+            yield f"{operation} was acknowledged and shows {shown} of {len(sends)} rows"
+        if operation.outcome is Outcome.FAIL and shown:
+            yield f"{operation} failed and shows {shown} of {len(sends)} rows"
+        if operation.outcome is Outcome.INFO and operation.kind is Kind.TXN and shown not in (0, len(sends)):
+            yield f"{operation} shows in part: {shown} of {len(sends)} rows"
+    for (place, value), places in found.items():
+        yield f"nobody wrote {value}, which {place} shows at {places}"
+
+
+def reordered(evidence: Evidence) -> Iterator[str]:
+    """What one producer wrote, one thing after the other, has offsets in this order in each partition."""
+    for topic in (*_WRITTEN_BY_CLIENTS, RECENT):
+        last: dict[tuple[str, str, int], tuple[int, str]] = {}
+        for row in sorted(evidence.rows[topic]):
+            name, incarnation, number = row.value.partition("|")[0].split("/")
+            before = last.get((row.place, name, int(incarnation)), (0, ""))
+            if int(number) <= before[0]:
+                yield f"{row.place}:{row.offset} has {row.value} behind {before[1]}"
+            last[row.place, name, int(incarnation)] = (int(number), row.value)
+
+
+def unstable_rows(evidence: Evidence) -> Iterator[str]:
+    """Whatever anybody was ever shown is at its offset for ever."""
+    final = {(row.place, row.offset): row.value for topic in KEPT for row in evidence.rows[topic]}
+    for operation in evidence.operations:
+        for place, offset, value in operation.reads():
+            if final.get((place, offset)) != value:
+                yield f"{operation} was shown {value} at {place}:{offset}, where there is {final.get((place, offset))}"
+
+
+def uneven_invoices(evidence: Evidence) -> Iterator[str]:
+    """The output is the input below the group's committed offsets, each row once."""
+    places = [TopicPartition(ORDERS, partition) for partition in range(PARTITIONS[ORDERS])]
+    committed = evidence.store.consumer(INVOICING).committed(places)
+    ends = {place_name(*place): found.offset if found is not None else 0 for place, found in committed.items()}
+    consumed = Counter(row.value for row in evidence.rows[ORDERS] if row.offset < ends[row.place])
+    produced = Counter(row.value.partition("|")[2] for row in evidence.rows[INVOICES])
+    yield from _difference("invoices", consumed, produced)
+
+
+def uneven_copies(evidence: Evidence) -> Iterator[str]:
+    """A query's sink is its source below the offsets in its checkpoint, each row once."""
+    for source, sink in ((ORDERS, COPIES), (COPIES, RECOPIES)) if evidence.has_streams else ():
+        ends = checkpoint_offsets(evidence.run, sink)
+        consumed = Counter(row.value for row in evidence.rows[source] if row.offset < ends.get(row.place, 0))
+        yield from _difference(sink, consumed, Counter(row.value for row in evidence.rows[sink]))
+
+
+def checkpoint_offsets(run: Run, sink: str) -> dict[str, int]:
+    """How far the micro-batches that are committed have read, by place."""
+    checkpoint = run.checkpoints / sink
+    done = max((int(each.name) for each in (checkpoint / "commits").glob("[0-9]*")), default=None)
+    if done is None:
+        return {}
+    topics = json.loads((checkpoint / "offsets" / str(done)).read_text().splitlines()[-1])["topics"]
+    return {
+        f"{topic}-{partition}": int(offset)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+        if partition != "topic_id"
+    }
+
+
+def uneven_bank(evidence: Evidence) -> Iterator[str]:
+    """The topic of the two-phase commits has the rows of the database."""
+    with closing(sqlite3.connect(evidence.run.database)) as database:
+        decided = Counter(f"{place} {value}" for place, value in database.execute("SELECT place, value FROM rows"))
+    yield from _difference(BANK, decided, Counter(f"{row.place} {row.value}" for row in evidence.rows[BANK]))
+
+
+def _difference(what: str, expected: Counter[str], found: Counter[str]) -> Iterator[str]:
+    for value in (expected - found).elements():
+        yield f"{what} lacks {value}"
+    for value in (found - expected).elements():
+        yield f"{what} has one {value} too many"
+
+
+def lost_keys(evidence: Evidence) -> Iterator[str]:
+    """Of each key the newest acknowledged row is there, or one of the same process that came later."""
+    newest: dict[str, tuple[int, int]] = {}
+    for operation in evidence.writes():
+        if operation.outcome is Outcome.OK:
+            for send in operation.sends():
+                if topic_of(send.key) == NEWEST:
+                    value, _, key = str(send.value).partition("@")
+                    newest[key] = max(newest.get(key, (0, 0)), _number(value))
+    shown: dict[str, tuple[int, int]] = {}
+    for row in evidence.rows[NEWEST]:
+        value, _, key = row.value.partition("@")
+        shown[key] = max(shown.get(key, (0, 0)), _number(value))
+    for key, number in newest.items():
+        if shown.get(key, (0, 0)) < number:
+            yield f"key {key}: row {number} was acknowledged, the newest there is {shown.get(key)}"
+
+
+def _number(value: str) -> tuple[int, int]:
+    _, incarnation, number = value.split("/")
+    return int(incarnation), int(number)
+
+
+def lost_recent_rows(evidence: Evidence) -> Iterator[str]:
+    """Retention drops rows from the beginning only: what was acknowledged at or above the log start is there."""
+    starts = {place_name(RECENT, each.partition): each.earliest for each in evidence.store.admin.offsets(RECENT)}
+    shown = {(row.place, row.offset): row.value for row in evidence.rows[RECENT]}
+    values = set(shown.values())
+    for operation in evidence.writes():
+        for send in operation.sends():
+            if topic_of(send.key) != RECENT:
+                continue
+            if operation.outcome is Outcome.FAIL and send.value in values:
+                yield f"{operation} failed and shows {send.value}"
+            is_kept = send.offset is not None and send.offset >= starts[send.key]
+            if operation.outcome is Outcome.OK and is_kept and shown.get((send.key, send.offset or 0)) != send.value:
+                yield f"{operation}: {send.value} was acknowledged at {send.key}:{send.offset} and is not there"
+
+
+def wrong_fold(evidence: Evidence) -> Iterator[str]:
+    """The state that the checkpoint leads to is that of all records there ever were, and none of them was invalid."""
+    yield from evidence.witness.contradictions
+    slot, state = evidence.store.read(lambda state, slot: (slot, state.frozen_copy()))
+    if slot != evidence.witness.slot:
+        yield f"the log ends at slot {slot}, and the witness came to slot {evidence.witness.slot}"
+    elif state != evidence.witness.state.frozen_copy():
+        yield f"the state at slot {slot} that the checkpoint leads to is not that of the whole log"
+
+
+def illegal_histories(evidence: Evidence) -> Iterator[str]:
+    """Jepsen's rules, over the topics that keep their rows. At the end a client of its own reads all that there is."""
+    verdict = check([*_of_kept_topics(evidence.operations), _last_poll(evidence)])
+    yield from (f"{each.rule}: {each.witness}" for each in verdict.illegal)
+
+
+def _of_kept_topics(operations: Sequence[Operation]) -> Iterator[Operation]:
+    for operation in operations:
+        kept = [each for each in operation.micro_operations if not isinstance(each, Send) or topic_of(each.key) in KEPT]
+        if kept or not operation.micro_operations:
+            yield replace(operation, micro_operations=tuple(kept))
+
+
+def _last_poll(evidence: Evidence) -> Operation:
+    records: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for topic in KEPT:
+        for row in sorted(evidence.rows[topic]):
+            records[row.place].append((row.offset, row.value))
+    now_ns = time.time_ns()
+    return Operation("the last reader", Kind.POLL, Outcome.OK, now_ns, now_ns, (Poll(records),))
+
+
+_CHECKS: dict[str, Callable[[Evidence], Iterator[str]]] = {
+    "every transaction is decided, and every last stable offset is the high watermark": undecided,
+    "acknowledged rows are there once and whole, failed ones not at all": unkept_acknowledgements,
+    "no producer's rows are reordered": reordered,
+    "what was shown once is at its offset for ever": unstable_rows,
+    "invoices are the orders below the committed offsets": uneven_invoices,
+    "the sinks of streams are their sources below the checkpoints": uneven_copies,
+    "a two-phase commit ended as the database decided": uneven_bank,
+    "compaction keeps the newest row of each key": lost_keys,
+    "retention drops only old rows": lost_recent_rows,
+    "the fold from the checkpoint is the fold of the whole log": wrong_fold,
+    "every object in the store is as the log says": damaged,
+    "no history breaks a rule of Jepsen's kafka workload": illegal_histories,
+}

@@ -1,0 +1,99 @@
+"""What a soak did and found, as JSON and as text."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.checker import Kind, Outcome
+from tests.soak.judgement import Evidence
+from tests.soak.layout import Run
+from tests.soak.supervisor import Event
+
+_MOST_LINES = 10
+DRAINS = "everything drains"
+TRIED = "every promise was tried"
+"""Alone they are no wrong row: somebody had not done its work, on a machine that is too slow perhaps."""
+
+
+def verdict_of(contradictions: Mapping[str, Sequence[str]]) -> str:
+    """``EXACT``, ``BROKEN``, or ``UNFINISHED`` if all that is missing is work that nobody did."""
+    broken = {promise for promise, found in contradictions.items() if found}
+    if not broken:
+        return "EXACT"
+    return "UNFINISHED" if broken <= {DRAINS, TRIED} else "BROKEN"
+
+
+class Summary:
+    """Of one run."""
+
+    def __init__(self, run: Run, minutes: float, *, can_fill_disk: bool) -> None:
+        self._run = run
+        self._minutes = minutes
+        self._can_fill_disk = can_fill_disk
+        self._facts: dict[str, Any] = {}
+        self._contradictions: Mapping[str, Sequence[str]] = {}
+
+    def write(
+        self,
+        evidence: Evidence,
+        events: Sequence[Event],
+        contradictions: Mapping[str, Sequence[str]],
+        network_faults: Mapping[str, int],
+    ) -> None:
+        """Put it into the run's folder, as ``summary.json`` and ``summary.txt``."""
+        self._contradictions = contradictions
+        by_kind = Counter((event.kind, event.target) for event in events)
+        transactions = Counter(each.outcome.value for each in evidence.writes() if each.kind is Kind.TXN)
+        flushes = Counter(each.outcome.value for each in evidence.writes() if each.kind is Kind.SEND)
+        polled = sum(1 for each in evidence.operations for _ in each.reads())
+        acknowledged = sum(1 for each in evidence.writes() if each.outcome is Outcome.OK for _ in each.sends())
+        self._facts = {
+            "verdict": verdict_of(contradictions),
+            "store": self._run.url.partition("://")[0] if "://" in self._run.url else "local disk",
+            "seed": self._run.seed,
+            "minutes": self._minutes,
+            "slots": evidence.witness.slot + 1,
+            "entries": evidence.witness.entries,
+            "rows": {topic: len(rows) for topic, rows in evidence.rows.items()},
+            "rows acknowledged to Python producers": acknowledged,
+            "rows shown to consumers": polled,
+            "transactions of Python producers": dict(transactions),
+            "flushes without transaction": dict(flushes),
+            "kills": {target: count for (kind, target), count in sorted(by_kind.items()) if kind == "kill"},
+            "stops": {target: count for (kind, target), count in sorted(by_kind.items()) if kind == "stop"},
+            "replaced while stopped": {t: count for (kind, t), count in sorted(by_kind.items()) if kind == "replace"},
+            "ended by themselves": {
+                t: count for (kind, t), count in sorted(by_kind.items()) if kind == "ended by itself"
+            },
+            "zombies that found out": sum(event.kind == "zombie ended" for event in events),
+            "zombies that had to be killed": sum(event.kind == "zombie killed" for event in events),
+            "full disk": sum(event.kind == "full disk" for event in events) if self._can_fill_disk else None,
+            "network faults": dict(network_faults),
+            "promises": {promise: list(found) for promise, found in contradictions.items()},
+        }
+        (self._run.folder / "summary.json").write_text(json.dumps(self._facts, indent=2) + "\n")
+        (self._run.folder / "summary.txt").write_text(self.text() + "\n")
+
+    def text(self) -> str:
+        lines = [
+            f"{self._facts['verdict']}: {self._minutes:g} minutes on {self._facts['store']}, seed {self._run.seed}"
+        ]
+        for name, value in self._facts.items():
+            if name in ("verdict", "store", "seed", "minutes", "promises"):
+                continue
+            if isinstance(value, dict):
+                total = f"{sum(value.values())} ({', '.join(f'{key} {count}' for key, count in value.items())})"
+                lines.append(f"  {name}: {total if value else 0}")
+            else:
+                lines.append(f"  {name}: {'could not be made here' if value is None else value}")
+        lines.append("  promises:")
+        for promise, found in self._contradictions.items():
+            answer = "kept" if not found else "NOT YET" if promise in (DRAINS, TRIED) else "BROKEN"
+            lines.append(f"    {answer:7} {promise}")
+            lines += [f"      {each}" for each in found[:_MOST_LINES]]
+            if len(found) > _MOST_LINES:
+                lines.append(f"      and {len(found) - _MOST_LINES} more")
+        return "\n".join(lines)

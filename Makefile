@@ -13,10 +13,10 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-spark test simulate kafka-tools conformance lint format schemas lock clean
+.PHONY: help setup demo bench bench-spark test test-s3 s3 s3-stop simulate mutations fuzz soak kafka-tools conformance lint format schemas lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Install the locked dependencies and the project into .venv
 
@@ -34,8 +34,12 @@ $(INSTALLED): requirements.lock requirements-build.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup ## Show exactly-once under fire: crashes, retries, zombies
+demo: setup ## Show exactly-once under fire: crashes, retries, zombies (STORE=s3: on a real S3 server)
+ifeq ($(STORE),s3)
+	@conf/s3_server.sh with $(BIN)/python -m examples.demo s3://eoslog/demo
+else
 	@$(BIN)/python -m examples.demo
+endif
 
 bench: setup ## Count requests, what a predicate saves, and time commits
 	$(BIN)/python -m benchmarks.requests
@@ -46,14 +50,41 @@ bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory 
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.spark_memory
 
-test: setup ## Run the tests: first those without Spark, then those with it
+QUICK_SEEDS ?= 10000
+QUICK_STEPS := 100
+test: setup ## Run the tests: those without Spark, ten thousand short histories (QUICK_SEEDS), those with Spark
+	@echo "conf/s3_server.sh install"; conf/s3_server.sh install || echo "Tests that need a real S3 server are skipped."
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark
+	$(BIN)/python -m tests.simulation.run --services mixed --seeds $(QUICK_SEEDS) --steps $(QUICK_STEPS)
 	@if compgen -G 'tests/spark/test_*.py' >/dev/null; then \
 		echo "$(BIN)/python -m pytest tests/spark"; $(BIN)/python -m pytest tests/spark; fi
 
+test-s3: setup ## Run the tests that use S3, and those of Spark with their stores on a real S3 server
+	@conf/s3_server.sh install
+	$(BIN)/python -m pytest -n 2 -m s3 tests --ignore=tests/spark
+	$(BIN)/python -m pytest tests/spark --store=s3
+
+s3: ## Start a real S3 server on this machine (built with Go the first time); s3-stop stops it
+	@conf/s3_server.sh start
+
+s3-stop:
+	@conf/s3_server.sh stop
+
 SEEDS ?= 100
-simulate: setup ## Run many processes among faults in one simulated world (SEEDS=100 histories)
-	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS)
+simulate: setup ## Run many processes among faults in one simulated world (SEEDS=100 FROM=0 STEPS=2000 JOBS=2 SERVICES=spark)
+	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(if $(FROM),--from $(FROM)) \
+		$(if $(STEPS),--steps $(STEPS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SERVICES),--services $(SERVICES))
+
+MINUTES ?= 5
+fuzz: setup ## Spoil every record and file that is read, and see that none does harm (MINUTES=5)
+	$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES)
+
+STORE ?= local
+soak: setup ## Run real processes among kills, stops and a full disk (MINUTES=5 STORE=local, or s3)
+	$(BIN)/python -m tests.soak.run --minutes $(MINUTES) --store $(STORE)
+
+mutations: setup ## Leave out one rule of the protocol at a time, and write docs/mutations.md from what shows it
+	$(BIN)/python -m tests.simulation.mutations
 
 conformance: setup ## Write docs/conformance.md from the tests that answer Kafka's
 	$(BIN)/python -m tests.conformance.page

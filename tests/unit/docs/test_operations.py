@@ -8,6 +8,7 @@ from dataclasses import fields
 from eoslog.client.coordinator_steps import STEPS
 from eoslog.client.metrics import StoreMetrics
 from eoslog.client.settings import CoordinatorSettings
+from eoslog.verification.kinds import KINDS
 from tests.pages import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/operations.md").read_text(encoding="utf-8")
@@ -34,3 +35,9 @@ def test_the_metrics_are_those_of_the_code() -> None:
     told = [name for row in rows("Metric") for name in re.findall(r"`(\w+)`", row[0])]
 
     assert sorted(told) == sorted(field.name for field in fields(StoreMetrics) if field.name != "slot")
+
+
+def test_the_kinds_of_findings_are_those_of_the_code() -> None:
+    told = [(name.strip("`"), *rest) for name, *rest in rows("Kind")]
+
+    assert told == [(name, kind.severity.value, kind.follows, kind.remedy) for name, kind in KINDS.items()]

@@ -54,7 +54,7 @@ def stream_options(**given: str) -> Options:
 
 def test_the_two_tables_have_all_options_that_there_are_and_no_others() -> None:
     assert READS.keys() | WRITES.keys() == {*NAMES, STORE_OPTIONS}
-    assert READS.keys() & WRITES.keys() == {"path", "topic", STORE_OPTIONS}
+    assert READS.keys() & WRITES.keys() == {"path", "topic", "failOnDataLoss", STORE_OPTIONS}
 
 
 @pytest.mark.parametrize("name", [name for name, (place, _) in READS.items() if place == "batch"])

@@ -1,0 +1,241 @@
+"""A repair puts right what can lose nothing, may die anywhere, and leaves a store that is verified as sound."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoslog import Store
+from eoslog.errors import StoreAccessDenied
+from eoslog.store.environment import Environment
+from eoslog.store.local import LocalStore
+from eoslog.store.memory import MemoryStore
+from eoslog.store.object_store import ObjectStore
+from tests.unit.verification.histories import faults, newest, partition, references, small_history
+
+
+@pytest.fixture
+def store(environment: Environment) -> Store:
+    return small_history(Store(MemoryStore(environment), environment))
+
+
+def objects(store: Store) -> dict[str, bytes]:
+    return {info.path: store.object_store.get(info.path).body for info in store.object_store.list("")}
+
+
+def repair(store: Store) -> list[tuple[str, bool]]:
+    """Kinds of what was found to be repaired, and whether it was."""
+    found = list(store.admin.verify())
+    return [(each.finding.kind, each.done) for each in store.admin.repair(found)]
+
+
+def spoil(store: Store, path: str) -> None:
+    store.object_store.put(path, b"x" + store.object_store.get(path).body[1:])
+
+
+def derived(store: Store) -> list[str]:
+    return [
+        file.path for each in partition(store).sealed for file in (each.txnindex, each.snapshot) if file is not None
+    ]
+
+
+def test_nothing_is_done_where_nothing_is_wrong(store: Store) -> None:
+    before = objects(store)
+
+    assert repair(store) == []
+    assert objects(store) == before
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_checkpoint_that_cannot_be_read_is_replaced(store: Store, which: int, damage: str) -> None:
+    path = references(store)[which].path
+    if damage == "missing":
+        store.object_store.delete([path])
+    else:
+        spoil(store, path)
+
+    assert repair(store) == [(f"checkpoint-{damage}", True)]
+
+    assert path not in [each.path for each in references(store)]
+    assert faults(store) == []
+
+
+def test_both_checkpoints_are_replaced_while_all_slots_are_there(store: Store) -> None:
+    for reference in references(store):
+        spoil(store, reference.path)
+
+    assert {done for _, done in repair(store)} == {True}
+    assert faults(store) == []
+
+
+def test_both_checkpoints_cannot_be_replaced_once_slots_are_gone(store: Store) -> None:
+    named = references(store)
+    store.object_store.delete([f"{path}" for path in objects(store) if _is_slot_below(path, named[1].slot)])
+    for reference in named:
+        spoil(store, reference.path)
+    before = objects(store)
+
+    assert {done for _, done in repair(store)} == {False}
+    assert objects(store) == before
+    assert {each.kind for each in faults(store)} >= {"checkpoint-damaged"}
+
+
+def _is_slot_below(path: str, slot: int) -> bool:
+    name = path.rpartition("/")[2].removesuffix(".json")
+    return path.startswith("__transaction_state/slot/") and int(name) < slot
+
+
+def test_derived_files_are_put_back_as_they_were(store: Store) -> None:
+    before = objects(store)
+    first, second, *_ = derived(store)
+    store.object_store.delete([first])
+    spoil(store, second)
+
+    assert [done for _, done in repair(store)] == [True, True]
+    assert objects(store) == before
+
+
+def test_no_slot_and_no_data_file_is_ever_changed(store: Store) -> None:
+    before = objects(store)
+    spoil(store, references(store)[0].path)
+    store.object_store.delete(derived(store))
+    lost = next(each.file.path for each in partition(store).active if each.file is not None)
+    store.object_store.delete([lost])
+
+    repair(store)
+
+    after = objects(store)
+    kept = [path for path in before if "/slot/" in path or (path.endswith(".parquet") and path != lost)]
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+    assert lost not in after
+    assert [each.kind for each in faults(store)] == ["data-missing"]
+
+
+class Died(BaseException):
+    """The process was killed."""
+
+
+class Mortal(Environment):
+    """A process that dies when it has come to so many named points."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def reached(self, crash_point: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Died
+
+
+class MortalAt(Environment):
+    """A process that dies at one named point."""
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+
+    def reached(self, crash_point: str) -> None:
+        if crash_point == self._point:
+            raise Died
+
+
+@pytest.mark.parametrize("points", range(8))
+def test_a_repair_that_dies_anywhere_is_gone_on_with(store: Store, points: int) -> None:
+    spoil(store, references(store)[0].path)
+    store.object_store.delete(derived(store))
+    found = list(store.admin.verify())
+
+    dying = Store(store.object_store, Mortal(points))
+    try:
+        list(dying.admin.repair(found))
+    except Died:
+        assert {each.kind for each in faults(store)} <= {each.kind for each in found}
+
+    assert {done for _, done in repair(store)} <= {True}
+    assert faults(store) == []
+
+
+def test_a_repair_that_dies_between_two_checkpoints_leaves_the_first(store: Store) -> None:
+    spoil(store, references(store)[0].path)
+    found = list(store.admin.verify())
+    before = newest(store)
+
+    with pytest.raises(Died):
+        list(Store(store.object_store, MortalAt("verification.repair.checkpoint_written")).admin.repair(found))
+
+    assert newest(store) == before + 1
+    assert {done for _, done in repair(store)} <= {True}
+    assert faults(store) == []
+
+
+def test_another_may_have_repaired_it_meanwhile(store: Store, environment: Environment) -> None:
+    spoil(store, references(store)[0].path)
+    store.object_store.delete(derived(store))
+    found = list(store.admin.verify())
+    repair(store)
+    slot = newest(store)
+
+    assert {each.done for each in Store(store.object_store, environment).admin.repair(found)} == {True}
+    assert newest(store) == slot
+
+
+class ReadOnly(MemoryStore):
+    """A store whose writes are all refused."""
+
+    def _refuse(self, *_: Any) -> Any:
+        raise StoreAccessDenied("memory://: not allowed")
+
+    put = put_if_absent = put_many = delete = delete_many = _refuse
+
+
+def test_where_nothing_may_be_written_nothing_is_done_and_it_is_said(store: Store, environment: Environment) -> None:
+    spoil(store, references(store)[0].path)
+    store.object_store.delete(derived(store)[:1])
+    read_only = ReadOnly(environment)
+    for path, body in objects(store).items():
+        MemoryStore.put(read_only, path, body)
+
+    repairs = list(Store(read_only, environment).admin.repair(list(store.admin.verify())))
+
+    assert [each.done for each in repairs] == [False, False]
+    assert all("not allowed" in each.what for each in repairs)
+
+
+@pytest.fixture
+def old(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Callable[[], None]]:
+    """A store on disk, and a function that lets two days pass for it."""
+    kept = LocalStore(tmp_path / "store", environment, fsync=False)
+    store = small_history(Store(kept, environment))
+
+    def pass_two_days() -> None:
+        real = kept._clock_file.date_ms
+        monkeypatch.setattr(kept._clock_file, "date_ms", lambda: real() + 2 * 24 * 3600 * 1000)
+
+    return store, pass_two_days
+
+
+def test_what_writers_left_aside_a_day_ago_is_removed_and_what_is_younger_stays(
+    old: tuple[Store, Callable[[], None]], tmp_path: Path
+) -> None:
+    store, pass_two_days = old
+    left = tmp_path / "store" / ".tmp" / ("ab" * 16)
+    left.write_bytes(b"half a slot")
+    object_store: ObjectStore = store.object_store
+    object_store.put(".probe/x/twice", b"first")
+
+    assert list(store.admin.verify()) == []
+    pass_two_days()
+    assert [(each.kind, each.path) for each in store.admin.verify() if each.kind == "leftovers"] == [
+        ("leftovers", ".probe/"),
+        ("leftovers", f".tmp/{'ab' * 16}"),
+    ]
+
+    repairs = list(store.admin.repair(list(store.admin.verify())))
+
+    assert [each.done for each in repairs] == [True, True]
+    assert not os.path.lexists(left)
+    assert [each for each in store.admin.verify() if each.kind == "leftovers"] == []

@@ -15,6 +15,8 @@ from tests.soak.judgement import (
     Evidence,
     Row,
     damaged,
+    illegal_histories,
+    judge,
     lost_keys,
     lost_recent_rows,
     reordered,
@@ -197,6 +199,25 @@ def test_a_sink_that_is_not_its_source_below_the_checkpoint_is_found(store: eosl
         "copies lacks eager-1/1/2",
         "copies has one eager-1/1/3 too many",
     ]
+
+
+def test_a_row_of_a_sink_that_its_source_has_not_is_of_nobody(store: eoslog.Store) -> None:
+    shown = Poll({"copies-0": [(0, "eager-1/1/1"), (1, "of nobody")]})
+    operations = [transaction(Outcome.OK, "eager-1/1/1"), Operation("r.1", Kind.POLL, Outcome.OK, 3, 4, (shown,))]
+    rows = [TWO_ROWS[0], row("copies-0", 0, "eager-1/1/1"), row("copies-0", 1, "of nobody")]
+
+    found = list(illegal_histories(evidence(store, operations, rows, has_streams=True)))
+
+    assert [each for each in found if "unwritten-read" in each] == found
+    assert {"of nobody" in each for each in found} == {True}
+
+
+def test_without_streams_nothing_is_said_of_their_sinks(store: eoslog.Store, tmp_path: Path) -> None:
+    about = "the sinks of streams are their sources below the checkpoints"
+    open_database(Run(tmp_path, "", 0)).close()
+
+    assert about not in judge(evidence(store, [], [], tmp_path))
+    assert about in judge(evidence(store, [], [], tmp_path, has_streams=True))
 
 
 def test_streams_that_committed_nothing_tried_nothing(store: eoslog.Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -42,6 +44,7 @@ FENCED = (
 """Those that a successor of the same name fences."""
 _RESTART_AFTER_S = 1.0
 _ZOMBIE_PATIENCE_S = 20.0
+_NICENESS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +163,15 @@ class Supervisor:
         log = (self.run.logs / f"{member.name}.{member.incarnation}.log").open("wb")
         with log:
             member.process = subprocess.Popen(
-                [*self._gives_way(member), *self._command(member)],
+                self._command(member),
                 env=self.run.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if member.name != STREAMS:
+            self._give_way(member.process)
 
     def _command(self, member: Member) -> list[str]:
         if member.name == COORDINATOR:
@@ -176,9 +181,13 @@ class Supervisor:
         kind = KINDS[member.name]
         return [sys.executable, "-m", f"tests.soak.{kind}", str(self.run.folder), member.name, str(member.incarnation)]
 
-    def _gives_way(self, member: Member) -> list[str]:
-        """Spark gives its Python workers ten seconds to start: where processors are few, all others come after them."""
-        return [] if member.name == STREAMS else ["nice", "-n", "5"]
+    @staticmethod
+    def _give_way(process: subprocess.Popen[bytes]) -> None:
+        """Come after Spark, which gives its Python workers ten seconds to start, however few processors there are."""
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+            # Linux shares processors out among sessions first, and a niceness counts within one.
+            Path(f"/proc/{process.pid}/autogroup").write_text(str(_NICENESS))
 
     def kill(self, name: str) -> None:
         """SIGKILL, to all of its processes at once."""

@@ -10,6 +10,7 @@ import re
 
 LONGEST_MESSAGE = 8_000
 """Characters: what a store or a user gives is repeated in messages, and logs must not be filled with it."""
+_CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
 def one_line(text: str) -> str:
@@ -23,6 +24,11 @@ def one_line(text: str) -> str:
         each if each.isprintable() else " " if each in "\n\r\t" else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def without_code(error: Exception | str) -> str:
+    """What an error says, without the code that its message begins with: it is told within another."""
+    return _CODE.sub("", str(error))
 
 
 class EosLogError(Exception):

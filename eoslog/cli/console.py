@@ -16,7 +16,7 @@ import eoslog
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.json_values import row_of_json, to_json
 from eoslog.cli.output import json_text, progress, shown
-from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit
+from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit, without_code
 from eoslog.rules.state import Topic
 from eoslog.segment.stored_schema import stored_schema
 
@@ -222,7 +222,7 @@ def _table(topic: Topic, lines: list[bytes], partition: int | None, first: int) 
         try:
             rows.append(row_of_json(line, schema))
         except SchemaMismatch as error:
-            raise SchemaMismatch(f"line {number}: {str(error).partition('] ')[2]}") from None
+            raise SchemaMismatch(f"line {number}: {without_code(error)}") from None
     try:
         table = pa.Table.from_pylist(rows, schema=schema)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from eoslog.cli.json_values import row_of_json, to_json
-from eoslog.errors import SchemaMismatch
+from eoslog.errors import SchemaMismatch, without_code
 
 _SUFFIXES = {
     ".parquet": "parquet",
@@ -207,7 +207,7 @@ def _json_tables(path: Path, columns: pa.Schema) -> Iterator[tuple[pa.Table, int
                 try:
                     rows.append(row_of_json(line, columns))
                 except SchemaMismatch as error:
-                    raise SchemaMismatch(f"line {number}: {_plain(error)}") from None
+                    raise SchemaMismatch(f"line {number}: {without_code(error)}") from None
             yield _table_of(rows, columns), file.tell()
 
 
@@ -224,7 +224,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except SchemaMismatch as error:
-        raise SchemaMismatch(f"{path}: {_plain(error)}") from None
+        raise SchemaMismatch(f"{path}: {without_code(error)}") from None
 
 
 @contextmanager
@@ -235,7 +235,3 @@ def _told_of(path: Path) -> Iterator[None]:
             yield
     except (pa.ArrowException, ValueError, TypeError, OverflowError, OSError) as error:
         raise SchemaMismatch(f"{path}: {' '.join(str(error).split())}") from None
-
-
-def _plain(error: SchemaMismatch) -> str:
-    return str(error).partition("] ")[2]

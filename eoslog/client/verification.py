@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from eoslog.client.description import DESCRIPTION_PATH, StoreDescription, decode_description
-from eoslog.errors import CorruptRecord, NotAStore
+from eoslog.errors import CorruptRecord, NotAStore, without_code
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS
 from eoslog.rules.machine import StoreMachine
@@ -54,5 +54,5 @@ def _description(store: Store) -> tuple[StoreDescription | None, list[Finding]]:
                 raise NotAStore(f"there is no eoslog store at {store.url}: neither a description nor a log") from None
             return None, [Finding(kind="description-missing", problem="the object is missing", path=DESCRIPTION_PATH)]
         except CorruptRecord as error:
-            problem = str(error).split("] ", 1)[-1]
+            problem = without_code(error)
     return None, [Finding(kind="description-damaged", problem=problem, path=DESCRIPTION_PATH)]

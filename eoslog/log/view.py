@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, NotAStore, StoreUnavailable
+from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, NotAStore, StoreUnavailable, without_code
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
 from eoslog.log.machine import Machine
 from eoslog.log.paths import GROUP_SIZE, SLOTS, slot_of, slot_path
@@ -300,7 +300,7 @@ class View(Generic[S]):
             if found is None:
                 missing_slot = f"slot {slot} is missing, though the log goes on to slot {newest}"
                 if problem is not None:
-                    raise CorruptRecord(f"no checkpoint can be read ({_text(problem)}), and {missing_slot}")
+                    raise CorruptRecord(f"no checkpoint can be read ({without_code(problem)}), and {missing_slot}")
                 raise CorruptRecord(missing_slot)
             lines[slot] = (first_line(found), decode_line(first_line(found), slot))
         for slot in range(fresh.slot + 1, newest + 1):
@@ -364,8 +364,3 @@ def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
         return CheckpointEntry.model_validate(value)
     except ValidationError as error:
         raise InvalidEntry(f"malformed checkpoint entry: {error.errors()[0]['msg']}") from None
-
-
-def _text(error: EosLogError) -> str:
-    """What an error says, without its code."""
-    return str(error).removeprefix(f"[{error.code}] ")

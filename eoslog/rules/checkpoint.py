@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eoslog.errors import CorruptRecord
+from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_rows import (
     PARTITIONS_SCHEMA,
@@ -143,7 +143,7 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
         if len(state.partitions) != sum(topic.partitions for topic in state.topics.values()):
             raise CorruptRecord("a topic has more partitions than it should")
     except CorruptRecord as error:
-        raise CorruptRecord(f"a checkpoint cannot be read: {str(error).partition('] ')[2]}") from None
+        raise CorruptRecord(f"a checkpoint cannot be read: {without_code(error)}") from None
     except Exception as error:
         raise CorruptRecord(f"a checkpoint cannot be read: {type(error).__name__}: {error}") from None
     return state

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eoslog.errors import CorruptRecord, InvalidEntry
+from eoslog.errors import CorruptRecord, InvalidEntry, without_code
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_state import Batch, Partition, SealedSegment
 from eoslog.rules.partitions import check_file_place
@@ -157,7 +157,7 @@ def check_partition(topic: Topic, partition: Partition) -> None:
         for file in _files(partition):
             check_file_place(topic, partition.id, file)
     except (CorruptRecord, InvalidEntry) as error:
-        raise CorruptRecord(f"{place}: {str(error).partition('] ')[2]}") from None
+        raise CorruptRecord(f"{place}: {without_code(error)}") from None
     opened = list(partition.open_transactions.values())
     if opened != sorted(opened) or not all(0 <= offset < end for offset in opened):
         raise CorruptRecord(f"{place}: the first offsets of open transactions are not in order, or lie beyond its end")

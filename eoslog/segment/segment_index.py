@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eoslog.errors import CorruptRecord
+from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_rows import BATCHES_SCHEMA, batch_from_row, batch_row
 from eoslog.rules.partition_state import Batch
@@ -70,7 +70,7 @@ def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
             end = batches[-1].end_offset if batches else end
             yield from batches
     except CorruptRecord as error:
-        raise CorruptRecord(f"segment index {name}: {str(error).partition('] ')[2]}") from None
+        raise CorruptRecord(f"segment index {name}: {without_code(error)}") from None
     except Exception as error:
         raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None
 

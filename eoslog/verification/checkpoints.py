@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from eoslog.errors import CorruptRecord
+from eoslog.errors import CorruptRecord, without_code
 from eoslog.log.checkpoint import CheckpointRoot, decode_root, inline_body
 from eoslog.log.machine import Machine
 from eoslog.log.record import CheckpointReference
@@ -87,6 +87,5 @@ def differences(folded: StoreState, stored: StoreState) -> list[str]:
 
 def _add(loaded: LoadedCheckpoint, reference: CheckpointReference, kind: str, problem: str, path: str) -> None:
     # The finding names the path, and is no error that has a code.
-    problem = problem.split("] ", 1)[1] if problem.startswith("[EOSLOG_") else problem
-    problem = problem.removeprefix(f"{path}: ")
+    problem = without_code(problem).removeprefix(f"{path}: ")
     loaded.findings.append(Finding(kind=kind, problem=problem, path=path, slot=reference.slot))

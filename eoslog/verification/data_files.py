@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.errors import CorruptRecord
+from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.partition_state import Batch
 from eoslog.rules.state import Topic
 from eoslog.segment.data_file import OFFSET_COLUMN, check_file, encode_data_file, open_data_file, read_data_file
@@ -35,13 +35,13 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
     try:
         check_file(body, source.file.length, source.file.crc32c, source.file.path)
     except CorruptRecord as error:
-        yield Fault("data-damaged", _text(error))
+        yield Fault("data-damaged", without_code(error))
         return
     try:
         file = open_data_file(pa.BufferReader(body), source.file.path)
         found, rows = file.schema_arrow, file.metadata.num_rows
     except CorruptRecord as error:
-        yield Fault("data-unreadable", _text(error))
+        yield Fault("data-unreadable", without_code(error))
         return
     if rows != source.rows:
         yield Fault("data-rows-differ", f"it has {rows} rows, its entries say {source.rows}")
@@ -54,7 +54,7 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
     try:
         yield from _in_rows(topic, source, body, declared, has_offsets=OFFSET_COLUMN.name in found.names)
     except CorruptRecord as error:
-        yield Fault("data-unreadable", _text(error))
+        yield Fault("data-unreadable", without_code(error))
 
 
 def _as_stored(declared: pa.Schema) -> pa.Schema:
@@ -189,7 +189,3 @@ def _least_and_greatest(values: Any) -> tuple[Value, Value]:
         scale = values.type.scale
         return int(least.scaleb(scale)), int(greatest.scaleb(scale))
     return least, greatest
-
-
-def _text(error: CorruptRecord) -> str:
-    return str(error).split("] ", 1)[-1]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, NotAStore
+from eoslog.errors import CorruptRecord, InvalidEntry, NotAStore, without_code
 from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
 from eoslog.log.record import (
@@ -154,7 +154,7 @@ class LogVerification:
             try:
                 record, repeated = self._decoded_at_last(slot, body)
             except CorruptRecord as error:
-                yield Finding(kind="slot-damaged", problem=_text(error), slot=slot, path=slot_path(slot))
+                yield Finding(kind="slot-damaged", problem=without_code(error), slot=slot, path=slot_path(slot))
         self._tokens.append(0 if record is None else int(record.token[:16], 16))
         if record is None:
             self._lines.clear()
@@ -214,13 +214,13 @@ class LogVerification:
                     decode_checkpoint_entry(entry)
             reason = self._log.machine.fold(self.state, record.slot, entries)
         except InvalidEntry as error:
-            reason = _text(error)
+            reason = without_code(error)
         self._after = record.slot
         if reason is not None:
             outside = next(_paths_outside(record.entries), None)
             yield Finding(
                 kind="record-invalid" if outside is None else "reference-outside",
-                problem=_without_code(reason) if outside is None else f"it names {outside!r}",
+                problem=without_code(reason) if outside is None else f"it names {outside!r}",
                 slot=record.slot,
                 path=slot_path(record.slot),
             )
@@ -297,7 +297,7 @@ def _opened(log: Log[StoreState]) -> tuple[View[StoreState] | None, str]:
         try:
             view.open()
         except (CorruptRecord, NotAStore) as error:
-            problem = _text(error)
+            problem = without_code(error)
         else:
             return view, ""
     return None, problem
@@ -323,11 +323,3 @@ def _paths_outside(value: object) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for each in value:
             yield from _paths_outside(each)
-
-
-def _text(error: EosLogError) -> str:
-    return _without_code(str(error))
-
-
-def _without_code(text: str) -> str:
-    return text.split("] ", 1)[1] if text.startswith("[EOSLOG_") else text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eoslog.errors import CorruptRecord
+from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.invariants import broken_in_partition
 from eoslog.rules.names import PartitionId
@@ -166,7 +166,7 @@ class PartitionVerification:
                 read_file(self._store, file)
                 return None
             except CorruptRecord as error:
-                problem = str(error).split("] ", 1)[-1]
+                problem = without_code(error)
         return ("data-damaged", problem) if problem else None
 
     def _unreferenced(self, index_files: set[str]) -> Iterator[Finding]:

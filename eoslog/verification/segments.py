@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from eoslog.errors import CorruptRecord
+from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.invariants import broken_in_aborted, broken_in_batches, gaps
 from eoslog.rules.names import PartitionId
@@ -48,7 +48,7 @@ def check_segment(
         try:
             check_file(body, file.length, file.crc32c, file.path)
         except CorruptRecord as error:
-            add(f"{kind}-damaged", _text(error), file.path)
+            add(f"{kind}-damaged", without_code(error), file.path)
             return None
         return body
 
@@ -69,7 +69,7 @@ def check_segment(
         aborted = decode_transaction_index(derived.txnindex, segment.index.path)
         decode_producer_snapshot(derived.snapshot, segment.index.path)
     except CorruptRecord as error:
-        add("index-damaged", _text(error), segment.index.path)
+        add("index-damaged", without_code(error), segment.index.path)
         return content
     for problem in (
         *_unlike_the_entry(segment, content.batches),
@@ -134,7 +134,3 @@ def _unlike_the_topic(
         overlaps = any(each.base_offset < end and first < each.end_offset for each in batches)
         if not compacted or overlaps:
             yield f"offsets {first} to {end - 1} are no batch's, or those of several"
-
-
-def _text(error: CorruptRecord) -> str:
-    return str(error).split("] ", 1)[-1]

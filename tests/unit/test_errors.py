@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.errors import LONGEST_MESSAGE, CorruptRecord
+from eoslog.errors import LONGEST_MESSAGE, CorruptRecord, without_code
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,10 @@ def test_a_message_that_repeats_something_long_is_cut_in_its_middle() -> None:
     assert len(told) < LONGEST_MESSAGE + 100
     assert told.startswith("[EOSLOG_CORRUPT_RECORD] the name xxx")
     assert told.endswith("xxx is too long; give a shorter one")
+
+
+@pytest.mark.parametrize("said", ["x", "column a[] is [b] c", "[line 3] [EOSLOG_CORRUPT_RECORD] of another"])
+def test_what_an_error_says_is_told_within_another_without_its_code(said: str) -> None:
+    assert without_code(CorruptRecord(said)) == said
+    assert without_code(str(CorruptRecord(said))) == said
+    assert without_code(ValueError(said)) == said

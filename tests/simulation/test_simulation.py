@@ -57,15 +57,19 @@ def test_a_seed_repeats_itself_exactly(seed: int) -> None:
     assert Simulation(seed, steps=SHORT).run().trace == Simulation(seed, steps=SHORT).run().trace
 
 
-def test_a_seed_is_the_same_in_every_process_whatever_its_hashes() -> None:
+@pytest.mark.parametrize("seed", [5, 8])
+def test_a_seed_is_the_same_in_every_process_whatever_its_hashes(seed: int) -> None:
     traces = set()
     for hash_seed in ("1", "2"):
-        code = f"from tests.simulation.simulation import Simulation; print(Simulation(8, steps={SHORT}).run().trace)"
+        code = (
+            "from tests.simulation.simulation import Simulation; "
+            f"print(Simulation({seed}, steps={SHORT}).run().trace)"
+        )
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         traces.add(done.stdout)
 
-    assert traces == {Simulation(8, steps=SHORT).run().trace + "\n"}
+    assert traces == {Simulation(seed, steps=SHORT).run().trace + "\n"}
 
 
 def test_what_is_rare_comes_up() -> None:

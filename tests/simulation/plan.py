@@ -13,8 +13,10 @@ from tests.simulation.list_append import ListAppend
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.service import Service
+from tests.simulation.spark_checkpoints import SparkMoved
+from tests.simulation.spark_counts import SparkCount
 from tests.simulation.spark_jobs import SparkBackfill, SparkForeachBatch
-from tests.simulation.spark_streams import SparkCount, SparkMoved, SparkStream
+from tests.simulation.spark_streams import SparkStream
 from tests.simulation.upkeep import Daemon, Reader
 from tests.simulation.world import World
 from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseWriter

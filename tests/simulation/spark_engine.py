@@ -25,6 +25,7 @@ from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process
 
 T = TypeVar("T")
+ROOT = "sim://store"
 _MOST_ATTEMPTS = 4
 Rows = Callable[[int], Iterator[pa.RecordBatch]]
 """What a task writes, by its number."""

@@ -12,8 +12,9 @@ from pyspark_eoslog.options import Options
 from pyspark_eoslog.write.sink import EosLogWriter
 from tests.simulation.ledger import Ledger, Outcome, Work
 from tests.simulation.service import PARTITIONS, SPARK, GaveUp, Service
-from tests.simulation.spark_engine import Checkpoint, Driver, WorkerDied
-from tests.simulation.spark_streams import KEY_OF, RECORDS, ROOT, SparkStream
+from tests.simulation.spark_columns import KEY_OF, RECORDS
+from tests.simulation.spark_engine import ROOT, Checkpoint, Driver, WorkerDied
+from tests.simulation.spark_streams import SparkStream
 from tests.simulation.world import Process, World
 
 

@@ -1,39 +1,25 @@
-"""Simulated streaming queries: real readers and sinks, Spark's order of steps, and checkpoints that users lose."""
+"""Simulated streaming queries that copy a topic: real readers and sinks, and what they promise."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from eoslog.client.store import Store
 from eoslog.errors import CheckpointMismatch, ProducerFenced
-from eoslog.rules.partitioner import partitions_for_key_columns
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.stream.reader import EosLogStreamReader
-from pyspark_eoslog.worker import acting_as
-from pyspark_eoslog.write.sink import EosLogStreamWriter, _job_named_after
+from pyspark_eoslog.write.sink import EosLogStreamWriter
 from tests.simulation.ledger import Ledger, Outcome, Work
-from tests.simulation.service import IN, JOB, SPARK, TOTALS, GaveUp, Service, open_store
-from tests.simulation.spark_engine import Checkpoint, Driver, Rows, SparkWorker, WorkerDied
+from tests.simulation.service import IN, JOB, SPARK, GaveUp, Service
+from tests.simulation.spark_columns import ARROW, KEY_OF, RECORDS, ROUTED
+from tests.simulation.spark_engine import ROOT, Checkpoint, Rows, WorkerDied
+from tests.simulation.spark_query import Query
 from tests.simulation.world import Process, Violation, World
 
-ROOT = "sim://store"
-SOURCE = StructType(
-    [StructField("value", BinaryType()), StructField("partition", IntegerType()), StructField("offset", LongType())]
-)
-RECORDS = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
-ROUTED = StructType([StructField("topic", StringType()), *RECORDS.fields])
-_ARROW = {"topic": pa.string(), "key": pa.binary(), "value": pa.binary()}
-_SOME_KEYS = [b"%d" % number for number in range(20)]
-_PLACES = list(partitions_for_key_columns([pa.array(_SOME_KEYS, pa.binary())], 2))
-KEY_OF = [_SOME_KEYS[_PLACES.index(partition)] for partition in range(2)]
-"""A key whose rows go to each partition of a topic of two."""
 Written = tuple[str, int, bytes]
 
 
@@ -165,7 +151,7 @@ class SparkStream(Service):
             if len(read) == self.task_count(parts):
                 self.remember(work, (query.checkpoint.generation, batch_id, f"{end} {routes}"), read)
             names = ["topic", "key", "value"] if routes else ["key", "value"]
-            yield pa.record_batch([pa.array(columns[name], _ARROW[name]) for name in names], names)
+            yield pa.record_batch([pa.array(columns[name], ARROW[name]) for name in names], names)
 
         return rows
 
@@ -186,177 +172,3 @@ class SparkStream(Service):
         """
         if not self.repeats:
             work.outcome = Outcome.COMMITTED
-
-
-class SparkMoved(SparkStream):
-    """A query whose checkpoint is moved, copied, restored from older copies, and lost.
-
-    What is refused goes on from another copy, or as the message says; nothing is ever skipped, or there twice, unless
-    the user asked for it.
-    """
-
-    changes_sink = False
-
-    def __init__(self, world: World, ledger: Ledger, name: str) -> None:
-        super().__init__(world, ledger, name)
-        self._source = {"subscribe": IN, "startingOffsets": "earliest"}
-        self._takes_fresh_starts = self.random.random() < 0.4
-
-    def choose_checkpoint(self, process: Process) -> Checkpoint:
-        chance = self.random.random()
-        place = f"/{self.name}/{len(self.checkpoints)}"
-        if chance < 0.15:
-            self.checkpoints.append(self.random.choice(self.checkpoints).copy(place))
-            self.world.marks["spark: checkpoint copied"] += 1
-        elif chance < 0.3:
-            copy = self.random.choice(self.checkpoints).copy(place)
-            copy.lose_newest()
-            self.checkpoints.append(copy)
-            self.world.marks["spark: checkpoint lost its newest entry"] += 1
-        elif chance < 0.4:
-            location = self.random.choice(self.checkpoints).location
-            tokens = open_store(process).read(lambda state, _: list(state.tokens))
-            if any(key.transactional_id == _job_named_after(location) for key in tokens):
-                self.checkpoints.append(self.new_checkpoint(location))
-                self.world.marks["spark: checkpoint deleted"] += 1
-        return self.random.choice(self.checkpoints)
-
-    def run(self, process: Process, checkpoint: Checkpoint) -> None:
-        try:
-            super().run(process, checkpoint)
-        except CheckpointMismatch as error:
-            self.world.marks["spark: mismatch told"] += 1
-            advice = re.search(r"startAnewAfter='([^']+)'", str(error))
-            if advice and self._takes_fresh_starts and self.random.random() < 0.3:
-                checkpoint.starts_anew_after = advice.group(1)
-                checkpoint.generation = f"{self.random.getrandbits(64):016x}"
-                self.repeats = True
-                self.world.marks["spark: fresh start asked for"] += 1
-            raise GaveUp from error
-
-    def settle(self, process: Process) -> None:
-        """Of all copies, the one that committed last goes on."""
-        for checkpoint in reversed(self.checkpoints):
-            try:
-                Query(self, process, checkpoint).run()
-                return
-            except CheckpointMismatch:
-                continue
-        raise Violation(f"{self.name}: no copy of the checkpoint goes on")
-
-
-class SparkCount(SparkStream):
-    """A query in complete mode: each micro-batch replaces the number of rows so far by a newer one."""
-
-    changes_sink = False
-    overwrite = True
-
-    def sink(self, checkpoint: Checkpoint) -> tuple[dict[str, str], StructType]:
-        return {"path": ROOT, "checkpointLocation": checkpoint.location, "topic": TOTALS}, RECORDS
-
-    def task_count(self, parts: Sequence[Any]) -> int:
-        return 1
-
-    def rows_of(self, query: Query, batch_id: int, parts: Sequence[Any], end: str, routes: bool) -> Rows:
-        work = self.work(query.checkpoint, batch_id)
-
-        def rows(task: int) -> Iterator[pa.RecordBatch]:
-            before = query.checkpoint.state.get(batch_id - 1, 0)
-            total = before + sum(1 for _ in query.read(parts))
-            known = query.checkpoint.state.setdefault(batch_id, total)
-            if known != total:
-                raise Violation(f"{self.name}: micro-batch {batch_id} counts {total} where it counted {known}")
-            value = b"%s#0|%d" % (work.name.encode(), total)
-            work.rows = [(TOTALS, 0, value)]
-            yield pa.record_batch([pa.array([None], pa.binary()), pa.array([value], pa.binary())], ["key", "value"])
-
-        return rows
-
-    def check(self, store: Store) -> None:
-        total = store.scan(IN, columns=["value"]).to_table().num_rows
-        found = [int(row["value"].partition(b"|")[2]) for row in self._rows(store, TOTALS)]
-        others = store.scan(TOTALS, columns=["value"]).to_table().num_rows
-        if found not in ([total], []) or not (found or others):
-            raise Violation(f"{self.name}: counted {found} of {total} rows")
-
-
-class Query:
-    """One run of a query, as Spark's ``MicroBatchExecution`` does it."""
-
-    def __init__(self, service: SparkStream, process: Process, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self._service = service
-        self._process = process
-        self._random = service.random
-        self._driver = Driver(process, self._random, service.name)
-        self._source = SparkWorker(process)
-        self._options = Options.of({"path": ROOT, **service.source_options()})
-        self._reader = EosLogStreamReader(self._options, SOURCE)
-        self.batch_id = -1
-        """What is run now."""
-        self._run_id = f"run-{self._random.getrandbits(64):016x}"
-
-    def run(self) -> None:
-        """Until the world stops; or when it has stopped, until there is no more to read."""
-        checkpoint, world = self.checkpoint, self._process.world
-        batch_id = max(checkpoint.offsets, default=-1)
-        end = checkpoint.offsets.get(batch_id)
-        if batch_id < 0 or max(checkpoint.commits, default=-1) == batch_id:
-            batch_id, start, end = batch_id + 1, end, None
-        else:
-            start = checkpoint.offsets.get(batch_id - 1)
-            world.marks["spark: micro-batch planned before run again"] += 1
-        finishing = world.stopping
-        while finishing or not world.stopping:
-            if end is None:
-                end = self._next_end(start)
-                if end is None:
-                    if finishing:
-                        return
-                    self._service.pause(self._process)
-                    continue
-                self._driver.stop("offset log")
-                checkpoint.write_offsets(batch_id, end)
-            self._driver.stop("planned")
-            self._run_batch(batch_id, start, end)
-            self._driver.stop("commit log")
-            if batch_id in checkpoint.commits:
-                raise GaveUp("concurrent updates of the commit log")
-            checkpoint.commits.add(batch_id)
-            batch_id, start, end = batch_id + 1, end, None
-            if not finishing:
-                self._service.pause(self._process, 1_000)
-
-    def read(self, parts: Sequence[Any]) -> Iterator[dict[str, Any]]:
-        """The rows of some tasks, within the task that writes them."""
-        for part in parts:
-            for batch in self._reader.read(part):
-                yield from batch.to_pylist()
-
-    def _next_end(self, start: str | None) -> str | None:
-        with acting_as(self._source):
-            begin = self._reader.initialOffset() if start is None else json.loads(start)
-            end = json.dumps(self._reader.latestOffset(begin, self._reader.getDefaultReadLimit()))
-        return None if end == start else end
-
-    def _run_batch(self, batch_id: int, start: str | None, end: str) -> None:
-        self.batch_id = batch_id
-        with acting_as(self._source):
-            begin = self._reader.initialOffset() if start is None else json.loads(start)
-            parts = self._reader.partitions(begin, json.loads(end))
-        _, schema = self._service.sink(self.checkpoint)
-        work = self._service.work(self.checkpoint, batch_id)
-        properties = {
-            "sql.streaming.queryId": self.checkpoint.query_id,
-            "streaming.sql.batchId": str(batch_id),
-            "spark.jobGroup.id": self._run_id,
-        }
-        self._driver.write(
-            lambda: self._service.writer(self.checkpoint, batch_id),
-            self._service.rows_of(self, batch_id, parts, end, schema is ROUTED),
-            self._service.task_count(parts),
-            properties,
-            batch_id if self._service.of_stream else None,
-        )
-        if not self._service.overwrite:
-            self._service.acknowledged(work)

@@ -1,0 +1,71 @@
+"""Simulated streaming queries whose users move, copy, restore and lose the checkpoint."""
+
+from __future__ import annotations
+
+import re
+
+from eoslog.errors import CheckpointMismatch
+from pyspark_eoslog.write.sink import _job_named_after
+from tests.simulation.ledger import Ledger
+from tests.simulation.service import IN, GaveUp, open_store
+from tests.simulation.spark_engine import Checkpoint
+from tests.simulation.spark_query import Query
+from tests.simulation.spark_streams import SparkStream
+from tests.simulation.world import Process, Violation, World
+
+
+class SparkMoved(SparkStream):
+    """A query whose checkpoint is moved, copied, restored from older copies, and lost.
+
+    What is refused goes on from another copy, or as the message says; nothing is ever skipped, or there twice, unless
+    the user asked for it.
+    """
+
+    changes_sink = False
+
+    def __init__(self, world: World, ledger: Ledger, name: str) -> None:
+        super().__init__(world, ledger, name)
+        self._source = {"subscribe": IN, "startingOffsets": "earliest"}
+        self._takes_fresh_starts = self.random.random() < 0.4
+
+    def choose_checkpoint(self, process: Process) -> Checkpoint:
+        chance = self.random.random()
+        place = f"/{self.name}/{len(self.checkpoints)}"
+        if chance < 0.15:
+            self.checkpoints.append(self.random.choice(self.checkpoints).copy(place))
+            self.world.marks["spark: checkpoint copied"] += 1
+        elif chance < 0.3:
+            copy = self.random.choice(self.checkpoints).copy(place)
+            copy.lose_newest()
+            self.checkpoints.append(copy)
+            self.world.marks["spark: checkpoint lost its newest entry"] += 1
+        elif chance < 0.4:
+            location = self.random.choice(self.checkpoints).location
+            tokens = open_store(process).read(lambda state, _: list(state.tokens))
+            if any(key.transactional_id == _job_named_after(location) for key in tokens):
+                self.checkpoints.append(self.new_checkpoint(location))
+                self.world.marks["spark: checkpoint deleted"] += 1
+        return self.random.choice(self.checkpoints)
+
+    def run(self, process: Process, checkpoint: Checkpoint) -> None:
+        try:
+            super().run(process, checkpoint)
+        except CheckpointMismatch as error:
+            self.world.marks["spark: mismatch told"] += 1
+            advice = re.search(r"startAnewAfter='([^']+)'", str(error))
+            if advice and self._takes_fresh_starts and self.random.random() < 0.3:
+                checkpoint.starts_anew_after = advice.group(1)
+                checkpoint.generation = f"{self.random.getrandbits(64):016x}"
+                self.repeats = True
+                self.world.marks["spark: fresh start asked for"] += 1
+            raise GaveUp from error
+
+    def settle(self, process: Process) -> None:
+        """Of all copies, the one that committed last goes on."""
+        for checkpoint in reversed(self.checkpoints):
+            try:
+                Query(self, process, checkpoint).run()
+                return
+            except CheckpointMismatch:
+                continue
+        raise Violation(f"{self.name}: no copy of the checkpoint goes on")

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_rows import (
+    NULLABLE_IN_PARTITIONS,
     PARTITIONS_SCHEMA,
     fields_of,
     file_row,
@@ -88,6 +89,8 @@ _TOKENS = _schema(
     ]
 )
 _PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
+_NULLABLE_IN_TRANSACTIONS = frozenset({"owner", "prepared", "last_commit"})
+_NULLABLE_IN_TOKENS = frozenset({"query_id", "starts_anew_after", "starts_anew_after.query_id"})
 
 
 def parts(state: StoreState, slot: int) -> Iterator[Part]:
@@ -119,22 +122,22 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
     """
     try:
         state = decode_store(encoded["store"])
-        for row in _rows(encoded["transactions"], _TRANSACTIONS):
+        for row in _rows(encoded["transactions"], _TRANSACTIONS, _NULLABLE_IN_TRANSACTIONS):
             transaction = _transaction(row)
             state.transactions[transaction.transactional_id] = transaction
             if transaction.state is TransactionState.ONGOING:
                 state.ongoing[transaction.transactional_id] = transaction.start_ms
-        for row in _rows(encoded["producers"], _PRODUCERS):
+        for row in _rows(encoded["producers"], _PRODUCERS, frozenset()):
             check_number("a producer id", row["producer_id"], 0)
             state.producers[row["producer_id"]] = IdempotentProducer(**known_fields(IdempotentProducer, row))
-        for row in _rows(encoded["tokens"], _TOKENS):
+        for row in _rows(encoded["tokens"], _TOKENS, _NULLABLE_IN_TOKENS):
             check_number("a token's version", row["version"], 0)
             key = TokenKey(row["transactional_id"], row["application_id"], row["sink"])
             after = row.get("starts_anew_after")
             last = LastVersion(row["version"], row.get("query_id"), None if after is None else QueryVersion(**after))
             remember_version(state, key, last)
         for topic in state.topics.values():
-            for row in _rows(encoded[f"topic/{topic.topic_id}"], PARTITIONS_SCHEMA):
+            for row in _rows(encoded[f"topic/{topic.topic_id}"], PARTITIONS_SCHEMA, NULLABLE_IN_PARTITIONS):
                 partition = partition_from_row(topic.topic_id, row)
                 check_partition(topic, partition)
                 state.partitions[partition.id] = partition
@@ -155,8 +158,8 @@ def _parquet(rows: Any, schema: pa.Schema) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _rows(body: bytes, schema: pa.Schema) -> Iterator[dict[str, Any]]:
-    for rows in stored_rows(body, schema):
+def _rows(body: bytes, schema: pa.Schema, nullable: frozenset[str]) -> Iterator[dict[str, Any]]:
+    for rows in stored_rows(body, schema, nullable):
         yield from rows
 
 

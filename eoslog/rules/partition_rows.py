@@ -99,6 +99,9 @@ PARTITIONS_SCHEMA: pa.Schema = pa.schema(
 BATCHES_SCHEMA = pa.schema(list(_BATCH))
 """The columns of batches, in a checkpoint's part of a topic and in a sealed segment's index."""
 
+NULLABLE_IN_BATCHES = frozenset({"file", "control", "transactional_id", "statistics"})
+NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" for name in NULLABLE_IN_BATCHES)})
+
 
 def partition_row(partition: Partition) -> dict[str, Any]:
     return {

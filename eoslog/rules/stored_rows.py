@@ -6,7 +6,7 @@ an index that was believed may be used without looking again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
@@ -24,28 +24,14 @@ _FEW_ROWS = 100_000
 _MOST_BYTES_A_BYTE = 256
 _FEW_BYTES = 64 << 20
 LARGEST_OFFSET = 2**63 - 1
-NULLABLE = frozenset(
-    {
-        "file",
-        "control",
-        "transactional_id",
-        "statistics",
-        "txnindex",
-        "owner",
-        "prepared",
-        "last_commit",
-        "query_id",
-        "starts_anew_after",
-    }
-)
-"""The columns that may be null, in whichever rows they stand; those that a later version adds may be, too."""
 
 
-def stored_rows(body: bytes, schema: pa.Schema) -> Iterator[list[dict[str, Any]]]:
+def stored_rows(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[list[dict[str, Any]]]:
     """The rows of a Parquet file, some at a time.
 
     Args:
         schema: the columns and types that this version writes. Others are passed over, and some may be missing.
+        nullable: the places that may be null, as ``prepared`` or, within lists and structs, ``active[].file``.
 
     Raises:
         CorruptRecord: a column has another type, or a null that it may not have, or the file claims to hold far more
@@ -63,7 +49,7 @@ def stored_rows(body: bytes, schema: pa.Schema) -> Iterator[list[dict[str, Any]]
     for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, use_threads=False):
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if field.name in schema.names:
-                _check_values(field.name, column, schema.field(field.name).type)
+                _check_values(field.name, column, schema.field(field.name).type, nullable)
         yield batch.to_pylist()
 
 
@@ -89,23 +75,23 @@ def _check_type(found: Any, wanted: Any, place: str) -> None:
         raise CorruptRecord(f"column {place} is {found}, not {wanted}")
 
 
-def _check_values(name: str, column: Any, wanted: Any) -> None:
+def _check_values(place: str, column: Any, wanted: Any, nullable: Set[str]) -> None:
     """Refuse nulls in a column of what is written, and in the fields and elements within it, and numbers too large."""
     if column.null_count:
-        if name not in NULLABLE:
-            raise CorruptRecord(f"column {name} holds a null")
+        if place not in nullable:
+            raise CorruptRecord(f"column {place} holds a null")
         column = column.drop_null()
     if pa.types.is_null(column.type):
         return
     if pa.types.is_integer(wanted):
         column.cast(wanted)
     if isinstance(wanted, pa.ListType):
-        _check_values("element", column.flatten(), wanted.value_type)
+        _check_values(f"{place}[]", column.flatten(), wanted.value_type, nullable)
     elif isinstance(wanted, pa.StructType):
         known = {field.name: field.type for field in wanted}
         for field, values in zip(column.type, column.flatten(), strict=True):
             if field.name in known:
-                _check_values(field.name, values, known[field.name])
+                _check_values(f"{place}.{field.name}", values, known[field.name], nullable)
 
 
 def check_number(name: str, value: object, least: int = -1, end: int = 2**63) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.partition_rows import BATCHES_SCHEMA, batch_from_row, batch_row
+from eoslog.rules.partition_rows import BATCHES_SCHEMA, NULLABLE_IN_BATCHES, batch_from_row, batch_row
 from eoslog.rules.partition_state import Batch
 from eoslog.rules.stored_rows import LARGEST_OFFSET, check_batches, stored_rows
 from eoslog.segment.stored_file import read_file
@@ -64,7 +64,7 @@ def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
     """As ``decode_segment_index``, one after the other."""
     end = 0
     try:
-        for rows in stored_rows(body, BATCHES_SCHEMA):
+        for rows in stored_rows(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES):
             batches = [batch_from_row(row) for row in rows]
             check_batches(batches, end, LARGEST_OFFSET)
             end = batches[-1].end_offset if batches else end

@@ -6,7 +6,7 @@ A hundred processes of a history read the same checkpoint, each of them afresh, 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,11 +29,11 @@ def memoised() -> Iterator[None]:
         _remembered.clear()
     decode, encode, read_index = stored_rows, checkpoint._parquet, segment_index.iterate_segment_index
 
-    def rows(body: bytes, schema: pa.Schema) -> Iterator[list[dict[str, Any]]]:
+    def rows(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[list[dict[str, Any]]]:
         key = (decode, repr(schema.names).encode() + body)
         known = _remembered.get(key)
         if known is None:
-            known = _remembered[key] = pickle.dumps(list(decode(body, schema)))
+            known = _remembered[key] = pickle.dumps(list(decode(body, schema, nullable)))
         assert isinstance(known, bytes)
         # Rows are changed by who reads them, so each gets its own.
         found: list[list[dict[str, Any]]] = pickle.loads(known)

@@ -70,7 +70,7 @@ def vacuum(
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(referenced_files(store, state))
     ripe = _past_grace(store, state.doomed, now_ms - reader_grace_ms)
-    waiting, dropped = _Dropped(store, state.doomed[len(ripe) :]), _Dropped(store, ripe)
+    waiting, dropped = DroppedFiles(store, state.doomed[len(ripe) :]), DroppedFiles(store, ripe)
     for info in _data_files(store):
         old = info.last_modified_ms < horizon_ms
         if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
@@ -87,7 +87,7 @@ def vacuum(
     return report
 
 
-class _Dropped:
+class DroppedFiles:
     """The files that entries dropped."""
 
     def __init__(self, store: ObjectStore, doomed: Sequence[Doomed]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TypeVar
 
 from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Batch, Partition, SealedSegment
-from eoslog.rules.state import StoreState
+from eoslog.rules.state import Doomed, StoreState
 from eoslog.segment.segment_index import iterate_segment_index
 from eoslog.segment.stored_file import read_file
+from eoslog.segment.vacuum import DroppedFiles
 
 T = TypeVar("T")
 
@@ -53,16 +55,58 @@ class Live:
 
         return self.look(look)
 
+    def unnamed(self, place: PartitionId, paths: Set[str], known: Sequence[SealedSegment]) -> set[str]:
+        """Those of a partition's paths that no entry names, nor named and dropped before a vacuum could delete them.
+
+        Args:
+            paths: none that the ``known`` segments name.
+        """
+        if not paths:
+            return set()
+        found = self.look(lambda state: (state.partitions.get(place), _doomed(state, place), _prepared_files(state)))
+        partition, doomed, prepared = found
+        if partition is None:
+            return set()
+        named = {batch.file.path for batch in partition.active if batch.file is not None} | prepared
+        try:
+            for segment in partition.sealed:
+                if segment not in known:
+                    named |= {file.path for file in (segment.index, segment.txnindex, segment.snapshot) if file}
+                    named |= set(self._files_in(segment))
+        except CorruptRecord:
+            # Dropped meanwhile; or damaged, and then nobody knows which files are named.
+            return set()
+        dropped = DroppedFiles(self.log.store, doomed)
+        return {path for path in paths - named if not dropped.may_name(path)}
+
     def _in_index(self, segment: SealedSegment, path: str) -> bool:
         try:
-            body = read_file(self.log.store, segment.index)
-            return any(
-                batch.file is not None and batch.file.path == path
-                for batch in iterate_segment_index(body, segment.index.path)
-            )
+            return path in self._files_in(segment)
         except CorruptRecord:
             # Dropped meanwhile; or it is a finding of its own.
             return False
+
+    def _files_in(self, segment: SealedSegment) -> Iterator[str]:
+        body = read_file(self.log.store, segment.index)
+        for batch in iterate_segment_index(body, segment.index.path):
+            if batch.file is not None:
+                yield batch.file.path
+
+
+def _prepared_files(state: StoreState) -> set[str]:
+    prepared = (state.transactions[name].prepared for name in state.ongoing)
+    return {batch.file.path for each in prepared if each is not None for batch in each.batches}
+
+
+def _doomed(state: StoreState, place: PartitionId) -> list[Doomed]:
+    """What entries dropped of a partition."""
+    topic = state.topics.get(place.topic_id)
+    here = "" if topic is None else f"{topic.prefix}{place.partition}/"
+
+    def own(files: Iterable[FileReference]) -> tuple[FileReference, ...]:
+        return tuple(file for file in files if file.path.startswith(here))
+
+    return [each._replace(files=own(each.files), indexes=own(each.indexes)) for each in state.doomed]
 
 
 def _overlapping(partition: Partition, batch: Batch) -> list[SealedSegment]:

@@ -17,7 +17,7 @@ from eoslog.verification.data_files import Fault, faults_in_data_file
 from eoslog.verification.finding import READS_BEFORE_REPORT, Finding, of_broken
 from eoslog.verification.live import Live
 from eoslog.verification.segments import SegmentContent, check_segment
-from eoslog.verification.strays import Unreferenced
+from eoslog.verification.strays import count_unreferenced
 
 
 class PartitionVerification:
@@ -34,6 +34,7 @@ class PartitionVerification:
         self._place = place
         self._with_data = with_data
         self._partition = state.partitions[place]
+        self._prefix = f"{topic.prefix}{place.partition}/"
         self._listed: dict[str, ObjectInfo] = {}
         self._named: set[str] = set()
         """Paths of data files that the state, or an index, names."""
@@ -45,9 +46,8 @@ class PartitionVerification:
     def findings(self) -> Iterator[Finding]:
         for broken in broken_in_partition(self._state, self._topic, self._partition, self._slot):
             yield of_broken(broken, self._state)
-        prefix = f"{self._topic.prefix}{self._place.partition}/"
         # Whatever the state names was put before: it is listed, or was dropped since.
-        self._listed = {info.path: info for info in self._store.list(prefix)}
+        self._listed = {info.path: info for info in self._store.list(self._prefix)}
         index_files: set[str] = set()
         for segment in self._partition.sealed:
             content = self._segment(segment)
@@ -170,14 +170,10 @@ class PartitionVerification:
         return ("data-damaged", problem) if problem else None
 
     def _unreferenced(self, index_files: set[str]) -> Iterator[Finding]:
-        dropped = {file.path for each in self._state.doomed for file in (*each.files, *each.indexes)}
-        count = Unreferenced()
-        for path, info in self._listed.items():
-            if path not in self._named and path not in index_files and path not in dropped:
-                count.add(info, self._store.clock.now_ms())
-        yield from count.findings(
-            f"{self._topic.prefix}{self._place.partition}/", self._topic.topic, self._place.partition
-        )
+        paths = self._live.unnamed(self._place, self._listed.keys() - self._named - index_files, self._partition.sealed)
+        if paths:
+            count = count_unreferenced(self._store, self._prefix, paths.__contains__)
+            yield from count.findings(self._prefix, self._topic.topic, self._place.partition)
 
 
 def _follow_each_other(source: SourceFile) -> bool:

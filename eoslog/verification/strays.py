@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from eoslog.log.paths import CHECKPOINTS, SLOTS, slot_of
@@ -62,7 +62,7 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
     store = live.log.store
     unknown, old_checkpoints = _Unknown(), Unreferenced()
     probes = 0
-    by_topic: dict[str, Unreferenced] = {}
+    of_topics: set[str] = set()
     for info in store.list(""):
         now_ms = store.clock.now_ms()
         path = info.path
@@ -78,13 +78,12 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
         elif _HEARTBEAT.fullmatch(path):
             continue
         elif data is not None and not path.startswith(("__", ".")):
-            by_topic.setdefault(f"{data[1]}/{data[2]}/", Unreferenced()).add(info, now_ms)
+            of_topics.add(f"{data[1]}/{data[2]}/")
         else:
             unknown.add(path)
-    known = live.look(_topics)
-    for prefix, count in by_topic.items():
-        if prefix not in known:
-            yield from count.findings(prefix)
+    for prefix in sorted(of_topics - live.look(_topics)):
+        # If the topic was deleted and vacuumed since, its files are gone by now.
+        yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
     yield from old_checkpoints.findings(CHECKPOINTS)
     if unknown.count:
         problem = f"{unknown.count} objects are not the store's: {', '.join(unknown.shown)}"
@@ -93,6 +92,15 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
         problem = f"{probes} objects were left by a probe of put-if-absent"
         yield Finding(kind="leftovers", problem=problem, path=PROBE_DIRECTORY)
     yield from _of_the_place(store)
+
+
+def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], bool]) -> Unreferenced:
+    """What lies below a prefix now and is a file that no entry names."""
+    count = Unreferenced()
+    for info in store.list(prefix):
+        if is_one(info.path):
+            count.add(info, store.clock.now_ms())
+    return count
 
 
 def _topics(state: StoreState) -> set[str]:

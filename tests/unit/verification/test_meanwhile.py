@@ -1,0 +1,103 @@
+"""What others do while a verification looks is no fault, nor is it told of what is gone or named when it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from eoslog import Store, TopicConfig
+from eoslog.segment.sealing import seal_segments
+from eoslog.store.memory import MemoryStore
+from eoslog.store.object_store import ObjectInfo
+from tests.unit.client.world import ManualEnvironment, World
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class Interrupted(MemoryStore):
+    """Others do something once, before the last page of a LIST of ``prefix`` or before its first."""
+
+    prefix = "none"
+    before_the_first = False
+    meanwhile: Callable[[], None]
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        is_now = prefix == self.prefix
+        if is_now:
+            self.prefix = "none any more"
+        if is_now and self.before_the_first:
+            self.meanwhile()
+        found = list(super().list(prefix, start_after=start_after, limit=limit))
+        if is_now and not self.before_the_first:
+            self.meanwhile()
+        yield from found
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def verified(
+    world: World, prefix: str, meanwhile: Callable[[Store], object], *, before_the_first: bool = False
+) -> list[str]:
+    """Kinds and problems that a verification tells, during one of whose LISTs another process does something."""
+    environment = ManualEnvironment(world)
+    interrupted = Interrupted(environment, world.name, wall_clock=lambda: world.time_ms)
+    interrupted.prefix, interrupted.before_the_first = prefix, before_the_first
+    interrupted.meanwhile = lambda: meanwhile(world.process()) and None
+    found = list(Store(interrupted, environment).admin.verify(data=True))
+    assert interrupted.prefix == "none any more"
+    return [f"{each.kind}: {each.problem}" for each in found]
+
+
+def send(store: Store, count: int = 3) -> None:
+    producer = store.producer()
+    for _ in range(count):
+        producer.send("t", b"x")
+        producer.flush()
+
+
+def delete_and_vacuum(world: World, store: Store) -> None:
+    store.admin.delete_topic("t")
+    world.pass_time(2 * DAY_MS)
+    store.admin.create_topic("other")
+    assert store.admin.vacuum().paths
+
+
+def test_a_topic_that_is_deleted_and_vacuumed_while_all_is_listed_leaves_no_files(world: World) -> None:
+    store = world.process()
+    store.admin.create_topic("t")
+    send(store)
+
+    assert verified(world, "", lambda other: delete_and_vacuum(world, other)) == []
+
+
+def test_what_is_left_of_a_deleted_topic_is_told_as_it_is_when_it_is_told(world: World) -> None:
+    store = world.process()
+    store.admin.create_topic("t")
+    send(store)
+    (topic,) = store.object_store.list_directories("t/")
+    delete_and_vacuum(world, store)
+    for name in ("a", "b"):
+        store.object_store.put(f"t/{topic}/0/{name}.parquet", b"of a writer that slept")
+
+    [told] = verified(world, "", lambda other: other.object_store.delete([f"t/{topic}/0/a.parquet"]))
+
+    assert told.startswith("files-unreferenced: 1 files, 22 bytes")
+
+
+def test_a_partition_that_is_written_to_and_sealed_while_it_is_listed_has_no_file_that_nobody_names(
+    world: World,
+) -> None:
+    store = world.process()
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
+    send(store)
+    prefix = store.read(lambda state, slot: next(iter(state.topics.values())).prefix)
+
+    def write_and_seal(other: Store) -> None:
+        send(other, 4)
+        seal_segments(other.log, other.object_store, other.environment)
+
+    assert verified(world, f"{prefix}0/", write_and_seal, before_the_first=True) == []

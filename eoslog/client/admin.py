@@ -306,7 +306,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         """Put right what of these findings can be without losing anything: those that are ``repairable``.
 
         Checkpoints are written anew from what can be read, index files for other tools are put back as they were, and
-        old leftovers of writers that died are removed. No slot, row or data file is touched.
+        old leftovers of writers that died are removed. No slot, row or data file is touched. Where the store's
+        description cannot be read, nothing is.
         """
         return repair_store(self._store, findings)
 

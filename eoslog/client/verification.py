@@ -32,7 +32,12 @@ def verify_store(store: Store, topic: str | None, with_data: bool, progress: Pro
 
 def repair_store(store: Store, findings: Iterable[Finding]) -> Iterator[repairing.Repair]:
     """Put right what can be; see ``Admin.repair``."""
-    return repairing.repair(_fresh_log(store, store.describe()), findings)
+    description, found = _description(store)
+    if description is None:
+        what = f"nothing is repaired while nobody can open the store: {DESCRIPTION_PATH}: {found[0].problem}"
+        yield from (repairing.Repair(each, False, what) for each in findings if each.repairable)
+    else:
+        yield from repairing.repair(_fresh_log(store, description), findings)
 
 
 def _fresh_log(store: Store, description: StoreDescription | None) -> Log[StoreState]:

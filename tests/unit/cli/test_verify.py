@@ -122,6 +122,21 @@ def test_what_cannot_be_repaired_keeps_the_status(command: Command, damaged: eos
     assert [each["kind"] for each in json.loads(command.run("verify", "--json").stdout)["findings"]] == ["data-missing"]
 
 
+def test_where_the_description_cannot_be_read_nothing_is_repaired_and_json_tells_why(
+    command: Command, damaged: eoslog.Store
+) -> None:
+    (Path(command.url) / "eoslog.json").write_text("{")
+
+    result = command.run("verify", "--repair", "--yes", "--json")
+
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert [each["kind"] for each in told["findings"]] == ["description-damaged", "checkpoint-missing"]
+    assert [(each["kind"], each["done"]) for each in told["repairs"]] == [("checkpoint-missing", False)]
+    assert "eoslog.json" in told["repairs"][0]["what"]
+    assert "not repaired: slot" in command.run("verify", "--repair", "--yes").stdout
+
+
 def test_a_place_that_is_no_store_and_a_topic_that_is_none_have_status_2(command: Command) -> None:
     result = command.run("verify")
     assert (result.exit_code, result.stderr.startswith("[EOSLOG_NOT_A_STORE]")) == (2, True)

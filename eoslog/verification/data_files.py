@@ -6,7 +6,7 @@ One file is in memory, and of its rows a row group at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from eoslog.segment.statistics import ColumnBounds, Value, decode_statistics, or
 from eoslog.segment.stored_schema import stored_schema
 
 _TIMESTAMP = "timestamp"
+_EXACT = Context(prec=38)
 
 
 class Fault(NamedTuple):
@@ -187,5 +188,5 @@ def _least_and_greatest(values: Any) -> tuple[Value, Value]:
     least, greatest = _ends(values)
     if isinstance(least, Decimal):
         scale = values.type.scale
-        return int(least.scaleb(scale)), int(greatest.scaleb(scale))
+        return int(least.scaleb(scale, _EXACT)), int(greatest.scaleb(scale, _EXACT))
     return least, greatest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LONG_PAUSES_MS = (2_000, 30_000, 120_000, 900_000, 7_200_000, 100_000_000)
 CLOCK_JUMPS_MS = (-86_400_000, -7_200_000, -60_000, 60_000, 7_200_000, 86_400_000)
@@ -40,6 +40,8 @@ class Faults:
     clock_jump: float = 0.0
     """The host's time of day is set, forwards or back."""
     unordered_lists: bool = False
+    lost_worker: float = 0.0
+    """Of Spark: a task's worker is lost at each attempt, or the one that has committed, by the job."""
 
     @classmethod
     def swarm(cls, chooser: random.Random) -> Faults:
@@ -64,3 +66,7 @@ class Faults:
             clock_jump=rate(0.02),
             unordered_lists=chooser.random() < 0.3,
         )
+
+    def with_spark(self, chooser: random.Random) -> Faults:
+        """These, and what Spark adds."""
+        return replace(self, lost_worker=chooser.choice((0.0, 0.1, 0.3)))

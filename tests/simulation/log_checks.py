@@ -22,7 +22,7 @@ _THOROUGH = 5
 
 def check_log(world: World, store: Store) -> None:
     """The whole log, as it was ever written. Raises: Violation"""
-    log, references = _read(world, store)
+    log, references = read_log(world, store)
     thorough = world.seed % _THOROUGH == 0
     _raise_first(check_slots(log))
     _raise_first(partition_ends(_folded(log, references, world, store, thorough=thorough)))
@@ -38,7 +38,8 @@ def _raise_first(anomalies: Iterator[object]) -> None:
         raise Violation(str(anomaly))
 
 
-def _read(world: World, store: Store) -> tuple[Sequence[Slot], Sequence[CheckpointReference]]:
+def read_log(world: World, store: Store) -> tuple[Sequence[Slot], Sequence[CheckpointReference]]:
+    """All records that were ever written, and the checkpoints that they name."""
     log = []
     references = []
     for number in range(store.read(lambda _, newest: newest) + 1):

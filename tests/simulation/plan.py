@@ -16,6 +16,7 @@ from tests.simulation.service import Service
 from tests.simulation.spark_checkpoints import SparkMoved
 from tests.simulation.spark_counts import SparkCount
 from tests.simulation.spark_jobs import SparkBackfill, SparkForeachBatch
+from tests.simulation.spark_latest import SparkLatest
 from tests.simulation.spark_streams import SparkStream
 from tests.simulation.upkeep import Daemon, Reader
 from tests.simulation.world import World
@@ -39,6 +40,7 @@ KINDS: dict[str, type[Service]] = {
     "reader": Reader,
     "notary": Notary,
     "spark-stream": SparkStream,
+    "spark-latest": SparkLatest,
     "spark-moved": SparkMoved,
     "spark-count": SparkCount,
     "spark-foreach": SparkForeachBatch,
@@ -47,6 +49,8 @@ KINDS: dict[str, type[Service]] = {
 SPARK_HISTORIES = (
     ("spark-stream0", "writer0"),
     ("spark-stream0", "writer0", "spark-stream0"),
+    ("spark-latest0", "writer0", "writer1"),
+    ("spark-latest0", "writer0", "spark-latest0"),
     ("spark-moved0", "writer0"),
     ("spark-moved0", "writer0", "spark-moved0"),
     ("spark-count0", "writer0", "daemon0"),
@@ -90,8 +94,13 @@ class Plan:
 
     @classmethod
     def of_spark(cls, seed: int, steps: int) -> Plan:
-        """The same faults, but Spark's processes."""
-        return replace(cls.of(seed, steps), services=SPARK_HISTORIES[seed % len(SPARK_HISTORIES)])
+        """Spark's processes among the same faults, and Spark's own."""
+        planned = cls.of(seed, steps)
+        return replace(
+            planned,
+            services=SPARK_HISTORIES[seed % len(SPARK_HISTORIES)],
+            faults=planned.faults.with_spark(random.Random(f"spark {seed}")),
+        )
 
     @classmethod
     def of(cls, seed: int, steps: int) -> Plan:

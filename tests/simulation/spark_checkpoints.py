@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from eoslog.errors import CheckpointMismatch
@@ -26,26 +27,36 @@ class SparkMoved(SparkStream):
     def __init__(self, world: World, ledger: Ledger, name: str) -> None:
         super().__init__(world, ledger, name)
         self._source = {"subscribe": IN, "startingOffsets": "earliest"}
-        self._takes_fresh_starts = self.random.random() < 0.4
+        self._takes_fresh_starts = self.random.random() < 0.5
 
     def choose_checkpoint(self, process: Process) -> Checkpoint:
         chance = self.random.random()
         place = f"/{self.name}/{len(self.checkpoints)}"
-        if chance < 0.15:
-            self.checkpoints.append(self.random.choice(self.checkpoints).copy(place))
+        if chance < 0.2:
+            self.checkpoints.append(self._copy(place))
             self.world.marks["spark: checkpoint copied"] += 1
-        elif chance < 0.3:
-            copy = self.random.choice(self.checkpoints).copy(place)
+        elif chance < 0.4:
+            copy = self._copy(place)
             copy.lose_newest()
             self.checkpoints.append(copy)
             self.world.marks["spark: checkpoint lost its newest entry"] += 1
-        elif chance < 0.4:
-            location = self.random.choice(self.checkpoints).location
-            tokens = open_store(process).read(lambda state, _: list(state.tokens))
-            if any(key.transactional_id == _job_named_after(location) for key in tokens):
-                self.checkpoints.append(self.new_checkpoint(location))
+        elif chance < 0.6:
+            jobs = open_store(process).read(lambda state, _: {key.transactional_id for key in state.tokens})
+            locations = [each.location for each in self.checkpoints if _job_named_after(each.location) in jobs]
+            if locations:
+                self.checkpoints.append(self.new_checkpoint(self.random.choice(locations)))
                 self.world.marks["spark: checkpoint deleted"] += 1
-        return self.random.choice(self.checkpoints)
+        newest = self.random.random() < 0.5
+        return self.checkpoints[-1] if newest else self.random.choice(self.checkpoints)
+
+    def _copy(self, location: str) -> Checkpoint:
+        """A copy of any checkpoint of the first query: a later one's, elsewhere, would be a fresh start that no sink
+        knows from another query's."""
+        first = self.checkpoints[0].query_id
+        return self.random.choice([each for each in self.checkpoints if each.query_id == first]).copy(location)
+
+    def most_batches(self) -> float:
+        return self.random.choice((1, 1, 2, math.inf))
 
     def run(self, process: Process, checkpoint: Checkpoint) -> None:
         try:
@@ -53,7 +64,7 @@ class SparkMoved(SparkStream):
         except CheckpointMismatch as error:
             self.world.marks["spark: mismatch told"] += 1
             advice = re.search(r"startAnewAfter='([^']+)'", str(error))
-            if advice and self._takes_fresh_starts and self.random.random() < 0.3:
+            if advice and self._takes_fresh_starts and self.random.random() < 0.7:
                 checkpoint.starts_anew_after = advice.group(1)
                 checkpoint.generation = f"{self.random.getrandbits(64):016x}"
                 self.repeats = True

@@ -10,7 +10,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -50,6 +50,16 @@ class SparkWorker(Worker):
         return SimulatedStore(self._process, self.environment)
 
 
+class Beginning(NamedTuple):
+    """Where the first micro-batch that was written down began."""
+
+    offsets: str
+    earliest_slot: int
+    """The newest slot when its run began."""
+    latest_slot: int
+    """The newest slot when it was written down."""
+
+
 @dataclass
 class Checkpoint:
     """What Spark keeps of a query on a file system that creates each file once."""
@@ -63,6 +73,7 @@ class Checkpoint:
     state: dict[int, int] = field(default_factory=dict)
     """Of a query that counts: the rows so far, by micro-batch."""
     starts_anew_after: str | None = None
+    began: Beginning | None = None
 
     def copy(self, location: str) -> Checkpoint:
         return Checkpoint(
@@ -73,6 +84,7 @@ class Checkpoint:
             set(self.commits),
             dict(self.state),
             self.starts_anew_after,
+            self.began,
         )
 
     def write_offsets(self, batch_id: int, end: str) -> None:
@@ -118,6 +130,8 @@ class Call(Generic[T]):
             self.succeeded = True
         except EosLogError as error:
             self.error = WorkerDied("a read was cut short") if process.cut_reads else error
+        except WorkerDied as error:
+            self.error = error
         finally:
             self.ended = True
 
@@ -131,16 +145,19 @@ class Tasks:
         self._name = name
         self._writer = pickle.dumps(writer)
         self._properties = properties
-        self._started = 0
+        self._lost = -1
+        """The task whose attempts all come to nothing."""
         self.ended = ""
         """How the job ended, for attempts that go on."""
 
     def run(self, rows: Rows, count: int) -> tuple[list[Any], Exception | None]:
         """The messages, null for a task that failed too often, and why the job failed."""
+        if self._driver.happens("task's workers lost", self._driver.world.faults.lost_worker):
+            self._lost = self._chooser.randrange(count)
         waiting = {task: [self._attempt(task, rows)] for task in range(count)}
         messages: list[Any] = [None] * count
         for task in range(count):
-            if self._chooser.random() < 0.15:
+            if self._chooser.random() < 0.3:
                 waiting[task].append(self._attempt(task, rows))
         for task, attempts in waiting.items():
             tried = len(attempts)
@@ -162,11 +179,14 @@ class Tasks:
         return messages, None
 
     def _attempt(self, task: int, rows: Rows) -> Call[bytes]:
-        self._started += 1
         return Call(self._driver, f"{self._name}.task{task}", lambda process: self._write(process, task, rows))
 
     def _write(self, process: Process, task: int, rows: Rows) -> bytes:
-        process.sleep(self._chooser.choice((1, 1, 1, 50, 3_000)))
+        is_lost = task == self._lost
+        if not is_lost:
+            process.sleep(self._chooser.choice((1, 1, 50, 3_000)))
+        elif self._chooser.random() < 0.5:
+            raise WorkerDied(f"{self._name}: the worker of task {task} was lost before it wrote")
         with acting_as(SparkWorker(process)):
             writer = pickle.loads(self._writer)
             batches = rows(task)
@@ -175,6 +195,8 @@ class Tasks:
             message = pickle.dumps(writer.write(batches))
         if self.ended:
             process.world.marks[f"spark: attempt went on after the {self.ended}"] += 1
+        if is_lost:
+            raise WorkerDied(f"{self._name}: the worker of task {task} was lost when it had written")
         return message
 
 
@@ -240,7 +262,7 @@ class Driver:
                 with acting_as(self._committer):
                     remake().commit(messages, *arguments)
             tasks.ended = "commit"
-            if self.process.happens("commit worker lost", self.process.world.faults.death * 5):
+            if self.process.happens("commit worker lost", self.process.world.faults.lost_worker):
                 raise WorkerDied("the commit worker died after it had committed")
         except (EosLogError, WorkerDied) as error:
             # The worker is replaced, whether or not what it did landed.

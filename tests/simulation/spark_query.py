@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from pyspark_eoslog.stream.reader import EosLogStreamReader
 from pyspark_eoslog.worker import acting_as
 from tests.simulation.service import GaveUp
 from tests.simulation.spark_columns import ROUTED, SOURCE
-from tests.simulation.spark_engine import ROOT, Checkpoint, Driver, SparkWorker
+from tests.simulation.spark_engine import ROOT, Beginning, Checkpoint, Driver, SparkWorker
 from tests.simulation.world import Process
 
 if TYPE_CHECKING:
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 class Query:
     """One run of a query, as Spark's ``MicroBatchExecution`` does it."""
 
-    def __init__(self, service: SparkStream, process: Process, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, service: SparkStream, process: Process, checkpoint: Checkpoint, *, most_batches: float = math.inf
+    ) -> None:
+        """
+        Args:
+            most_batches: after so many its user stops it.
+        """
         self.checkpoint = checkpoint
         self._service = service
         self._process = process
@@ -32,10 +39,12 @@ class Query:
         self._reader = EosLogStreamReader(self._options, SOURCE)
         self.batch_id = -1
         """What is run now."""
+        self._earliest_slot = max(process.world.every_slot)
+        self._batches_left = most_batches
         self._run_id = f"run-{self._random.getrandbits(64):016x}"
 
     def run(self) -> None:
-        """Until the world stops; or when it has stopped, until there is no more to read."""
+        """Until its user or the world stops it; or when the world has stopped, until there is no more to read."""
         checkpoint, world = self.checkpoint, self._process.world
         batch_id = max(checkpoint.offsets, default=-1)
         end = checkpoint.offsets.get(batch_id)
@@ -45,7 +54,7 @@ class Query:
             start = checkpoint.offsets.get(batch_id - 1)
             world.marks["spark: micro-batch planned before run again"] += 1
         finishing = world.stopping
-        while finishing or not world.stopping:
+        while self._batches_left > 0 and (finishing or not world.stopping):
             if end is None:
                 end = self._next_end(start)
                 if end is None:
@@ -55,6 +64,9 @@ class Query:
                     continue
                 self._driver.stop("offset log")
                 checkpoint.write_offsets(batch_id, end)
+                if start is None:
+                    initial = json.dumps(self._reader.initialOffset())
+                    checkpoint.began = Beginning(initial, self._earliest_slot, max(world.every_slot))
             self._driver.stop("planned")
             self._run_batch(batch_id, start, end)
             self._driver.stop("commit log")
@@ -62,6 +74,7 @@ class Query:
                 raise GaveUp("concurrent updates of the commit log")
             checkpoint.commits.add(batch_id)
             batch_id, start, end = batch_id + 1, end, None
+            self._batches_left -= 1
             if not finishing:
                 self._service.pause(self._process, 1_000)
 
@@ -82,6 +95,8 @@ class Query:
         with acting_as(self._source):
             begin = self._reader.initialOffset() if start is None else json.loads(start)
             parts = self._reader.partitions(begin, json.loads(end))
+        if start is None and self.checkpoint.began and json.dumps(begin) != self.checkpoint.began.offsets:
+            self._process.world.marks["spark: another beginning told than was planned from"] += 1
         _, schema = self._service.sink(self.checkpoint)
         work = self._service.work(self.checkpoint, batch_id)
         properties = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -62,9 +63,13 @@ class SparkStream(Service):
     def choose_checkpoint(self, process: Process) -> Checkpoint:
         return self.checkpoints[0]
 
+    def most_batches(self) -> float:
+        """After how many micro-batches the user stops a run."""
+        return math.inf
+
     def run(self, process: Process, checkpoint: Checkpoint) -> None:
         """One run of the query. Raises: GaveUp: it failed, as it may."""
-        query = Query(self, process, checkpoint)
+        query = Query(self, process, checkpoint, most_batches=self.most_batches())
         try:
             query.run()
         except WorkerDied as error:
@@ -82,8 +87,7 @@ class SparkStream(Service):
         Query(self, process, self.checkpoints[0]).run()
 
     def check(self, store: Store) -> None:
-        rows = store.scan(IN, columns=["value"]).to_table().to_pylist()
-        expected = Counter(row["value"] for row in rows)
+        expected = Counter(self.to_be_copied(store))
         found = Counter(row["value"].partition(b"|")[2] for topic in (SPARK, JOB) for row in self._rows(store, topic))
         if self.repeats:
             expected, found = Counter(set(expected)), Counter(set(found))
@@ -91,6 +95,10 @@ class SparkStream(Service):
             raise Violation(f"{self.name}: lost {expected - found}, more than once {found - expected}")
         if not self.repeats and "isolationLevel" not in self._source:
             self._check_order(store)
+
+    def to_be_copied(self, store: Store) -> Sequence[bytes]:
+        """The rows of the input that the query reads."""
+        return [row["value"] for row in store.scan(IN, columns=["value"]).to_table().to_pylist()]
 
     def _check_order(self, store: Store) -> None:
         """Rows of a partition keep their order over all micro-batches."""

@@ -62,8 +62,7 @@ def test_a_seed_is_the_same_in_every_process_whatever_its_hashes(seed: int) -> N
     traces = set()
     for hash_seed in ("1", "2"):
         code = (
-            "from tests.simulation.simulation import Simulation; "
-            f"print(Simulation({seed}, steps={SHORT}).run().trace)"
+            f"from tests.simulation.simulation import Simulation; print(Simulation({seed}, steps={SHORT}).run().trace)"
         )
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

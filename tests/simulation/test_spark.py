@@ -11,17 +11,24 @@ from tests.simulation.plan import SPARK_HISTORIES, Plan
 from tests.simulation.simulation import Result, Simulation
 
 STEPS = 300
-SEEDS = range(3 * len(SPARK_HISTORIES))
+SEEDS = range(4 * len(SPARK_HISTORIES))
 RARE = (
     "spark: micro-batch planned before run again",
     "spark: task tried again",
     "spark: attempt went on after the commit",
+    "spark: attempt went on after the abort",
     "spark: abort after a failed commit",
+    "spark: abort after a commit that landed",
+    "spark: job aborted",
+    "spark.job.replay_found",
+    "spark: another beginning told than was planned from",
     "spark: run fenced",
     "spark: sink changed",
     "spark: checkpoint copied",
     "spark: checkpoint lost its newest entry",
     "spark: checkpoint deleted",
+    "spark: mismatch told",
+    "spark: fresh start asked for",
 )
 
 

@@ -126,6 +126,7 @@ def commit_tasks(
     try:
         slot = _append_until_known(store, lambda: store.append(look if held_back else propose))
     except Replayed as replayed:
+        store.environment.reached("spark.job.replay_found")
         _tell_replay(store.url, job_id, str(replayed), discarded_files=len(staged))
         if micro_batch and token is not None:
             _compare_rows(store, job_id, token, rows)

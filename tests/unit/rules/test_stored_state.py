@@ -86,7 +86,7 @@ PARTITION_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
         "path",
     ),
     "rows without a file": (lambda row: row["active"][0].update(file=None), "rows without a file"),
-    "no slot": (lambda row: row["active"][0].update(slot=None), "column slot holds a null"),
+    "no slot": (lambda row: row["active"][0].update(slot=None), r"column active\[\]\.slot holds a null"),
     "an open transaction beyond the end": (
         lambda row: row["open_transactions"].append({"producer_id": 1, "first_offset": 2**40}),
         "open transactions",

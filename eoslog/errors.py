@@ -7,6 +7,10 @@ arrives.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 LONGEST_MESSAGE = 8_000
 """Characters: what a store or a user gives is repeated in messages, and logs must not be filled with it."""
@@ -29,6 +33,13 @@ def one_line(text: str) -> str:
 def without_code(error: Exception | str) -> str:
     """What an error says, without the code that its message begins with: it is told within another."""
     return _CODE.sub("", str(error))
+
+
+def first_problem(error: ValidationError) -> str:
+    """Where in a value the first thing is that its model refuses, and what: ``entries.0.type: Field required``."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the whole"
+    return f"{place}: {first['msg']}"
 
 
 class EosLogError(Exception):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eoslog.errors import CorruptRecord, NotAStore, UnsupportedFormat
+from eoslog.errors import CorruptRecord, NotAStore, UnsupportedFormat, first_problem
 from eoslog.log.view import LogConfig
 from eoslog.rules.features import check_features
 from eoslog.store.object_store import ObjectNotFound, ObjectStore
@@ -73,7 +73,7 @@ def decode_description(body: bytes, url: str) -> StoreDescription:
             )
         description = StoreDescription.model_validate_json(body)
     except ValidationError as error:
-        raise CorruptRecord(f"{url}/{DESCRIPTION_PATH} is malformed: {error.errors()[0]['msg']}") from None
+        raise CorruptRecord(f"{url}/{DESCRIPTION_PATH} is malformed: {first_problem(error)}") from None
     check_features(description.reader_features, description.writer_features)
     return description
 

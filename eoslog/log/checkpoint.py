@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 import google_crc32c
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat
+from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
 from eoslog.log.machine import Machine
 from eoslog.log.paths import checkpoint_path
 from eoslog.log.record import FORMAT_VERSION, CheckpointReference
@@ -131,7 +131,7 @@ def decode_root(body: bytes, name: str) -> CheckpointRoot:
     try:
         root = CheckpointRoot.model_validate_json(body)
     except ValidationError as error:
-        raise CorruptRecord(f"checkpoint {name} is malformed: {error.errors()[0]['msg']}") from None
+        raise CorruptRecord(f"checkpoint {name} is malformed: {first_problem(error)}") from None
     if root.format > FORMAT_VERSION:
         raise UnsupportedFormat(f"checkpoint {name} has format version {root.format}; upgrade eoslog")
     return root

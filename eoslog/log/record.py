@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
-from eoslog.errors import CorruptRecord, UnsupportedFormat
+from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
 
 FORMAT_VERSION = 1
 LARGEST_RECORD_BYTES = 64 << 20
@@ -113,9 +113,7 @@ def _checked(value: Any, slot: int) -> SlotRecord:
     try:
         record = SlotRecord.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the record"
-        raise CorruptRecord(f"the record of slot {slot} is malformed: {place}: {first['msg']}") from None
+        raise CorruptRecord(f"the record of slot {slot} is malformed: {first_problem(error)}") from None
     if record.slot != slot:
         raise CorruptRecord(f"the record of slot {slot} says that it is of slot {record.slot}")
     return record

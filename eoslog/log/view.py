@@ -14,7 +14,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry, NotAStore, StoreUnavailable, without_code
+from eoslog.errors import (
+    CorruptRecord,
+    EosLogError,
+    InvalidEntry,
+    NotAStore,
+    StoreUnavailable,
+    first_problem,
+    without_code,
+)
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
 from eoslog.log.machine import Machine
 from eoslog.log.paths import GROUP_SIZE, SLOTS, slot_of, slot_path
@@ -363,4 +371,4 @@ def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
     try:
         return CheckpointEntry.model_validate(value)
     except ValidationError as error:
-        raise InvalidEntry(f"malformed checkpoint entry: {error.errors()[0]['msg']}") from None
+        raise InvalidEntry(f"malformed checkpoint entry: {first_problem(error)}") from None

@@ -283,7 +283,7 @@ def _producers(partition: Partition) -> Iterator[Broken]:
 def _places_of_indexes(topic: Topic, partition: Partition) -> Iterator[Broken]:
     prefix = f"{topic.prefix}{partition.id.partition}/"
     for segment in partition.sealed:
-        for file in (segment.index, segment.txnindex, segment.snapshot):
-            if file is not None and not file.path.startswith(prefix):
+        for file in segment.files:
+            if not file.path.startswith(prefix):
                 here = (segment.base_offset, segment.end_offset)
                 yield Broken("file-misplaced", f"the file lies outside of {prefix}", offsets=here, path=file.path)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat
+from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat, first_problem
 from eoslog.rules import (
     batches,
     checkpoint,
@@ -102,9 +102,7 @@ def decode_entry(value: object) -> Entry:
     try:
         return ENTRY.validate_python(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InvalidEntry(f"malformed entry: {place}: {first['msg']}") from None
+        raise InvalidEntry(f"malformed entry: {first_problem(error)}") from None
 
 
 def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:

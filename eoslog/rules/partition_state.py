@@ -113,6 +113,11 @@ class SealedSegment:
     file_count: int
     """Data files that the index names."""
 
+    @property
+    def files(self) -> tuple[FileReference, ...]:
+        """Its index and the files beside it; none of its data files."""
+        return tuple(file for file in (self.index, self.txnindex, self.snapshot) if file is not None)
+
 
 @dataclass(slots=True)
 class Partition:

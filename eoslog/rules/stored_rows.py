@@ -167,6 +167,4 @@ def _files(partition: Partition) -> Iterator[FileReference]:
         if batch.file is not None:
             yield batch.file
     for segment in partition.sealed:
-        for file in (segment.index, segment.txnindex, segment.snapshot):
-            if file is not None:
-                yield file
+        yield from segment.files

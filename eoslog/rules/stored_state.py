@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from eoslog.errors import CorruptRecord, InvalidTopic
+from eoslog.errors import CorruptRecord, InvalidTopic, first_problem
 from eoslog.rules.entry_fields import FileReference, Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
 from eoslog.rules.names import PartitionId, check_topic_name
 from eoslog.rules.partition_state import NO_TIME
@@ -74,9 +74,7 @@ def decode_store(body: bytes) -> StoreState:
     try:
         stored = _StoredStore.model_validate_json(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise CorruptRecord(f"a checkpoint's store part is malformed: {place}: {first['msg']}") from None
+        raise CorruptRecord(f"a checkpoint's store part is malformed: {first_problem(error)}") from None
     state = StoreState(
         stored.store_id,
         stored.reader_features,

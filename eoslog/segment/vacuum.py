@@ -153,9 +153,7 @@ def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
             if batch.file is not None:
                 yield batch.file.path
         for segment in partition.sealed:
-            for file in (segment.index, segment.txnindex, segment.snapshot):
-                if file is not None:
-                    yield file.path
+            yield from (file.path for file in segment.files)
             yield from _in_segment(store, segment.index)
     for name in state.ongoing:
         prepared = state.transactions[name].prepared

@@ -71,7 +71,7 @@ class Live:
         try:
             for segment in partition.sealed:
                 if segment not in known:
-                    named |= {file.path for file in (segment.index, segment.txnindex, segment.snapshot) if file}
+                    named |= {file.path for file in segment.files}
                     named |= set(self._files_in(segment))
         except CorruptRecord:
             # Dropped meanwhile; or damaged, and then nobody knows which files are named.

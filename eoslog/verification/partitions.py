@@ -53,9 +53,7 @@ class PartitionVerification:
             content = self._segment(segment)
             self._is_whole &= bool(content.batches) or segment.batch_count == 0
             yield from content.findings
-            index_files |= {
-                each.path for each in (segment.index, segment.txnindex, segment.snapshot) if each is not None
-            }
+            index_files |= {file.path for file in segment.files}
             yield from self._batches(content.batches)
         yield from self._batches(self._partition.active)
         yield from self._prepared()

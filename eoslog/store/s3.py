@@ -192,7 +192,7 @@ class S3Store(ObjectStore):
             except Exception as error:
                 if status_of(error) == 416:
                     return StoredObject(b"", 0)
-                raise translated(error, self._bucket, path) from error
+                raise translated(error, self.url, path) from error
             if len(body) != answer["ContentLength"]:
                 raise StoreUnavailable(
                     f"{self.url}: {path!r} came with {len(body)} of {answer['ContentLength']} bytes; try again."
@@ -212,7 +212,7 @@ class S3Store(ObjectStore):
             try:
                 await self._send("delete_object", Key=key)
             except Exception as error:
-                meaning = translated(error, self._bucket, path)
+                meaning = translated(error, self.url, path)
                 if not isinstance(meaning, ObjectNotFound):
                     raise meaning from error
 
@@ -224,13 +224,16 @@ class S3Store(ObjectStore):
             try:
                 answer = await self._send("delete_objects", Delete=objects)
             except Exception as error:
-                raise translated(error, self._bucket, "several objects", of_an_object=False) from error
+                raise translated(error, self.url, "several objects", of_an_object=False) from error
             for failure in answer.get("Errors", ()):
-                code, key = failure.get("Code"), failure.get("Key")
+                code, path = failure.get("Code"), str(failure.get("Key"))[len(self._key_prefix) :]
                 if code == "AccessDenied":
-                    raise StoreAccessDenied(f"s3://{self._bucket}: {key!r} may not be deleted; check permissions.")
+                    raise StoreAccessDenied(
+                        f"{self.url}: DeleteObjects of {path!r} was refused with {code}; check credentials,"
+                        " permissions and options."
+                    )
                 if code not in ("NoSuchKey", "NoSuchVersion"):
-                    raise StoreUnavailable(f"s3://{self._bucket}: {key!r} was not deleted ({code}); try again.")
+                    raise StoreUnavailable(f"{self.url}: {path!r} was not deleted ({code}); try again.")
 
         await self._retried(attempt)
 
@@ -248,7 +251,7 @@ class S3Store(ObjectStore):
             try:
                 return await self._send("list_objects_v2", **parameters)
             except Exception as error:
-                raise translated(error, self._bucket, prefix, of_an_object=False) from error
+                raise translated(error, self.url, prefix, of_an_object=False) from error
 
         return await self._retried(attempt)
 
@@ -257,7 +260,7 @@ class S3Store(ObjectStore):
             try:
                 return await self._send("list_multipart_uploads", **parameters)
             except Exception as error:
-                raise translated(error, self._bucket, "unfinished uploads", of_an_object=False) from error
+                raise translated(error, self.url, "", of_an_object=False) from error
 
         return await self._retried(attempt)
 
@@ -286,7 +289,7 @@ class S3Store(ObjectStore):
         return float(wait_ms * (0.5 + self._environment.jitter()) / 1000)
 
     def _meaning_of_failed_put(self, error: Exception, path: str) -> Exception:
-        meaning = translated(error, self._bucket, path)
+        meaning = translated(error, self.url, path)
         if isinstance(meaning, ObjectNotFound):
             return StoreUnavailable(f"{self.url}: the put of {path!r} was answered 404; try again.")
         return meaning

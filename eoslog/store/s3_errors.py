@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from botocore import exceptions as boto  # type: ignore[import-untyped]
 
@@ -66,14 +67,21 @@ def code_of(error: BaseException) -> str:
     return str(answer_of(error).get("Error", {}).get("Code", ""))
 
 
-def translated(error: Exception, bucket: str, path: str, *, of_an_object: bool = True) -> Exception:
+def _operation_of(error: BaseException) -> str:
+    """What was asked for in S3's own terms, which are those of policies."""
+    return str(error.operation_name) if isinstance(error, boto.ClientError) else "the request"
+
+
+def translated(error: Exception, url: str, path: str, *, of_an_object: bool = True) -> Exception:
     """The store's own error for one that s3fs, botocore or the network raised.
 
     Args:
+        url: of the store.
+        path: from there.
         of_an_object: an object was asked for, so it may be what is not there; else a list, or several at once.
     """
     status, code = status_of(error), code_of(error)
-    where = f"s3://{bucket}: {path!r}"
+    where = f"{url}: {path!r}"
     if status == 0:
         if isinstance(error, _CONFIGURATION_ERRORS):
             return StoreAccessDenied(
@@ -82,11 +90,12 @@ def translated(error: Exception, bucket: str, path: str, *, of_an_object: bool =
         return StoreUnavailable(f"{where} got no answer; check the endpoint and the network, or try again: {error!r}")
     answer = f"{status} {code}".strip()
     if code == "NoSuchBucket":
-        return NotAStore(f"Bucket {bucket!r} does not exist; create it, or correct the URL.")
+        return NotAStore(f"Bucket {urlsplit(url).netloc!r} does not exist; create it, or correct the URL.")
     if status in (409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT_CODES or status < 300:
         return StoreUnavailable(f"{where} was answered {answer}; try again.")
     if status == 404 and of_an_object and code in _NO_SUCH_OBJECT_CODES:
         return ObjectNotFound(path)
     return StoreAccessDenied(
-        f"{where} was refused with {answer}; {_HINTS.get(code, 'check credentials, permissions and options')}."
+        f"{url}: {_operation_of(error)} of {path!r} was refused with {answer};"
+        f" {_HINTS.get(code, 'check credentials, permissions and options')}."
     )

@@ -8,6 +8,8 @@
 #   s3_server.sh run DIR         start it, print "started", and stop it once standard input ends, as it does when the
 #                                caller dies
 #   s3_server.sh run             the same in a new directory, which is printed, and removed in the end
+#   s3_server.sh run-with-iam    the same with versitygw's IAM service, so that there may be more accounts than the one
+#                                and each is held to its policies
 #   s3_server.sh show [DIR]      say how to use it
 #   s3_server.sh with COMMAND…   run a command that finds the server of .cache/s3, and stop it if it did not run before
 #
@@ -69,32 +71,52 @@ build() {
 is_running() {
     local pid
     # Without -ww the line is cut at COLUMNS.
-    pid=$(cat "$directory/pid" 2>/dev/null) && ps -ww -o args= -p "$pid" | grep -F -- "$directory/data" >/dev/null
+    pid=$(cat "$directory/${1:-s3}.pid" 2>/dev/null) &&
+        ps -ww -o args= -p "$pid" | grep -F -e "$directory/data" -e "$directory/iam" >/dev/null
 }
 
 start() {
     if is_running; then
         return
     fi
-    local server port
+    local server port iam_port=""
     server=$(binary)
     mkdir -p "$directory/data/$bucket"
     chmod 700 "$directory"
     ROOT_ACCESS_KEY_ID=$(random 10)
     ROOT_SECRET_ACCESS_KEY=$(random 20)
     export ROOT_ACCESS_KEY_ID ROOT_SECRET_ACCESS_KEY
+    if [ "$action" = run-with-iam ]; then
+        mkdir -p "$directory/iam"
+        # The path of a socket may have 108 characters, so it is told from the directory that the S3 server goes to.
+        launch iam iam --dir "$directory/iam" --private-ports ../iam.socket
+        iam_port=$port
+        until [ -S "$directory/iam.socket" ]; do
+            is_running iam || fail "The IAM service did not start: $(tail -n 3 "$directory/iam.log")"
+            sleep 0.1
+        done
+        launch s3 --iam-standalone-endpoint ../iam.socket posix "$directory/data"
+    else
+        launch s3 posix "$directory/data"
+    fi
+    write_environment "$port" "$iam_port"
+}
+
+# launch NAME ARGUMENT…: start the server on a free port, $port from then on; its process id stands in DIR/NAME.pid.
+launch() {
+    local name=$1
+    shift
     for _ in 1 2 3 4 5 6 7 8; do
         port=$((20000 + RANDOM % 12000))
-        "$server" --port "127.0.0.1:$port" --keep-alive --quiet posix "$directory/data" \
-            </dev/null >"$directory/log" 2>&1 &
-        echo $! >"$directory/pid"
-        if answers "$port"; then
-            write_environment "$port"
+        (cd "$directory/data" && exec "$server" --port "127.0.0.1:$port" --keep-alive --quiet "$@") \
+            </dev/null >"$directory/$name.log" 2>&1 &
+        echo $! >"$directory/$name.pid"
+        if answers "$port" "$name"; then
             return
         fi
         kill "$!" 2>/dev/null || true
     done
-    fail "The S3 server did not start: $(tail -n 3 "$directory/log")"
+    fail "The S3 server did not start: $(tail -n 3 "$directory/$name.log")"
 }
 
 random() {
@@ -103,11 +125,11 @@ random() {
 
 answers() {
     for _ in $(seq 300); do
-        is_running || return 1
+        is_running "$2" || return 1
         # A port that somebody else has answers too, so the server must outlive the answer.
         if (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then
             sleep 0.2
-            is_running
+            is_running "$2"
             return
         fi
         sleep 0.1
@@ -124,24 +146,31 @@ export AWS_ENDPOINT_URL=http://127.0.0.1:$1
 export AWS_REGION=us-east-1 AWS_DEFAULT_REGION=us-east-1
 export AWS_ACCESS_KEY_ID=$ROOT_ACCESS_KEY_ID
 export AWS_SECRET_ACCESS_KEY=$ROOT_SECRET_ACCESS_KEY
+${2:+export AWS_ENDPOINT_URL_IAM=http://127.0.0.1:$2}
 EOF
     )
 }
 
 stop() {
-    if is_running; then
+    end s3
+    end iam
+    rm -f "$directory/environment"
+}
+
+end() {
+    if is_running "$1"; then
         local pid
-        pid=$(cat "$directory/pid")
+        pid=$(cat "$directory/$1.pid")
         kill "$pid"
         for _ in $(seq 50); do
-            is_running || break
+            is_running "$1" || break
             sleep 0.1
         done
-        if is_running; then
+        if is_running "$1"; then
             kill -KILL "$pid"
         fi
     fi
-    rm -f "$directory/pid" "$directory/environment"
+    rm -f "$directory/$1.pid"
 }
 
 show() {
@@ -160,7 +189,7 @@ case $action in
         show
         ;;
     stop) stop ;;
-    run)
+    run | run-with-iam)
         if [ -n "${2:-}" ]; then
             trap stop EXIT
             started=started
@@ -183,5 +212,5 @@ case $action in
         . "$directory/environment"
         "$@"
         ;;
-    *) fail "$action is no action of $0; valid are find, install, start, stop, run, show and with." ;;
+    *) fail "$action is no action of $0; valid are find, install, start, stop, run, run-with-iam, show and with." ;;
 esac

@@ -6,7 +6,7 @@ import io
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,10 +100,17 @@ def real_s3_server() -> Iterator[S3Server]:
 
     Raises ``S3ServerMissing`` where there is none; it is not built here, as that takes minutes.
     """
+    with started_by_script("run") as variables:
+        yield server_of(variables)
+
+
+@contextmanager
+def started_by_script(action: str) -> Iterator[Mapping[str, str]]:
+    """The environment variables that lead to what ``conf/s3_server.sh`` runs; see ``real_s3_server``."""
     found = subprocess.run([_SCRIPT, "find"], capture_output=True, text=True)
     if found.returncode != 0:
         raise S3ServerMissing(found.stderr.strip())
-    with subprocess.Popen([_SCRIPT, "run"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+    with subprocess.Popen([_SCRIPT, action], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         # The server's life hangs on this pipe, whose end no death of this process can prevent.
         assert keeper.stdin is not None
         assert keeper.stdout is not None
@@ -111,13 +118,13 @@ def real_s3_server() -> Iterator[S3Server]:
             directory = keeper.stdout.readline().strip()
             if not directory:
                 raise RuntimeError("The S3 server did not start; see above.")
-            yield _server_of(Path(directory) / "environment")
+            words = (Path(directory) / "environment").read_text().split()
+            yield dict(word.split("=", 1) for word in words if "=" in word)
         finally:
             keeper.stdin.close()
             keeper.wait(60)
 
 
-def _server_of(environment: Path) -> S3Server:
-    words = environment.read_text().split()
-    values = dict(word.split("=", 1) for word in words if "=" in word)
-    return S3Server(values["AWS_ENDPOINT_URL"], values["AWS_ACCESS_KEY_ID"], values["AWS_SECRET_ACCESS_KEY"])
+def server_of(variables: Mapping[str, str]) -> S3Server:
+    """The server to which environment variables lead."""
+    return S3Server(variables["AWS_ENDPOINT_URL"], variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])

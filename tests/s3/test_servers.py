@@ -54,7 +54,7 @@ def test_the_credentials_stand_in_a_file_of_the_owner_alone(real_server: S3Serve
 
         assert environment.stat().st_mode & 0o777 == 0o600
         assert len(secret) == 40
-        assert secret not in told.stdout + told.stderr + (tmp_path / "log").read_text()
+        assert secret not in told.stdout + told.stderr + (tmp_path / "s3.log").read_text()
         assert secret != real_server.secret
     finally:
         subprocess.run([SCRIPT, "stop", tmp_path], check=True)

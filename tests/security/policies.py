@@ -11,6 +11,7 @@ from tests.pages import REPOSITORY
 
 PAGE = REPOSITORY / "docs/security.md"
 BUCKET, PREFIX = "BUCKET", "PREFIX"
+_OF_THE_BUCKET = ("s3:ListBucket", "s3:ListBucketMultipartUploads")
 
 
 class Request(NamedTuple):
@@ -24,7 +25,7 @@ class Request(NamedTuple):
 
     @property
     def resource(self) -> str:
-        return f"arn:aws:s3:::{BUCKET}" + ("" if self.action == "s3:ListBucket" else f"/{PREFIX}/{self.path}")
+        return f"arn:aws:s3:::{BUCKET}" + ("" if self.action in _OF_THE_BUCKET else f"/{PREFIX}/{self.path}")
 
     @property
     def context(self) -> Mapping[str, str]:
@@ -38,6 +39,12 @@ def policy(title: str) -> dict[str, Any]:
     found = re.search(rf"^#+ {re.escape(title)}\n.*?^```json\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert found is not None, f"the page has no policy for {title}"
     document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+def policy_for(title: str, bucket: str, prefix: str) -> dict[str, Any]:
+    """The same for a place, as the page says to fill it in."""
+    document: dict[str, Any] = json.loads(json.dumps(policy(title)).replace(BUCKET, bucket).replace(PREFIX, prefix))
     return document
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
-from eoslog.rules.topic_entries import TopicConfig
 from eoslog.store import probe
 from eoslog.store.environment import Environment
 from eoslog.store.s3 import S3Store
 from tests.conftest import s3_store_at
 from tests.s3.servers import S3Server
 from tests.security.policies import Request, allows, denies, policy
+from tests.security.roles import ROLES, administer, consume_in_a_group, coordinate, produce
 
 pytestmark = pytest.mark.s3
 
@@ -28,6 +25,7 @@ ACTIONS = {
     "get_object": "s3:GetObject",
     "list_objects_v2": "s3:ListBucket",
     "delete_object": "s3:DeleteObject",
+    "list_multipart_uploads": "s3:ListBucketMultipartUploads",
 }
 KEY_PREFIX = "some/prefix/"
 
@@ -55,7 +53,7 @@ class Recorded:
                 paths = [each["Key"] for each in parameters["Delete"]["Objects"]]
                 requests.update(Request("s3:DeleteObject", path.removeprefix(KEY_PREFIX)) for path in paths)
             else:
-                path = parameters["Prefix" if operation == "list_objects_v2" else "Key"].removeprefix(KEY_PREFIX)
+                path = parameters["Prefix" if operation.startswith("list_") else "Key"].removeprefix(KEY_PREFIX)
                 requests.add(Request(ACTIONS[operation], path, "IfNoneMatch" in parameters))
             return await send(operation, **parameters)
 
@@ -76,79 +74,13 @@ def requests_of(recorded: Recorded) -> Iterator[set[Request]]:
     yield recorded.requests
 
 
-def administer(recorded: Recorded) -> None:
-    store = recorded.process()
-    store.admin.create_topic("payments", partitions=2, config=TopicConfig(segment_batches=2))
-    store.admin.create_topic("flights", schema=pa.schema([("id", pa.int64())]), key="id")
-
-
-def produce(recorded: Recorded) -> None:
-    store = recorded.process()
-    with store.producer("etl") as producer:
-        producer.init_transactions()
-        for number in range(3):
-            producer.begin_transaction()
-            producer.send("payments", b"value", key=b"%d" % number, partition=0)
-            producer.send_table("flights", pa.table({"id": [number]}))
-            producer.flush()
-            producer.send_offsets_to_transaction({eoslog.TopicPartition("payments", 0): number}, "g")
-            producer.commit_transaction(version=number)
-    with store.producer() as idempotent:
-        idempotent.send("payments", b"value", partition=1)
-    store.log.before_checkpoint()
-    store.log.checkpoint()
-
-
-def consume_in_a_group(recorded: Recorded) -> None:
-    with recorded.process().consumer("readers", auto_offset_reset="earliest") as consumer:
-        consumer.subscribe(["payments"])
-        while not consumer.poll(0.1):
-            pass
-        consumer.commit()
-
-
-def read(recorded: Recorded) -> None:
-    store = recorded.process()
-    assert store.scan("flights").to_table().num_rows == 3
-    assert store.scan("payments").to_table().num_rows == 4
-    assert len(list(store.commits("flights"))) == 3
-    assert list(store.history())
-    with store.consumer(auto_offset_reset="earliest") as consumer:
-        consumer.assign([eoslog.TopicPartition("payments", 0)])
-        assert consumer.poll(0.1)
-    store.admin.list_transactions()
-    store.admin.offsets("payments")
-
-
-def coordinate(recorded: Recorded) -> None:
-    store = recorded.process()
-    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
-    # S3 tells whole seconds: in the second of the horizon nothing that is uploaded can be named.
-    time.sleep(1)
-    store.admin.delete_topic("flights")
-    store.admin.merge_files("payments")
-    Coordinator(store).run_once()
-    store.log.checkpoint()
-    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
-
-
-ROLES: dict[str, tuple[tuple[Callable[[Recorded], None], ...], Callable[[Recorded], None]]] = {
-    "The administrator": ((), administer),
-    "A producer": ((administer,), produce),
-    "A member of a consumer group": ((administer, produce), consume_in_a_group),
-    "A reader": ((administer, produce), read),
-    "The coordinator": ((administer, produce, consume_in_a_group), coordinate),
-}
-
-
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_may_do_all_that_it_does(role: str, recorded: Recorded) -> None:
-    before, act = ROLES[role]
-    for step in before:
-        step(recorded)
+    for each in ROLES[role].before:
+        ROLES[each].act(recorded.process)
 
     with requests_of(recorded) as requests:
-        act(recorded)
+        ROLES[role].act(recorded.process)
 
     granted = policy(role)
     assert sorted(each for each in requests if not allows(granted, each)) == []
@@ -165,7 +97,7 @@ def test_nothing_that_may_not_be_replaced_is_put_without_the_condition(recorded:
     create_only = policy("Create-only")
     with requests_of(recorded) as requests:
         for act in (administer, produce, consume_in_a_group, coordinate):
-            act(recorded)
+            act(recorded.process)
 
     puts = {each for each in requests if each.action == "s3:PutObject"}
 

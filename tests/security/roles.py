@@ -1,0 +1,95 @@
+"""What the roles of the page on security do, each in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+import eoslog
+from eoslog.client.coordinator import Coordinator
+from eoslog.client.store import Store
+from eoslog.rules.topic_entries import TopicConfig
+
+Process = Callable[[], Store]
+"""Opens the store as a new process of the role does."""
+
+
+def administer(process: Process) -> None:
+    store = process()
+    store.admin.create_topic("payments", partitions=2, config=TopicConfig(segment_batches=2))
+    store.admin.create_topic("flights", schema=pa.schema([("id", pa.int64())]), key="id")
+    assert list(store.admin.verify()) == []
+
+
+def produce(process: Process) -> None:
+    store = process()
+    with store.producer("etl") as producer:
+        producer.init_transactions()
+        for number in range(3):
+            producer.begin_transaction()
+            producer.send("payments", b"value", key=b"%d" % number, partition=0)
+            producer.send_table("flights", pa.table({"id": [number]}))
+            producer.flush()
+            producer.send_offsets_to_transaction({eoslog.TopicPartition("payments", 0): number}, "g")
+            producer.commit_transaction(version=number)
+    with store.producer() as idempotent:
+        idempotent.send("payments", b"value", partition=1)
+    store.log.before_checkpoint()
+    store.log.checkpoint()
+
+
+def consume_in_a_group(process: Process) -> None:
+    with process().consumer("readers", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["payments"])
+        while not consumer.poll(0.1):
+            pass
+        consumer.commit()
+        # Whoever is not alone looks for members that have fallen silent.
+        with process().consumer("readers") as another:
+            another.subscribe(["payments"])
+            another.poll(0.1)
+
+
+def read(process: Process) -> None:
+    store = process()
+    assert store.scan("flights").to_table().num_rows == 3
+    assert store.scan("payments").to_table().num_rows == 4
+    assert len(list(store.commits("flights"))) == 3
+    assert list(store.history())
+    with store.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.assign([eoslog.TopicPartition("payments", 0)])
+        assert consumer.poll(0.1)
+    store.admin.list_transactions()
+    store.admin.offsets("payments")
+
+
+def coordinate(process: Process) -> None:
+    store = process()
+    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+    # S3 tells whole seconds: in the second of the horizon nothing that is uploaded can be named.
+    time.sleep(1)
+    store.admin.delete_topic("flights")
+    store.admin.merge_files("payments")
+    assert [each.error for each in Coordinator(store).run_once() if each.error is not None] == []
+    store.log.checkpoint()
+    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+
+
+class Role(NamedTuple):
+    """A heading of the page."""
+
+    before: Sequence[str]
+    """The roles that have to act first."""
+    act: Callable[[Process], None]
+
+
+ROLES = {
+    "The administrator": Role((), administer),
+    "A producer": Role(("The administrator",), produce),
+    "A member of a consumer group": Role(("The administrator", "A producer"), consume_in_a_group),
+    "A reader": Role(("The administrator", "A producer"), read),
+    "The coordinator": Role(("The administrator", "A producer", "A member of a consumer group"), coordinate),
+}

@@ -121,4 +121,10 @@ def _told_once() -> Iterator[None]:
 def _is_wanted(wanted: list[Finding]) -> bool:
     for finding in wanted:
         click.echo(f"to be repaired: {finding.kind}: {finding.place}", err=True)
-    return click.confirm("Repair these?", err=True)
+    try:
+        return click.confirm("Repair these?", err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            # Nobody is there to answer.
+            return False
+        raise

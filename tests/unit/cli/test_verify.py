@@ -105,6 +105,17 @@ def test_a_repair_asks_first_and_does_nothing_on_a_no(command: Command, damaged:
     assert command.run("verify").exit_code == 1
 
 
+def test_a_question_that_nobody_answers_is_a_no_and_json_is_told_all_the_same(
+    command: Command, damaged: eoslog.Store
+) -> None:
+    result = command.run("verify", "--repair", "--json", text="")
+
+    assert result.exit_code == 1
+    assert "to be repaired: checkpoint-missing" in result.stderr
+    told = json.loads(result.stdout)
+    assert ([each["kind"] for each in told["findings"]], told["repairs"]) == (["checkpoint-missing"], [])
+
+
 def test_a_repair_says_what_it_did_and_then_nothing_is_wrong(command: Command, damaged: eoslog.Store) -> None:
     assert "repaired: slot" in command.ok("verify", "--repair", "--yes")
     assert command.ok("verify", "--data").strip() == "nothing is wrong"

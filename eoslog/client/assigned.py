@@ -54,6 +54,10 @@ class AssignedPartitions:
     def get(self, place: TopicPartition) -> PartitionFetch | None:
         return self._fetches.get(topic_partition(place))
 
+    def topic_ids(self) -> tuple[tuple[str, str], ...]:
+        """Name and id of each topic that is read."""
+        return tuple(sorted({(fetch.topic.topic, fetch.topic.topic_id) for fetch in self._fetches.values()}))
+
     def without(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
         """The partitions that are not among these. One of a topic that was created again is another."""
         return {place for place in self._fetches if not self._reads(place, topics)}

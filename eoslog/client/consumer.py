@@ -422,10 +422,12 @@ class Consumer:
     def group_metadata(self) -> GroupMetadata:
         """Who commits: for ``send_offsets_to_transaction``, so that a consumer its group has left behind cannot commit.
 
+        Nor can one whose topic was deleted and created again: ask before the poll that follows the records.
+
         Raises:
             IllegalState: the consumer has no group.
         """
-        return self._subscription.group_metadata()
+        return self._subscription.group_metadata()._replace(topic_ids=self._assigned.topic_ids())
 
     def close(self) -> None:
         """Leave the group, and read no more. May be called again."""

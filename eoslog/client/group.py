@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.topics import partition_named
-from eoslog.errors import InvalidRequest
+from eoslog.errors import InvalidRequest, UnknownTopicOrPartition
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffset, GroupOffsets
 from eoslog.rules.names import TopicPartition, check_id
@@ -21,6 +21,8 @@ class GroupMetadata(NamedTuple):
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    """Name and id of each topic that the consumer reads: offsets of one are not those of another of its name."""
 
 
 def checked_group(group: str | GroupMetadata) -> GroupMetadata:
@@ -48,13 +50,18 @@ def group_offsets(
     """Offsets as the log holds them.
 
     Raises:
-        UnknownTopicOrPartition: the store has no such partition.
+        UnknownTopicOrPartition: the store has no such partition, or the consumer has read another topic of this name.
         InvalidRequest: a negative offset, or what ``checked_group`` refuses.
     """
     group = checked_group(group)
+    topic_ids = dict(group.topic_ids)
     found = []
     for place, position in offsets.items():
         topic, _ = partition_named(state, place)
+        if topic_ids.get(topic.topic, topic.topic_id) != topic.topic_id:
+            raise UnknownTopicOrPartition(
+                f"topic {topic.topic} was deleted and created again since its records were read"
+            )
         if not isinstance(position, OffsetAndMetadata):
             position = OffsetAndMetadata(position)
         if position.offset < 0:

@@ -95,3 +95,23 @@ def test_offsets_of_an_earlier_generation_are_refused_though_later_ones_of_the_s
 
     assert store.scan("t").record_count == 0
     assert store.consumer("g").committed([T0, T1]) == {T0: None, T1: None}
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_offsets_of_a_topic_are_not_taken_for_those_of_its_successor(store: Store, world: World, staged: bool) -> None:
+    send(store, b"old")
+    consumer = member(world)
+    consumer.poll(0)
+    store.admin.delete_topic("t")
+    store.admin.create_topic("t", partitions=2)
+    send(store, b"new", b"newer")
+    producer = store.producer("etl", staged=staged)
+    producer.init_transactions()
+    producer.begin_transaction()
+
+    with pytest.raises(errors.UnknownTopicOrPartition, match="created again since its records were read"):
+        producer.send_offsets_to_transaction({T0: 1}, consumer.group_metadata())
+    producer.abort_transaction()
+
+    assert consumer.committed([T0]) == {T0: None}
+    assert [record.value for record in consumer.poll(0)] == [b"new", b"newer"]

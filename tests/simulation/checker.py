@@ -16,6 +16,7 @@ from tests.simulation.list_append import check_lists
 from tests.simulation.log_checks import check_log
 from tests.simulation.notary import check_notes
 from tests.simulation.pipelines import GROUP
+from tests.simulation.recreated import RECREATED
 from tests.simulation.service import IN, OUT, PARTITIONS, ROWS_GO, TABLE
 from tests.simulation.world import Violation, World
 from tests.simulation.writers import KEYS
@@ -157,6 +158,6 @@ def check_orphans(world: World, store: Store) -> None:
     """Every data file is named by the log, and every file that the log names is there."""
     state = store.read(lambda opened, _: opened.frozen_copy())
     named = set(referenced_files(store.object_store, state))
-    there = {path for path in world.objects if path.split("/")[0] in PARTITIONS}
+    there = {path for path in world.objects if path.split("/")[0] in (*PARTITIONS, RECREATED)}
     if there != named:
         raise Violation(f"orphans: {sorted(there - named)[:3]}, missing: {sorted(named - there)[:3]}")

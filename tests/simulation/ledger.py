@@ -43,6 +43,20 @@ class Work:
         return value
 
 
+@dataclass(slots=True)
+class Sent:
+    """A row of a topic that is deleted and created again."""
+
+    work: Work
+    partition: int
+    sent_slot: int
+    """The newest slot when it was handed over."""
+    ended_slot: int | None = None
+    """The newest slot when it was acknowledged."""
+    shown_in: str | None = None
+    """The id that its topic had when anybody was shown it."""
+
+
 @dataclass
 class Ledger:
     """All work of a run, and every row that any reader was ever shown."""
@@ -50,6 +64,8 @@ class Ledger:
     works: dict[str, Work] = field(default_factory=dict)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
     ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    sent: dict[bytes, Sent] = field(default_factory=dict)
+    """Rows of the topic that is deleted and created again, by their values."""
     history: list[Operation] = field(default_factory=list)
     """What the clients of the list-append workload did and were told."""
     moments: int = 0

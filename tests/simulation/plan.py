@@ -12,6 +12,13 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
+from tests.simulation.recreating import (
+    RecreatedIdempotent,
+    RecreatedPipeline,
+    RecreatedReader,
+    RecreatedWriter,
+    Recreator,
+)
 from tests.simulation.service import Service
 from tests.simulation.spark_checkpoints import SparkMoved
 from tests.simulation.spark_counts import SparkCount
@@ -22,9 +29,9 @@ from tests.simulation.upkeep import Daemon, Reader
 from tests.simulation.world import World
 from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseWriter
 
-SERVICES = ("clients", "spark", "mixed")
+SERVICES = ("clients", "spark", "topics", "mixed")
 SPARK_EVERY = 10
-"""Of mixed seeds, every tenth is one of Spark's."""
+"""Of mixed seeds, every tenth is one of Spark's, and another one of topics that are deleted and created again."""
 LONG_STEPS = 1_000
 """From so many steps on, services of all kinds run; a shorter history has a few of them."""
 
@@ -39,6 +46,11 @@ KINDS: dict[str, type[Service]] = {
     "daemon": Daemon,
     "reader": Reader,
     "notary": Notary,
+    "topic-admin": Recreator,
+    "topic-writer": RecreatedWriter,
+    "topic-idempotent": RecreatedIdempotent,
+    "topic-reader": RecreatedReader,
+    "topic-pipeline": RecreatedPipeline,
     "spark-stream": SparkStream,
     "spark-latest": SparkLatest,
     "spark-moved": SparkMoved,
@@ -58,7 +70,17 @@ SPARK_HISTORIES = (
     ("spark-backfill0", "spark-backfill1", "reader0"),
 )
 """A streaming query or batch writes of Spark, what they read, and who may disturb them: histories of their own."""
-_SWARM = tuple(kind for kind in KINDS if not kind.startswith("spark"))
+TOPIC_HISTORIES = (
+    ("topic-admin0", "topic-writer0", "topic-reader0"),
+    ("topic-admin0", "topic-writer0", "topic-pipeline0"),
+    ("topic-admin0", "topic-writer0", "topic-idempotent0", "topic-reader0", "daemon0"),
+    ("topic-admin0", "topic-writer0", "topic-pipeline0", "daemon0", "topic-pipeline1"),
+    ("topic-admin0", "topic-idempotent0", "topic-pipeline0"),
+    ("topic-admin0", "topic-writer0", "topic-reader0", "topic-admin1"),
+    ("topic-admin0", "topic-writer0", "topic-reader0", "topic-writer0"),
+)
+"""A topic that is deleted and created again among its clients: histories of their own, too."""
+_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark", "topic")))
 _MOST = {"writer": 3, "idempotent": 2, "pipeline": 2, "list": 2, "daemon": 2, "reader": 2, "notary": 2}
 _ALONE = ("table",)
 """Of several, nobody would know whose row of a key is the newest."""
@@ -87,10 +109,18 @@ class Plan:
 
     @classmethod
     def of_services(cls, services: str, seed: int, steps: int) -> Plan:
-        """What a seed plans if only clients run (``clients``), only Spark's processes (``spark``), or now these and now
-        those (``mixed``)."""
-        spark = services == "spark" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 1)
-        return cls.of_spark(seed, steps) if spark else cls.of(seed, steps)
+        """What a seed plans if only clients run (``clients``), only Spark's processes (``spark``), only those around a
+        topic that is created again (``topics``), or now these and now those (``mixed``)."""
+        if services == "spark" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 1):
+            return cls.of_spark(seed, steps)
+        if services == "topics" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 2):
+            return cls.of_topics(seed, steps)
+        return cls.of(seed, steps)
+
+    @classmethod
+    def of_topics(cls, seed: int, steps: int) -> Plan:
+        """Processes around a topic that is deleted and created again among the same faults."""
+        return replace(cls.of(seed, steps), services=TOPIC_HISTORIES[seed % len(TOPIC_HISTORIES)])
 
     @classmethod
     def of_spark(cls, seed: int, steps: int) -> Plan:

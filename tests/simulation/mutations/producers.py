@@ -7,10 +7,8 @@ from typing import Any
 
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.rules import partitions, producer_ids, sequences, transactions
-from eoslog.rules.batches import plan_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.partition_state import ProducerState
-from eoslog.rules.partitions import check_file_place
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered
 from eoslog.rules.sequences import check_sequence, with_marker
 from eoslog.rules.state import Transaction
@@ -141,22 +139,6 @@ def producer_state_expires_by_age() -> Iterator[None]:
 def expired_producer_accepted() -> Iterator[None]:
     """A producer id that expired is taken: of a first batch that comes again nobody knows that it is there."""
     with instead_of(check_registered, lambda state, identity: None):
-        yield
-
-
-@mutation(
-    unit_test="unit/protocol/test_interleavings.py::test_a_batch_on_its_way_to_a_topic_that_is_created_anew_is_refused"
-)
-def topic_id_not_checked() -> Iterator[None]:
-    """A batch is for whatever topic has the name at its slot: rows of a deleted topic stand in its successor."""
-
-    def planned(draft: Draft, entry: Any) -> Any:
-        name = entry.file.path.partition("/")[0]
-        if entry.topic_id not in draft.topics and name in draft.topic_ids:
-            entry = entry.model_copy(update={"topic_id": draft.topic_ids[name]})
-        return plan_batch(draft, entry)
-
-    with instead_of(plan_batch, planned), instead_of(check_file_place, lambda topic, partition_id, file: None):
         yield
 
 

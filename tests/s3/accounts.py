@@ -18,29 +18,30 @@ class S3Accounts:
 
     owner: S3Server
     """With the credentials of who may do everything."""
-    iam_url: str
+    iam: Any
+    """Boto's client of the IAM service."""
 
     def new_account(self, policy: Mapping[str, Any]) -> S3Server:
         """Make an account with a policy, and return the server with its credentials."""
-        import boto3
-
-        client = boto3.client(
-            "iam",
-            endpoint_url=self.iam_url,
-            region_name=self.owner.options()["region"],
-            aws_access_key_id=self.owner.key,
-            aws_secret_access_key=self.owner.secret,
-        )
         name = f"test-{uuid.uuid4().hex}"
-        client.create_user(UserName=name)
-        client.put_user_policy(UserName=name, PolicyName="role", PolicyDocument=json.dumps(policy))
-        access = client.create_access_key(UserName=name)["AccessKey"]
-        client.close()
+        self.iam.create_user(UserName=name)
+        self.iam.put_user_policy(UserName=name, PolicyName="role", PolicyDocument=json.dumps(policy))
+        access = self.iam.create_access_key(UserName=name)["AccessKey"]
         return replace(self.owner, key=access["AccessKeyId"], secret=access["SecretAccessKey"])
 
 
 @contextmanager
 def s3_server_with_accounts() -> Iterator[S3Accounts]:
     """A real server that asks an IAM service about each request; see ``real_s3_server``."""
+    import boto3
+
     with started_by_script("run-with-iam") as variables:
-        yield S3Accounts(server_of(variables), variables["AWS_ENDPOINT_URL_IAM"])
+        client = boto3.client(
+            "iam",
+            endpoint_url=variables["AWS_ENDPOINT_URL_IAM"],
+            region_name=variables["AWS_REGION"],
+            aws_access_key_id=variables["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=variables["AWS_SECRET_ACCESS_KEY"],
+        )
+        yield S3Accounts(server_of(variables), client)
+        client.close()

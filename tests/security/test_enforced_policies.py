@@ -43,6 +43,7 @@ class Place:
         self.owned = s3_store_at(accounts.owner, self.bucket, Environment())
         self._accounts = accounts
         self._servers: dict[str, S3Server] = {}
+        self._objects: dict[str, S3Store] = {}
 
     def server(self, role: str) -> S3Server:
         """As the role's account reaches it."""
@@ -51,9 +52,10 @@ class Place:
         return self._servers[role]
 
     def store(self, role: str) -> Store:
-        """As a new process of the role opens it."""
-        environment = Environment()
-        return Store(s3_store_at(self.server(role), self.bucket, environment), environment)
+        """Knows nothing of what the role's others have read; the connection, which takes long to make, is the same."""
+        if role not in self._objects:
+            self._objects[role] = s3_store_at(self.server(role), self.bucket, Environment())
+        return Store(self._objects[role], Environment())
 
     def act(self, *roles: str) -> None:
         for role in roles:

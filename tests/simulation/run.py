@@ -101,7 +101,8 @@ def main(
 ) -> None:
     """Run seeds of the simulation and say which failed."""
     # What the code under test warns of is what the faults were meant to do.
-    logging.getLogger("eoslog").setLevel(logging.CRITICAL)
+    for name in ("eoslog", "pyspark_eoslog"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if plan is not None:
         sys.exit(_replayed(plan))
     if shrink:

@@ -59,7 +59,7 @@ def check_shown(
     Args:
         rows: partition and value of each.
         first_slot: the newest slot when the read began.
-        whole: it shows transactions whole.
+        whole: it shows all that is committed, and transactions whole: no open one holds it back.
 
     Raises:
         Violation
@@ -79,16 +79,15 @@ def check_shown(
         if sent.shown_in != life.topic_id:
             raise Violation(f"{value!r} shows in two lives of its topic, {sent.shown_in} and {life.topic_id}")
         shown.add(value)
-    if life.loses_rows:
+    if life.loses_rows or not whole:
         return
     lacking = {value: sent for value, sent in ledger.sent.items() if value not in shown and _was_sent_in(life, sent)}
     for value, sent in lacking.items():
         if sent.work.outcome is Outcome.COMMITTED and sent.ended_slot is not None and sent.ended_slot <= first_slot:
             raise Violation(f"{value!r}, sent at slot {sent.sent_slot} and acknowledged, is lost from {life}")
-    if whole:
-        torn = {sent.work.name for sent in lacking.values()} & {ledger.sent[value].work.name for value in shown}
-        if torn:
-            raise Violation(f"of {sorted(torn)} a part shows, and not {sorted(lacking)}")
+    torn = {sent.work.name for sent in lacking.values()} & {ledger.sent[value].work.name for value in shown}
+    if torn:
+        raise Violation(f"of {sorted(torn)} a part shows, and not {sorted(lacking)}")
 
 
 def _was_sent_in(life: Life, sent: Sent) -> bool:

@@ -70,12 +70,16 @@ def a_row(sent_slot: int, ended_slot: int | None, outcome: Outcome = Outcome.COM
 )
 def test_a_read_that_breaks_a_promise_is_told(row: Sent, shown: list[tuple[int, bytes]], problem: str) -> None:
     with pytest.raises(Violation, match=problem):
-        check_shown(a_ledger(row=row), SECOND, shown, 25)
+        check_shown(a_ledger(row=row), SECOND, shown, 25, whole=True)
 
 
 @pytest.mark.parametrize("row", [a_row(5, 6), a_row(5, 22), a_row(21, 26), a_row(21, None, Outcome.UNKNOWN)])
 def test_what_a_life_need_not_show_may_be_gone(row: Sent) -> None:
-    check_shown(a_ledger(row=row), SECOND, [], 25)
+    check_shown(a_ledger(row=row), SECOND, [], 25, whole=True)
+
+
+def test_an_open_transaction_may_hold_rows_back() -> None:
+    check_shown(a_ledger(row=a_row(21, 22)), SECOND, [], 25)
 
 
 def test_a_row_shows_in_one_life() -> None:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.segment.declared_arrays import nulls, without_hidden_nulls
+from eoslog.segment.text import check_text
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
@@ -237,6 +238,7 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
                 array = without_hidden_nulls(array.cast(field.type), field.type)
             if array.null_count and not field.nullable:
                 raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
+            check_text(array)
             arrays.append(array)
         return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 

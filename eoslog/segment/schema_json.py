@@ -11,6 +11,7 @@ import pyarrow as pa
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
 from eoslog.segment.column_types import LossyCast, cast_losslessly, check_names, check_type, normal_field, widens
 from eoslog.segment.declared_arrays import nulls
+from eoslog.segment.text import check_text
 
 RESERVED_NAMES = frozenset(
     {
@@ -121,6 +122,13 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
     if not widens(column.type, field.type):
         raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}")
     try:
-        return cast_losslessly(column, field.type)
+        conformed = cast_losslessly(column, field.type)
+        check_text(conformed)
     except LossyCast as error:
         raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}: {error}") from None
+    except pa.ArrowInvalid:
+        raise SchemaMismatch(
+            f"column {field.name!r} holds text that is not UTF-8: write it as binary, or mend it first (in Spark "
+            "make_valid_utf8 does that)"
+        ) from None
+    return conformed

@@ -26,6 +26,8 @@ AFTER_SLOT = "log.slot.claimed"
 OF_CHECKPOINTS = ("segment.seal.files_written", "log.checkpoint.parts_written", "log.checkpoint.root_written")
 POINTS = (UPLOADED, BEFORE_SLOT, AFTER_SLOT, *OF_CHECKPOINTS)
 """All that a Spark job comes to on its way to a commit, and behind it."""
+REPLAY_FOUND = "spark.job.replay_found"
+"""What it comes to instead, if it committed before."""
 
 CHECKPOINT_AFTER_EACH_SLOT = {"EOSLOG_LOG__CHECKPOINT_SLOTS": "1"}
 LIMIT = {"maxOffsetsPerTrigger": "60"}
@@ -195,6 +197,18 @@ def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
     victims.assert_exact()
 
 
+def test_a_driver_killed_as_it_finds_its_work_done_is_started_again_and_exact(
+    spark: SparkSession, victims: Victims
+) -> None:
+    victims.assert_killed(victims.start(dict.fromkeys(("stream", "batch"), f"{AFTER_SLOT} 2 kill-jvm")))
+
+    victims.assert_killed(victims.start(dict.fromkeys(("stream", "batch"), f"{REPLAY_FOUND} 1 kill-jvm")))
+    assert [commits(store) for store in victims.stores.values()] == [2, 1]
+    victims.run_again(spark)
+
+    victims.assert_exact()
+
+
 @pytest.mark.parametrize("point", [UPLOADED])
 def test_a_driver_killed_in_the_first_micro_batch_from_the_latest_on_passes_no_row_over(
     spark: SparkSession, victims: Victims, point: str
@@ -234,7 +248,7 @@ def test_no_crash_point_of_a_commit_is_left_out(victims: Victims) -> None:
     assert victims.reached("stream") | victims.reached("batch") == set(POINTS)
     sources = (REPOSITORY / "spark_ext").rglob("*.py")
     in_spark_ext = {point for path in sources for point in re.findall(r'\.reached\(\s*"([^"]+)"', path.read_text())}
-    assert in_spark_ext <= set(POINTS)
+    assert in_spark_ext <= {*POINTS, REPLAY_FOUND}
     victims.assert_exact()
 
 

@@ -18,6 +18,7 @@ from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.segment import data_file
 from eoslog.segment.data_file import check_file, crc32c, encode_data_file, read_data_file
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
+from tests.unit.segment.unsafe_arrays import not_utf_8
 
 NAME = "flights/0/x.parquet"
 UTC = datetime.UTC
@@ -297,3 +298,11 @@ def test_a_file_is_the_one_its_entry_names_only_with_its_length_and_checksum() -
         check_file(body[:9], 10, checksum, NAME)
     with pytest.raises(CorruptRecord, match=f"{NAME}: checksum is 0x"):
         check_file(b"same bytes", 10, checksum, NAME)
+
+
+def test_text_that_is_not_utf_8_is_named() -> None:
+    table = pa.table({"carrier": not_utf_8()})
+    body = encode_data_file(table)
+
+    with pytest.raises(CorruptRecord, match=f"{NAME}: cannot be read as a data file: .*UTF8"):
+        list(read_data_file(body, table.schema, None, 0, None, 1, NAME))

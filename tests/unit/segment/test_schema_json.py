@@ -16,6 +16,7 @@ from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
 from eoslog.segment.data_file import encode_data_file, read_data_file
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import check_storable, conform, decode_schema, encode_schema, normalise_schema
+from tests.unit.segment.unsafe_arrays import not_utf_8
 
 REQUIRED_INT = pa.field("element", pa.int64(), nullable=False)
 REQUIRED_VALUES: Any = pa.field("value", pa.int64(), nullable=False)
@@ -430,3 +431,19 @@ def test_kafka_headers_as_spark_gives_them_fit() -> None:
     )
 
     assert conform(table, RECORDS_SCHEMA).schema.equals(RECORDS_SCHEMA)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_text_that_is_not_utf_8_is_refused_with_its_column(wrapped: bool) -> None:
+    text = not_utf_8()
+    column = pa.StructArray.from_arrays([text], names=["name"]) if wrapped else text
+    schema: Any = pa.schema([("carrier", column.type)])
+
+    with pytest.raises(SchemaMismatch, match="column 'carrier' holds text that is not UTF-8"):
+        conform(pa.table({"carrier": column}), schema)
+
+
+def test_bytes_of_any_kind_are_no_text() -> None:
+    table = pa.table({"value": pa.array([b"\xff\xfe"])})
+
+    assert conform(table, table.schema).equals(table)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
 import eoslog
@@ -152,3 +154,17 @@ def test_parts_that_may_not_be_null_keep_that(spark: SparkSession, tmp_path: Pat
     found = spark.read.format("eoslog").option("topic", "strict").option("metadataColumns", "false").load(store.url)
     assert found.schema == rows.schema
     assert found.collect() == rows.collect()
+
+
+def test_text_that_is_not_utf_8_is_refused_with_what_to_do(spark: SparkSession, tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    store = eoslog.connect(root)
+    store.admin.create_topic("carriers", schema=pa.schema([("carrier", pa.string())]))
+    carriers = spark.sql("SELECT CAST(X'41FF' AS STRING) carrier")
+
+    with pytest.raises(PySparkException, match="column 'carrier' holds text that is not UTF-8: .*make_valid_utf8"):
+        carriers.write.format("eoslog").option("topic", "carriers").mode("append").save(root)
+    mended = carriers.selectExpr("make_valid_utf8(carrier) carrier")
+    mended.write.format("eoslog").option("topic", "carriers").mode("append").save(root)
+
+    assert store.scan("carriers").to_table().to_pylist() == [{"carrier": "A\N{REPLACEMENT CHARACTER}"}]

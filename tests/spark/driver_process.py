@@ -56,12 +56,15 @@ class DriverProcess:
         return self._output.read_text(errors="replace")
 
     def processes(self) -> list[psutil.Process]:
-        """The living processes of the driver, orphans included: parents change, the session does not."""
-        return [process for process in psutil.process_iter() if self._is_member(process)]
+        """The living processes of the driver, orphans included: parents change, the session does not.
+
+        Each has its name and status in ``info``, as they were when it was found: it may end at any moment.
+        """
+        return [process for process in psutil.process_iter(["name", "status"]) if self._is_member(process)]
 
     def jvm(self) -> psutil.Process | None:
         """The driver's JVM, if it runs."""
-        return next((process for process in self.processes() if process.name() == "java"), None)
+        return next((process for process in self.processes() if process.info["name"] == "java"), None)
 
     def wait(self, *, timeout_s: float = 400, orphans_s: float = 30) -> int:
         """Wait for the driver's Python, then for all its other processes; the exit code, negative if by a signal.

@@ -278,7 +278,7 @@ def newest_slot(store: eoslog.Store) -> int:
 
 
 def stopped(driver: DriverProcess) -> list[psutil.Process]:
-    return [process for process in driver.processes() if process.status() == psutil.STATUS_STOPPED]
+    return [process for process in driver.processes() if process.info["status"] == psutil.STATUS_STOPPED]
 
 
 def wait_until_stopped(driver: DriverProcess, order: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -119,9 +120,11 @@ class Pipeline:
             self.killed[victim] += 1
         else:
             workers = [process for process in driver.processes() if is_worker(process)]
-            if workers:
-                self.random.choice(workers).kill()
-                self.killed[victim] += 1
+            # It may end by itself just now.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if workers:
+                    self.random.choice(workers).kill()
+                    self.killed[victim] += 1
 
     def finish(self, spark: SparkSession) -> None:
         """End the driver, and bring all that was produced to the chain's end in a session that nobody kills."""

@@ -37,6 +37,8 @@ $(INSTALLED): requirements.lock requirements-build.lock pyproject.toml
 demo: setup ## Show exactly-once under fire: crashes, retries, zombies (STORE=s3: on a real S3 server)
 ifeq ($(STORE),s3)
 	@conf/s3_server.sh with $(BIN)/python -m examples.demo s3://eoslog/demo
+else ifneq ($(filter-out local,$(STORE)),)
+	@echo "STORE=$(STORE): there are local (a directory, the default) and s3" >&2; exit 2
 else
 	@$(BIN)/python -m examples.demo
 endif

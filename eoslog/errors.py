@@ -135,6 +135,13 @@ class FencedInstanceId(ApplicationRecoverableError):
     """Another consumer has joined the group under this ``group_instance_id`` since (KIP-345)."""
 
 
+class OutcomeLost(ApplicationRecoverableError):
+    """An append was not answered, and its slot has been deleted since: the log no longer tells whether it landed.
+
+    What it was to write does, or does not: ``admin.last_committed``, the group's offsets, or the rows.
+    """
+
+
 class ProducerFenced(ApplicationRecoverableError):
     """Another producer has initialised this transactional id since."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from eoslog.client.answered_appends import AnsweredAppends, Request
 from eoslog.client.group import with_added
 from eoslog.errors import InvalidTxnState, TransactionAborted
 from eoslog.rules.coordinator import (
@@ -25,14 +26,6 @@ from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, St
 if TYPE_CHECKING:
     from eoslog.client.store import Store
 
-T = TypeVar("T")
-
-
-class Append(Protocol):
-    """Appends to the store's log what is proposed, and returns its answer."""
-
-    def __call__(self, propose: Callable[[Draft], T]) -> T: ...
-
 
 class CoordinatorRequests:
     """A producer's identity and transaction, as the log has them. A request without an answer may be made again."""
@@ -40,7 +33,7 @@ class CoordinatorRequests:
     def __init__(
         self,
         store: Store,
-        append: Append,
+        append: AnsweredAppends,
         transactional_id: str | None,
         *,
         transaction_timeout_ms: int,
@@ -99,7 +92,7 @@ class CoordinatorRequests:
                 prepared_identity(transaction),
             )
 
-        self.identity, self.prepared = self._append(propose)
+        self.identity, self.prepared = self._append(Request.INIT, propose)
 
     def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
         """Prepare the transaction with these staged batches and the offsets that were added."""
@@ -125,7 +118,7 @@ class CoordinatorRequests:
             check_identity(draft, request.transactional_id, named)
             return named
 
-        self.prepared = self._append(propose)
+        self.prepared = self._append(Request.PREPARE, propose)
 
     def end(
         self,
@@ -165,7 +158,7 @@ class CoordinatorRequests:
             abort_timed_out(draft, request.time_ms)
             return ended
 
-        self.identity, done = self._append(propose)
+        self.identity, done = self._append(Request(verdict), propose)
         self.prepared = None
         return done
 

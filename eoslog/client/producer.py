@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from eoslog.client.answered_appends import AnsweredAppends
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, checked_group, group_offsets
 from eoslog.client.metrics import CallTimes
@@ -22,16 +23,13 @@ from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase, ends_
 from eoslog.client.sender import Sender
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.errors import (
-    CommitStateUnknown,
     DeliveryTimedOut,
     EosLogError,
     IllegalState,
     InvalidRequest,
     RetriableError,
-    StoreAccessDenied,
     TransactionAborted,
 )
-from eoslog.rules.draft import Draft
 from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.rules.state import Topic
@@ -68,6 +66,9 @@ class Producer:
             raise InvalidRequest("a staged producer needs a transactional id")
         self._store = store
         self.transactional_id = transactional_id
+        self._call_times = CallTimes(within=store.call_times)
+        self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
+        self._append = AnsweredAppends(store, self._limits)
         self._requests = CoordinatorRequests(
             store,
             self._append,
@@ -75,8 +76,6 @@ class Producer:
             transaction_timeout_ms=transaction_timeout_ms,
             prepared_timeout_ms=prepared_timeout_ms,
         )
-        self._call_times = CallTimes(within=store.call_times)
-        self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._lifecycle = ProducerLifecycle()
         self._calls = ProducerCalls(store.environment, self._limits, self._call_times, self._shut)
         self._sender = Sender(
@@ -96,8 +95,7 @@ class Producer:
         self._requests.forget()
         self._sender.forget()
         self._limits.end_delivery()
-        self._doubt: CommitStateUnknown | None = None
-        """The last append, if it has no answer: it may have landed, or land yet, until another slot is taken."""
+        self._append.forget()
 
     def __enter__(self) -> Producer:
         return self
@@ -148,20 +146,6 @@ class Producer:
             self._guarded(lambda: self._requests.initialise(keep_prepared=keep_prepared))
             kept = self._requests.prepared is not None
             self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
-
-    def _append(self, propose: Callable[[Draft], T]) -> T:
-        try:
-            answer = self._store.append(propose, timeout_ms=self._limits.remaining_for_delivery_ms())
-        except CommitStateUnknown as error:
-            self._doubt = error
-            raise
-        except StoreAccessDenied as error:
-            if self._doubt is None:
-                raise
-            # What is refused now says nothing of what was sent before.
-            raise self._doubt from error
-        self._doubt = None
-        return answer
 
     def metrics(self) -> dict[str, int]:
         """How long this producer's calls took in all (ns), by Kafka's names, as ``txn-commit-time-ns-total``."""
@@ -470,7 +454,7 @@ class Producer:
         except EosLogError as error:
             if self.transactional_id is None and not ends_the_producer(error):
                 self._limits.end_delivery()
-                self._doubt = None
+                self._append.forget()
                 self._sender.give_up(error)
             else:
                 self._lifecycle.fail(error, holds_prepared=self._requests.prepared is not None)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from eoslog.client.answered_appends import AnsweredAppends, Request
 from eoslog.client.awaited_offsets import AppendedRows
 from eoslog.client.commit_numbers import CommitNumbers
-from eoslog.client.coordinator_requests import Append, CoordinatorRequests
+from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.positions import RecordMetadata
 from eoslog.client.record_accumulator import RecordAccumulator
@@ -33,7 +34,7 @@ class Sender:
     def __init__(
         self,
         store: Store,
-        append: Append,
+        append: AnsweredAppends,
         requests: CoordinatorRequests,
         transactional_id: str | None,
         *,
@@ -215,7 +216,7 @@ class Sender:
         may_have_landed = self._in_flight.was_sent
         self._in_flight.was_sent = True
         try:
-            return self._append(self._in_flight.propose)
+            return self._append(Request.BATCHES, self._in_flight.propose)
         except UnknownProducerId:
             if self._transactional_id is not None or may_have_landed:
                 raise
@@ -225,4 +226,4 @@ class Sender:
         assert self._requests.identity is not None
         self._in_flight.send_as(self._requests.identity)
         self._in_flight.was_sent = True
-        return self._append(self._in_flight.propose)
+        return self._append(Request.BATCHES, self._in_flight.propose)

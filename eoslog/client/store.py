@@ -228,14 +228,18 @@ class Store:
             return description
         return read_description(self.object_store)
 
-    def resolve(self, error: CommitStateUnknown) -> bool:
+    def resolve(self, error: CommitStateUnknown, *, timeout_ms: int | None = None) -> bool:
         """Whether the append that raised ``error`` landed after all. It can land no more once this has answered.
 
+        Args:
+            timeout_ms: begin no further attempt after so long; a minute if None.
+
         Raises:
-            CommitStateUnknown: the store still does not answer, or the slot was deleted meanwhile.
+            CommitStateUnknown: the store still does not answer.
+            OutcomeLost: the slot has been deleted since.
         """
         self.describe()
-        return self.log.resolve(error.slot, error.token)
+        return self.log.resolve(error.slot, error.token, timeout_ms=timeout_ms)
 
     def producer(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from eoslog.errors import CommitStateUnknown, DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError
+from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError
 from eoslog.store.environment import Environment
 
 T = TypeVar("T")
@@ -81,21 +81,17 @@ class TimeLimits:
 
         Raises:
             DeliveryTimedOut: rows have waited for too long, over this call and those before it.
-            CommitStateUnknown: the time is up, and an append of the step may have landed or land later.
-            RequestTimedOut: the time is up, and the step was not done.
+            RequestTimedOut: the time is up. ``CommitStateUnknown``, a kind of it, if the step's last error was that.
             Whatever else ``step`` raises.
         """
-        doubt: CommitStateUnknown | None = None
         attempt = 0
         while True:
             try:
                 return step()
             except RetriableError as error:
-                if isinstance(error, CommitStateUnknown):
-                    doubt = error
                 self._check_delivery(error)
                 if self.remaining_ms() == 0:
-                    raise doubt or self._timed_out(error) from error
+                    raise self._timed_out(error) from error
             backoff_ms = min(_FIRST_BACKOFF_MS * 2 ** min(attempt, 10), _LONGEST_BACKOFF_MS)
             self._environment.sleep_ms(min(backoff_ms * (1 + self._environment.jitter()) / 2, self.remaining_ms()))
             attempt += 1

@@ -18,6 +18,7 @@ from eoslog.errors import (
     EosLogError,
     InvalidEntry,
     InvalidRequest,
+    OutcomeLost,
     RetriableError,
     StoreAccessDenied,
     StoreUnavailable,
@@ -107,8 +108,7 @@ class Log(Generic[S]):
             StoreUnavailable: the time was up, and nothing was appended.
             Whatever ``propose`` raises at the log's tail.
         """
-        deadline = None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
-        proposal = Proposal(propose, deadline_ms=deadline)
+        proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms))
         self._submit(proposal)
         answer: T = proposal.result()
         self._checkpointing.run_if_due(self.view)
@@ -125,15 +125,18 @@ class Log(Generic[S]):
             self._append_all([proposal], first=True)
         proposal.result()
 
-    def resolve(self, slot: int, token: str) -> bool:
+    def resolve(self, slot: int, token: str, *, timeout_ms: int | None = None) -> bool:
         """Whether the record of an append that raised ``CommitStateUnknown`` landed: occupy its slot, then read it.
 
+        Args:
+            timeout_ms: begin no further attempt to occupy it after so long; None: as long as the log's settings say.
+
         Raises:
-            CommitStateUnknown: as before, of the same append. The store does not answer or refuses; or the slot has
-                been deleted since: then decide by what the state says of the work itself.
+            CommitStateUnknown: as before, of the same append: the store does not answer, or refuses.
+            OutcomeLost: the slot has been deleted since.
         """
         try:
-            return self._resolve(slot, token)
+            return self._resolve(slot, token, self._deadline(timeout_ms))
         except (RetriableError, StoreAccessDenied) as error:
             if isinstance(error, CommitStateUnknown) and (error.slot, error.token) == (slot, token):
                 raise
@@ -141,10 +144,10 @@ class Log(Generic[S]):
                 f"what became of the append to slot {slot} is still unknown: {error}", slot=slot, token=token
             ) from error
 
-    def _resolve(self, slot: int, token: str) -> bool:
+    def _resolve(self, slot: int, token: str, deadline_ms: int | None) -> bool:
         with self._lock:
             if self.read(lambda state, newest: newest) < slot:
-                occupier = Proposal(None, occupy=True)
+                occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
                 self._append_all([occupier])
                 occupier.result()
             try:
@@ -154,12 +157,14 @@ class Log(Generic[S]):
             if found is None or (
                 self._may_be_deleted(slot) and not self._claims.continues(self.view, slot, found.token)
             ):
-                raise CommitStateUnknown(
-                    f"slot {slot} has been deleted; what became of the append must be read from the state",
-                    slot=slot,
-                    token=token,
+                raise OutcomeLost(
+                    f"an append to slot {slot} was not answered, and the slot has been deleted since: whether it "
+                    "landed is to be seen by the work itself (admin.last_committed, the group's offsets, or the rows)"
                 )
             return found.token == token
+
+    def _deadline(self, timeout_ms: int | None) -> int | None:
+        return None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
 
     def _may_be_deleted(self, slot: int) -> bool:
         """Slots are deleted only below the older of the two checkpoints that the log names."""

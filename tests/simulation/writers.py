@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
-from eoslog.errors import AbortableError, ApplicationRecoverableError, EosLogError, FatalError, RetriableError
+from eoslog.errors import (
+    AbortableError,
+    ApplicationRecoverableError,
+    EosLogError,
+    FatalError,
+    OutcomeLost,
+    RetriableError,
+)
 from tests.simulation.ledger import Ledger, Outcome, Work
 from tests.simulation.service import IN, OTHER, PARTITIONS, TABLE, GaveUp, Service, open_store, until_done
 from tests.simulation.world import Process, World
@@ -70,13 +77,13 @@ def commit(producer: Producer, work: Work) -> None:
             if asked == 6:
                 raise
         except AbortableError:
-            if asked == 1:
-                work.outcome = Outcome.ABORTED
+            work.outcome = Outcome.ABORTED
             until_done(producer.abort_transaction)
             return
+        except OutcomeLost as error:
+            raise GaveUp from error
         except (ApplicationRecoverableError, FatalError) as error:
-            if asked == 1:
-                work.outcome = Outcome.ABORTED
+            work.outcome = Outcome.ABORTED
             raise GaveUp from error
 
 

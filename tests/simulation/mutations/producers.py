@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from eoslog.client.answered_appends import AnsweredAppends
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.rules import partitions, producer_ids, sequences, transactions
 from eoslog.rules.draft import Draft
@@ -15,6 +16,7 @@ from eoslog.rules.state import Transaction
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 UNCLEAR = Focus(("idempotent0", "idempotent1", "writer0"), {"lost_answer": 0.4, "slow_down": 0.3}, steps=300)
+OVERTAKEN = Focus(("writer0", "writer0"), {"pause": 0.05, "lost_answer": 0.6, "failed_read": 0.5}, steps=300)
 ZOMBIES = Focus(("writer0", "writer0"), {"pause": 0.05}, steps=400)
 
 
@@ -159,4 +161,11 @@ def sequences_drawn_anew_for_a_repeat() -> Iterator[None]:
         return original(self, draft)
 
     with method(InFlightBatches, "propose", propose):
+        yield
+
+
+@mutation(OVERTAKEN)
+def unanswered_attempt_forgotten() -> Iterator[None]:
+    """What became of an unanswered attempt is not asked: a commit that landed is told as fenced."""
+    with method(AnsweredAppends, "_landed", lambda self: None):
         yield

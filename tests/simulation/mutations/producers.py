@@ -27,9 +27,9 @@ def sequence_not_checked() -> Iterator[None]:
         yield
 
 
-@mutation(UNCLEAR)
+@mutation(unit_test="unit/rules/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
 def duplicate_taken_for_a_gap() -> Iterator[None]:
-    """A repeated batch is not known as a duplicate: its producer is refused for rows that are there."""
+    """A repeated batch is not known as a duplicate: its producer must look for its slot, or is refused for good."""
     original = sequences.check_sequence
 
     def check(known: ProducerState | None, producer_epoch: int, base_sequence: int, count: int, place: str) -> None:

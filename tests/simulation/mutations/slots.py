@@ -190,7 +190,7 @@ def stale_view_continued() -> Iterator[None]:
 def resolved_by_a_404() -> Iterator[None]:
     """Resolving reads the slot without occupying it: what was told not to have landed lands later."""
 
-    def resolve(self: Log[Any], slot: int, token: str) -> bool:
+    def resolve(self: Log[Any], slot: int, token: str, *, timeout_ms: int | None = None) -> bool:
         try:
             body = self.store.get(slot_path(slot)).body
         except ObjectNotFound:

@@ -89,6 +89,10 @@ class AnsweredAppends:
                 raise
             self._store.environment.reached("client.producer.overtaken")
             answer = landed.answer
+        except BaseException as interrupt:
+            if isinstance(interrupt.__cause__, CommitStateUnknown):
+                self._note(_Unanswered(interrupt.__cause__, answers.get(interrupt.__cause__.slot)))
+            raise
         self.forget()
         return answer
 

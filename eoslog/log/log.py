@@ -106,10 +106,16 @@ class Log(Generic[S]):
         Raises:
             CommitStateUnknown: the fate of the record could not be learnt in time.
             StoreUnavailable: the time was up, and nothing was appended.
+            KeyboardInterrupt: from ``CommitStateUnknown`` (its cause) if the put was on its way.
             Whatever ``propose`` raises at the log's tail.
         """
         proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms))
-        self._submit(proposal)
+        try:
+            self._submit(proposal)
+        except BaseException as interrupt:
+            if isinstance(proposal.error, CommitStateUnknown):
+                raise interrupt from proposal.error
+            raise
         answer: T = proposal.result()
         self._checkpointing.run_if_due(self.view)
         return answer

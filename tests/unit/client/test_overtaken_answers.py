@@ -12,6 +12,7 @@ from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.log.view import LogConfig
 from eoslog.rules.names import TopicPartition
+from eoslog.store.object_store import PutOutcome
 from tests.unit.client.world import CALLS, SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000
@@ -95,6 +96,27 @@ def test_the_successor_may_come_while_one_call_tries(world: World, lands: bool) 
             producer.commit_transaction()
 
     assert values(store) == ([b"1"] if lands else [])
+
+
+def test_a_commit_that_was_interrupted_and_landed_is_told_as_committed(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begun(store)
+    put_if_absent = store.object_store.put_if_absent
+
+    def interrupted(path: str, body: bytes) -> PutOutcome:
+        put_if_absent(path, body)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.object_store, "put_if_absent", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.commit_transaction()
+    successor(world)
+
+    assert producer.commit_transaction()
+
+    assert values(store) == [b"1"]
 
 
 def test_an_abort_that_landed_is_done_though_a_successor_came(store: Store, world: World) -> None:

@@ -136,9 +136,9 @@ class FencedInstanceId(ApplicationRecoverableError):
 
 
 class OutcomeLost(ApplicationRecoverableError):
-    """An append was not answered, and its slot has been deleted since: the log no longer tells whether it landed.
+    """An append was not answered, and the log no longer tells whether it landed: mostly, its slot was deleted since.
 
-    What it was to write does, or does not: ``admin.last_committed``, the group's offsets, or the rows.
+    What it was to write tells: ``admin.last_committed``, the group's offsets, or the rows.
     """
 
 

@@ -155,7 +155,9 @@ class CoordinatorRequests:
             except InvalidTxnState as refused:
                 self._check_not_aborted(draft, request.transactional_id, refused)
                 raise
-            abort_timed_out(draft, request.time_ms)
+            if draft.entries:
+                # Else it is done already, and a put would only bring another doubt.
+                abort_timed_out(draft, request.time_ms)
             return ended
 
         self.identity, done = self._append(Request(verdict), propose)

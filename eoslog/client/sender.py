@@ -45,6 +45,7 @@ class Sender:
         self._append = append
         self._requests = requests
         self._transactional_id = transactional_id
+        self._request = Request.ROWS if transactional_id is None else Request.BATCHES
         self._staged = staged
         self._accumulator = RecordAccumulator(store, buffer_bytes)
         self._in_flight = InFlightBatches(transactional_id)
@@ -216,7 +217,7 @@ class Sender:
         may_have_landed = self._in_flight.was_sent
         self._in_flight.was_sent = True
         try:
-            return self._append(Request.BATCHES, self._in_flight.propose)
+            return self._append(self._request, self._in_flight.propose)
         except UnknownProducerId:
             if self._transactional_id is not None or may_have_landed:
                 raise
@@ -226,4 +227,4 @@ class Sender:
         assert self._requests.identity is not None
         self._in_flight.send_as(self._requests.identity)
         self._in_flight.was_sent = True
-        return self._append(Request.BATCHES, self._in_flight.propose)
+        return self._append(self._request, self._in_flight.propose)

@@ -141,10 +141,16 @@ class Store:
         self.describe()
         return self.log.read(function, refresh=refresh)
 
-    def append(self, propose: Callable[[Draft], T], *, timeout_ms: int | None = None) -> T:
+    def append(
+        self,
+        propose: Callable[[Draft], T],
+        *,
+        timeout_ms: int | None = None,
+        when_claimed: Callable[[int, str], None] | None = None,
+    ) -> T:
         """Append to the store's log; see ``Log.append``."""
         self.describe()
-        return self.log.append(propose, timeout_ms=timeout_ms)
+        return self.log.append(propose, timeout_ms=timeout_ms, when_claimed=when_claimed)
 
     def now_ms(self) -> int:
         """The time by the object store's clock (ms since the epoch)."""

@@ -91,6 +91,8 @@ class TimeLimits:
             except RetriableError as error:
                 self._check_delivery(error)
                 if self.remaining_ms() == 0:
+                    if isinstance(error, RequestTimedOut):
+                        raise
                     raise self._timed_out(error) from error
             backoff_ms = min(_FIRST_BACKOFF_MS * 2 ** min(attempt, 10), _LONGEST_BACKOFF_MS)
             self._environment.sleep_ms(min(backoff_ms * (1 + self._environment.jitter()) / 2, self.remaining_ms()))
@@ -116,8 +118,6 @@ class TimeLimits:
             ) from error
 
     def _timed_out(self, error: RetriableError) -> RequestTimedOut:
-        if isinstance(error, RequestTimedOut):
-            return error
         return RequestTimedOut(
             f"{self._call} was not done within {self._call_timeout_ms} ms; repeat this call and no other. The last "
             f"error: {error}"

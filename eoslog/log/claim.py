@@ -42,9 +42,7 @@ class SlotClaims:
                 sent in any case.
         """
         path = slot_path(slot)
-        deadline = self._environment.monotonic_ms() + self._timeout_ms
-        if deadline_ms is not None:
-            deadline = min(deadline, deadline_ms)
+        deadline = self._deadline(deadline_ms)
         may_have_landed = False
         attempt = 0
         while True:
@@ -99,15 +97,25 @@ class SlotClaims:
             attempt += 1
             self.back_off(attempt, deadline)
 
-    def continues(self, view: View[Any], slot: int, token: str) -> bool:
+    def token_of(self, slot: int, deadline_ms: int | None = None) -> str | None:
+        """The token of what stands in a slot; None if nothing does."""
+        occupant = self._occupant(slot, self._deadline(deadline_ms))
+        return None if occupant is None else occupant.record.token
+
+    def continues(self, view: View[Any], slot: int, token: str, deadline_ms: int | None = None) -> bool:
         """Whether the record of ``slot`` is one of the log's, not one in a name that was deleted before it was put."""
         slots = view.slots_from(slot)
         if slots != list(range(slot, slot + len(slots))):
             return False
         if len(slots) == 1:
             return True
-        successor = self._occupant(slot + 1, self._environment.monotonic_ms() + self._timeout_ms)
+        successor = self._occupant(slot + 1, self._deadline(deadline_ms))
         return successor is not None and successor.record.prev == token
+
+    def _deadline(self, deadline_ms: int | None) -> int:
+        """The end of the callers' patience, or of the log's own if that is earlier (elapsed time)."""
+        own_ms = self._environment.monotonic_ms() + self._timeout_ms
+        return own_ms if deadline_ms is None else min(own_ms, deadline_ms)
 
     def unknown(self, slot: int, token: str) -> CommitStateUnknown:
         return CommitStateUnknown(

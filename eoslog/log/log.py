@@ -27,21 +27,19 @@ from eoslog.log.checkpoint import write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
 from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
-from eoslog.log.paths import slot_path
 from eoslog.log.proposals import Flight, Proposal, Round, earliest_deadline, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
     CheckpointReference,
     SlotRecord,
-    decode_line,
     encode_line,
     first_line,
     with_tail,
 )
 from eoslog.log.view import LogConfig, View
 from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectNotFound, ObjectStore
+from eoslog.store.object_store import ObjectStore
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -92,7 +90,13 @@ class Log(Generic[S]):
                     raise
             return function(self.view.state, self.view.slot)
 
-    def append(self, propose: Callable[[Any], T], *, timeout_ms: int | None = None) -> T:
+    def append(
+        self,
+        propose: Callable[[Any], T],
+        *,
+        timeout_ms: int | None = None,
+        when_claimed: Callable[[int, str], None] | None = None,
+    ) -> T:
         """Append what ``propose`` adds to the draft that it is given, and return its answer.
 
         ``propose`` is called with the state at the slot that the entries would get, perhaps several times; its answer
@@ -102,20 +106,16 @@ class Log(Generic[S]):
         Args:
             timeout_ms: begin no further attempt after so long. A record that several wait for is given up when the
                 first of them has no time left.
+            when_claimed: told the slot and the token of each record that is put with it, before that: from then on it
+                may land, whatever this raises.
 
         Raises:
             CommitStateUnknown: the fate of the record could not be learnt in time.
             StoreUnavailable: the time was up, and nothing was appended.
-            KeyboardInterrupt: from ``CommitStateUnknown`` (its cause) if the put was on its way.
             Whatever ``propose`` raises at the log's tail.
         """
-        proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms))
-        try:
-            self._submit(proposal)
-        except BaseException as interrupt:
-            if isinstance(proposal.error, CommitStateUnknown):
-                raise interrupt from proposal.error
-            raise
+        proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms), when_claimed=when_claimed)
+        self._submit(proposal)
         answer: T = proposal.result()
         self._checkpointing.run_if_due(self.view)
         return answer
@@ -142,35 +142,45 @@ class Log(Generic[S]):
             OutcomeLost: the slot has been deleted since.
         """
         try:
-            return self._resolve(slot, token, self._deadline(timeout_ms))
+            return self.winner(slot, timeout_ms=timeout_ms) == token
         except (RetriableError, StoreAccessDenied) as error:
-            if isinstance(error, CommitStateUnknown) and (error.slot, error.token) == (slot, token):
-                raise
             raise CommitStateUnknown(
                 f"what became of the append to slot {slot} is still unknown: {error}", slot=slot, token=token
             ) from error
 
-    def _resolve(self, slot: int, token: str, deadline_ms: int | None) -> bool:
-        with self._lock:
+    def winner(self, slot: int, *, timeout_ms: int | None = None) -> str:
+        """The token of the record that has a slot; if none has, the slot is occupied, so that none comes later.
+
+        Raises:
+            OutcomeLost: the slot has been deleted.
+            RetriableError, CorruptRecord
+        """
+        deadline_ms = self._deadline(timeout_ms)
+        if not self._lock.acquire(timeout=self._patience_s(deadline_ms)):
+            raise StoreUnavailable(f"{self.store.url}: other calls had the log for all of the time")
+        try:
             if self.read(lambda state, newest: newest) < slot:
                 occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
                 self._append_all([occupier])
                 occupier.result()
-            try:
-                found = decode_line(first_line(self.store.get(slot_path(slot)).body), slot)
-            except ObjectNotFound:
-                found = None
-            if found is None or (
-                self._may_be_deleted(slot) and not self._claims.continues(self.view, slot, found.token)
+            token = self._claims.token_of(slot, deadline_ms)
+            if token is None or (
+                self._may_be_deleted(slot) and not self._claims.continues(self.view, slot, token, deadline_ms)
             ):
                 raise OutcomeLost(
                     f"an append to slot {slot} was not answered, and the slot has been deleted since: whether it "
                     "landed is to be seen by the work itself (admin.last_committed, the group's offsets, or the rows)"
                 )
-            return found.token == token
+            return token
+        finally:
+            self._lock.release()
 
     def _deadline(self, timeout_ms: int | None) -> int | None:
         return None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
+
+    def _patience_s(self, deadline_ms: int | None) -> float:
+        """How long to wait for the lock (seconds, as it takes them); -1 is for ever."""
+        return -1 if deadline_ms is None else max(0, deadline_ms - self.environment.monotonic_ms()) / 1000
 
     def _may_be_deleted(self, slot: int) -> bool:
         """Slots are deleted only below the older of the two checkpoints that the log names."""
@@ -194,8 +204,7 @@ class Log(Generic[S]):
     def _await_turn(self, proposal: Proposal) -> None:
         """Take the lock. Who has no time left, and is aboard of no record, goes away."""
         if proposal.deadline_ms is not None:
-            patience_ms = max(0, proposal.deadline_ms - self.environment.monotonic_ms())
-            if self._lock.acquire(timeout=patience_ms / 1000):
+            if self._lock.acquire(timeout=self._patience_s(proposal.deadline_ms)):
                 return
             with self._queue_lock:
                 still_queued = [other for other in self._queue if other is not proposal]
@@ -328,6 +337,9 @@ class Log(Generic[S]):
         slot = view.slot + 1
         asked = view.moment()
         self._flight = Flight(slot, token, taken)
+        for proposal in taken:
+            if proposal.when_claimed is not None:
+                proposal.when_claimed(slot, token)
         winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
         if winner is None:
             try:

@@ -25,6 +25,8 @@ class Proposal:
     occupy: bool = False
     deadline_ms: int | None = None
     """Until when its caller waits (elapsed time); None: as long as the log's settings say."""
+    when_claimed: Callable[[int, str], None] | None = None
+    """Told the slot and the token of each record with it, before the record is put."""
     doubt: CommitStateUnknown | None = None
     """Set once a record with it may have landed without a proof: from there on no error says that nothing did."""
     answer: Any = None

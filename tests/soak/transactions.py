@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 import eoslog
-from eoslog.errors import AbortableError, EosLogError, RetriableError
+from eoslog.errors import AbortableError, EosLogError, OutcomeLost, RetriableError
 from tests.checker import Kind, MicroOperation, Outcome
 from tests.soak.history import ProcessHistory
 from tests.soak.process import until_answered
@@ -32,7 +32,6 @@ class TransactionOperation:
         Raises:
             EosLogError: this producer is done.
         """
-        is_asked_again = False
         while True:
             try:
                 producer.commit_transaction()
@@ -40,10 +39,8 @@ class TransactionOperation:
                 return True
             except RetriableError as error:
                 logging.info("commit once more: %s", error)
-                is_asked_again = True
             except EosLogError as error:
-                # A call that was not answered may have committed, whatever the next one says.
-                self.complete(Outcome.INFO if is_asked_again else Outcome.FAIL)
+                self.complete(Outcome.INFO if isinstance(error, OutcomeLost) else Outcome.FAIL)
                 self._abort_after(producer, error)
                 return False
 

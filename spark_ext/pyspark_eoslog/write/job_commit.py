@@ -77,6 +77,7 @@ def commit_tasks(
         ProducerFenced: another run has taken the job over.
         SchemaMismatch: a column that the job adds was added by another one meanwhile, with another type.
         CommitStateUnknown: the store did not tell whether the commit landed.
+        OutcomeLost: nor will it, for the slot was deleted meanwhile.
     """
     store = store_with_id(location, messages[0].store_id)
     staged = [file.staged(message.task) for message in messages for file in message.files]

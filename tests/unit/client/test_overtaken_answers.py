@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,10 @@ from eoslog import errors
 from eoslog.client.coordinator import Coordinator
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
+from eoslog.log.paths import slot_path
 from eoslog.log.view import LogConfig
 from eoslog.rules.names import TopicPartition
-from eoslog.store.object_store import PutOutcome
+from eoslog.store.object_store import PutOutcome, StoredObject
 from tests.unit.client.world import CALLS, SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000
@@ -27,6 +29,11 @@ def without_an_answer(store: Store, call: Callable[[], object], *, lands: bool) 
     return unknown.value
 
 
+def learns(store: Store) -> None:
+    """The process reads all slots that there are."""
+    store.read(lambda state, slot: None)
+
+
 def successor(world: World) -> Producer:
     producer = world.process().producer("tx")
     producer.init_transactions()
@@ -35,7 +42,7 @@ def successor(world: World) -> Producer:
 
 def begun(store: Store, *, staged: bool = False) -> Producer:
     """A producer with a row and a group's offset in its transaction."""
-    producer = store.producer("tx", staged=staged)
+    producer = store.producer("tx", staged=staged, transaction_timeout_ms=900_000)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"1", partition=0)
@@ -119,14 +126,132 @@ def test_a_commit_that_was_interrupted_and_landed_is_told_as_committed(
     assert values(store) == [b"1"]
 
 
-def test_an_abort_that_landed_is_done_though_a_successor_came(store: Store, world: World) -> None:
+@pytest.mark.parametrize("call", ["abort", "prepare"])
+def test_of_what_shows_nothing_the_newest_state_counts(store: Store, world: World, call: str) -> None:
+    """Who is told of a prepared transaction that a successor has ended would decide to commit it, in vain."""
     producer = begun(store)
-    without_an_answer(store, producer.abort_transaction, lands=True)
+    without_an_answer(store, lambda: CALLS[call](producer), lands=True)
     successor(world)
 
-    producer.abort_transaction()
+    with pytest.raises(errors.ProducerFenced):
+        CALLS[call](producer)
 
     assert values(store) == []
+
+
+def test_a_repeated_commit_that_is_in_the_log_appends_nothing(store: Store, world: World) -> None:
+    late = world.process().producer("late", transaction_timeout_ms=30_000)
+    late.init_transactions()
+    late.begin_transaction()
+    late.send("t", b"late", partition=1)
+    late.flush()
+    producer = begun(store)
+    without_an_answer(store, producer.commit_transaction, lands=True)
+    world.pass_time(60_000)
+    learns(store)
+    faulty(store).deny(SLOTS)
+
+    assert producer.commit_transaction()
+
+
+def test_each_unanswered_attempt_is_asked_for_whichever_slot_it_went_to(store: Store, world: World) -> None:
+    producer = begun(store)
+    without_an_answer(store, producer.commit_transaction, lands=False)
+    another = world.process().producer("another")
+    another.init_transactions()
+    learns(store)
+    without_an_answer(store, producer.commit_transaction, lands=True)
+    successor(world)
+
+    assert producer.commit_transaction()
+
+    assert values(store) == [b"1"]
+
+
+def test_a_slot_whose_answer_is_cut_short_is_read_again(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begun(store)
+    unknown = without_an_answer(store, producer.commit_transaction, lands=True)
+    successor(world)
+    learns(store)
+    get, cut = store.object_store.get, []
+
+    def cut_short(path: str) -> StoredObject:
+        found = get(path)
+        if path != slot_path(unknown.slot) or cut:
+            return found
+        cut.append(path)
+        return replace(found, body=found.body[:20])
+
+    monkeypatch.setattr(store.object_store, "get", cut_short)
+
+    assert producer.commit_transaction()
+
+    assert cut
+
+
+def test_a_commit_whose_slot_cannot_be_read_is_told_as_neither(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begun(store)
+    unknown = without_an_answer(store, producer.commit_transaction, lands=True)
+    successor(world)
+    get = store.object_store.get
+
+    def damaged(path: str) -> StoredObject:
+        found = get(path)
+        return replace(found, body=b"{}") if path == slot_path(unknown.slot) else found
+
+    learns(store)
+    monkeypatch.setattr(store.object_store, "get", damaged)
+
+    with pytest.raises(errors.OutcomeLost, match="cannot be told"):
+        producer.commit_transaction()
+
+
+def test_however_often_a_commit_was_tried_what_became_of_it_costs_the_same(store: Store, world: World) -> None:
+    reads = []
+    for attempts in (1, 8):
+        producer = begun(store)
+        for _ in range(attempts):
+            without_an_answer(store, producer.commit_transaction, lands=False)
+        successor(world)
+        before = len(faulty(store).gets)
+        with pytest.raises(errors.ProducerFenced):
+            producer.commit_transaction()
+        reads.append(len(faulty(store).gets) - before)
+
+    assert reads[0] == reads[1]
+
+
+def test_the_look_at_what_became_of_a_commit_takes_no_longer_than_its_call(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer("tx", max_block_ms=1_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"1")
+    producer.flush()
+    unknown = without_an_answer(store, producer.commit_transaction, lands=True)
+    successor(world)
+    for _ in range(3):
+        world.process().log.checkpoint()
+    learns(store)
+    get = store.object_store.get
+
+    def unanswered_behind(path: str) -> StoredObject:
+        if path == slot_path(unknown.slot + 1):
+            raise errors.StoreUnavailable("no answer")
+        return get(path)
+
+    monkeypatch.setattr(store.object_store, "get", unanswered_behind)
+    began_ms = world.time_ms
+
+    with pytest.raises(errors.CommitStateUnknown):
+        producer.commit_transaction()
+
+    assert world.time_ms - began_ms < 5_000
 
 
 def test_a_commit_of_work_that_was_committed_before_is_still_told_as_a_replay(store: Store, world: World) -> None:
@@ -144,35 +269,28 @@ def test_a_commit_of_work_that_was_committed_before_is_still_told_as_a_replay(st
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_batches_that_landed_have_their_offsets_though_their_producer_id_was_forgotten(
-    store: Store, world: World, lands: bool
+@pytest.mark.parametrize("meanwhile", ["the id was forgotten", "the topic was deleted"])
+def test_rows_that_landed_have_their_offsets_whatever_refuses_them_now(
+    store: Store, world: World, lands: bool, meanwhile: str
 ) -> None:
     producer = store.producer()
     producer.send("t", b"1", partition=0)
     producer.flush()
     future = producer.send("t", b"2", partition=0)
     without_an_answer(store, producer.flush, lands=lands)
-    world.pass_time(2 * DAY_MS)
-    Coordinator(world.process()).expire_producer_ids()
+    if meanwhile == "the topic was deleted":
+        world.process().admin.delete_topic("t")
+    else:
+        world.pass_time(2 * DAY_MS)
+        Coordinator(world.process()).expire_producer_ids()
 
     if lands:
         producer.flush()
         assert future.result(0).offset == 1
     else:
-        with pytest.raises(errors.UnknownProducerId):
+        with pytest.raises((errors.UnknownProducerId, errors.UnknownTopicOrPartition)) as refused:
             producer.flush()
-
-    assert values(store) == ([b"1", b"2"] if lands else [b"1"])
-
-
-def test_a_prepared_transaction_that_a_successor_has_ended_is_not_told_as_prepared(store: Store, world: World) -> None:
-    """Who decides to commit it would decide in vain."""
-    producer = begun(store)
-    without_an_answer(store, producer.prepare_transaction, lands=True)
-    successor(world)
-
-    with pytest.raises(errors.ProducerFenced):
-        producer.prepare_transaction()
+        assert future.exception(0) is refused.value
 
 
 @pytest.mark.parametrize("call", ["commit", "abort", "prepare"])

@@ -90,6 +90,7 @@ class RequestTimedOut(RetriableError):
 class CommitStateUnknown(RequestTimedOut):
     """A put of a slot record was not answered in time: it may have landed, or may still land.
 
+    A producer's call is repeated: earlier attempts of it may have the slot. Of any other append
     ``Store.resolve(error)`` finds out, by occupying the slot and reading it. Nothing that the record names may be
     deleted.
     """

@@ -1,7 +1,7 @@
 """What a producer appends, by requests that are made again while they have no answer.
 
 An attempt without an answer may have landed all the same. Mostly the next one finds its work in the state. It does not
-if another producer came in between: then the slot of the unanswered attempt says whose it is.
+if the state has moved on, to another producer say: then the slot of the unanswered attempt says whose it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from eoslog.errors import (
     OutcomeLost,
     RetriableError,
     StoreAccessDenied,
-    without_code,
 )
 from eoslog.rules.draft import Draft
 
@@ -71,9 +70,10 @@ class AnsweredAppends:
 
         Raises:
             CommitStateUnknown: this attempt, or one before it, may have landed or land later.
-            OutcomeLost: so it is, and the log no longer tells.
-            RetriableError, StoreAccessDenied: nothing was appended, by no attempt.
-            Whatever else ``propose`` raises: as before, if it is rows or a commit; else it says what holds now.
+            OutcomeLost: an attempt may have landed, and the log no longer tells.
+            RetriableError, StoreAccessDenied: no attempt has appended anything.
+            Whatever else ``propose`` raises: of rows and a commit, no attempt landed or will. Of the others, what holds
+                now.
         """
         if request is not self._request:
             self.forget()
@@ -104,7 +104,6 @@ class AnsweredAppends:
             # What fails now says nothing of what was sent before.
             raise self._unknown() from error
         except EosLogError:
-            self._drop(of_this_call)
             landed = self._landed() if request in _SHOWS_FOR_GOOD else None
             if landed is None:
                 raise
@@ -129,17 +128,14 @@ class AnsweredAppends:
 
     def _landed(self) -> _Attempt | None:
         """The attempt that landed after all; if there is none, none will land any more."""
-        for slot in sorted({attempt.slot for attempt in self._unanswered}, reverse=True):
-            try:
-                token = self._store.log.winner(slot, timeout_ms=self._limits.remaining_ms())
-            except (RetriableError, StoreAccessDenied) as error:
-                raise self._unknown() from error
-            except OutcomeLost:
-                raise
-            except EosLogError as error:
-                raise OutcomeLost(
-                    f"whether the append to slot {slot} landed cannot be told: {without_code(error)}"
-                ) from error
-            if (slot, token) in self._unanswered:
-                return _Attempt(slot, token)
-        return None
+        if not self._unanswered:
+            return None
+        # What went to a slot was proposed to the state before it, which lacked the work: only the last is in question.
+        slot = max(attempt.slot for attempt in self._unanswered)
+        try:
+            winner = _Attempt(slot, self._store.log.winner(slot, timeout_ms=self._limits.remaining_ms()))
+        except OutcomeLost:
+            raise
+        except EosLogError as error:
+            raise self._unknown() from error
+        return winner if winner in self._unanswered else None

@@ -237,6 +237,8 @@ class Store:
     def resolve(self, error: CommitStateUnknown, *, timeout_ms: int | None = None) -> bool:
         """Whether the append that raised ``error`` landed after all. It can land no more once this has answered.
 
+        A producer's call is repeated instead: this speaks of one attempt, and an earlier one may have landed.
+
         Args:
             timeout_ms: begin no further attempt after so long; a minute if None.
 

@@ -119,8 +119,9 @@ class SlotClaims:
 
     def unknown(self, slot: int, token: str) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"{self._store.url}: the put of slot {slot} was not answered; it may have landed or land later. Resolve it "
-            "with Store.resolve(error), or repeat the same call: a producer's work is recognised and never done twice",
+            f"{self._store.url}: the put of slot {slot} was not answered; it may have landed or land later. "
+            "Repeat the same call of a producer: its work is recognised and never done twice. Any other append: "
+            "Store.resolve(error)",
             slot=slot,
             token=token,
         )

@@ -22,6 +22,8 @@ from eoslog.errors import (
     RetriableError,
     StoreAccessDenied,
     StoreUnavailable,
+    UnsupportedFormat,
+    without_code,
 )
 from eoslog.log.checkpoint import write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
@@ -106,8 +108,8 @@ class Log(Generic[S]):
         Args:
             timeout_ms: begin no further attempt after so long. A record that several wait for is given up when the
                 first of them has no time left.
-            when_claimed: told the slot and the token of each record that is put with it, before that: from then on it
-                may land, whatever this raises.
+            when_claimed: told the slot and the token of each record that is put with it, before that: from then on,
+                until this has an answer, it may land.
 
         Raises:
             CommitStateUnknown: the fate of the record could not be learnt in time.
@@ -152,8 +154,9 @@ class Log(Generic[S]):
         """The token of the record that has a slot; if none has, the slot is occupied, so that none comes later.
 
         Raises:
-            OutcomeLost: the slot has been deleted.
-            RetriableError, CorruptRecord
+            OutcomeLost: the slot has been deleted, or is damaged.
+            RetriableError, StoreAccessDenied, NotAStore
+            CorruptRecord, UnsupportedFormat: the log cannot be read up to here, and the slot may still be free.
         """
         deadline_ms = self._deadline(timeout_ms)
         if not self._lock.acquire(timeout=self._patience_s(deadline_ms)):
@@ -163,15 +166,19 @@ class Log(Generic[S]):
                 occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
                 self._append_all([occupier])
                 occupier.result()
-            token = self._claims.token_of(slot, deadline_ms)
-            if token is None or (
-                self._may_be_deleted(slot) and not self._claims.continues(self.view, slot, token, deadline_ms)
-            ):
-                raise OutcomeLost(
-                    f"an append to slot {slot} was not answered, and the slot has been deleted since: whether it "
-                    "landed is to be seen by the work itself (admin.last_committed, the group's offsets, or the rows)"
-                )
-            return token
+            try:
+                token = self._claims.token_of(slot, deadline_ms)
+                if token is not None and (
+                    not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
+                ):
+                    return token
+                why = "has been deleted since"
+            except (CorruptRecord, UnsupportedFormat) as error:
+                why = f"cannot be read: {without_code(error)}"
+            raise OutcomeLost(
+                f"an append to slot {slot} was not answered, and the slot {why}; whether it landed is to be seen by "
+                "the work itself (admin.last_committed, the group's offsets, or the rows)"
+            )
         finally:
             self._lock.release()
 
@@ -202,17 +209,27 @@ class Log(Generic[S]):
             self._lock.release()
 
     def _await_turn(self, proposal: Proposal) -> None:
-        """Take the lock. Who has no time left, and is aboard of no record, goes away."""
-        if proposal.deadline_ms is not None:
+        """Take the lock. Who has no time left, or is interrupted, and is aboard of no record, goes away."""
+        try:
+            if proposal.deadline_ms is None:
+                self._lock.acquire()
+                return
             if self._lock.acquire(timeout=self._patience_s(proposal.deadline_ms)):
                 return
-            with self._queue_lock:
-                still_queued = [other for other in self._queue if other is not proposal]
-                withdrawn = len(still_queued) < len(self._queue)
-                self._queue = still_queued
-            if withdrawn:
-                raise self._out_of_time()
+        except BaseException:
+            self._withdraw(proposal)
+            raise
+        if self._withdraw(proposal):
+            raise self._out_of_time()
         self._lock.acquire()
+
+    def _withdraw(self, proposal: Proposal) -> bool:
+        """Whether nobody had taken it aboard yet; then nobody will."""
+        with self._queue_lock:
+            still_queued = [other for other in self._queue if other is not proposal]
+            withdrawn = len(still_queued) < len(self._queue)
+            self._queue = still_queued
+        return withdrawn
 
     def _out_of_time(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")

@@ -2,53 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 
 from eoslog import errors
 from eoslog.client.coordinator import Coordinator
-from eoslog.client.producer import Producer
 from eoslog.client.store import Store
-from eoslog.log.paths import slot_path
 from eoslog.log.view import LogConfig
-from eoslog.rules.names import TopicPartition
-from eoslog.store.object_store import PutOutcome, StoredObject
+from tests.unit.client.overtaking import DAY_MS, begun, delete_slots, successor, without_an_answer
 from tests.unit.client.world import CALLS, SLOTS, World, faulty, values
-
-DAY_MS = 24 * 3600 * 1000
-
-
-def without_an_answer(store: Store, call: Callable[[], object], *, lands: bool) -> errors.CommitStateUnknown:
-    """Make a call whose slot is not answered, and then nothing is until the call's time is up."""
-    faulty(store).lose_answers(SLOTS, lands=lands)
-    with pytest.raises(errors.CommitStateUnknown) as unknown:
-        call()
-    faulty(store).heal()
-    return unknown.value
-
-
-def learns(store: Store) -> None:
-    """The process reads all slots that there are."""
-    store.read(lambda state, slot: None)
-
-
-def successor(world: World) -> Producer:
-    producer = world.process().producer("tx")
-    producer.init_transactions()
-    return producer
-
-
-def begun(store: Store, *, staged: bool = False) -> Producer:
-    """A producer with a row and a group's offset in its transaction."""
-    producer = store.producer("tx", staged=staged, transaction_timeout_ms=900_000)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"1", partition=0)
-    producer.send_offsets_to_transaction({TopicPartition("t", 0): 5}, "g")
-    producer.flush()
-    return producer
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -105,27 +66,6 @@ def test_the_successor_may_come_while_one_call_tries(world: World, lands: bool) 
     assert values(store) == ([b"1"] if lands else [])
 
 
-def test_a_commit_that_was_interrupted_and_landed_is_told_as_committed(
-    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = begun(store)
-    put_if_absent = store.object_store.put_if_absent
-
-    def interrupted(path: str, body: bytes) -> PutOutcome:
-        put_if_absent(path, body)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(store.object_store, "put_if_absent", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            producer.commit_transaction()
-    successor(world)
-
-    assert producer.commit_transaction()
-
-    assert values(store) == [b"1"]
-
-
 @pytest.mark.parametrize("call", ["abort", "prepare"])
 def test_of_what_shows_nothing_the_newest_state_counts(store: Store, world: World, call: str) -> None:
     """Who is told of a prepared transaction that a successor has ended would decide to commit it, in vain."""
@@ -137,121 +77,6 @@ def test_of_what_shows_nothing_the_newest_state_counts(store: Store, world: Worl
         CALLS[call](producer)
 
     assert values(store) == []
-
-
-def test_a_repeated_commit_that_is_in_the_log_appends_nothing(store: Store, world: World) -> None:
-    late = world.process().producer("late", transaction_timeout_ms=30_000)
-    late.init_transactions()
-    late.begin_transaction()
-    late.send("t", b"late", partition=1)
-    late.flush()
-    producer = begun(store)
-    without_an_answer(store, producer.commit_transaction, lands=True)
-    world.pass_time(60_000)
-    learns(store)
-    faulty(store).deny(SLOTS)
-
-    assert producer.commit_transaction()
-
-
-def test_each_unanswered_attempt_is_asked_for_whichever_slot_it_went_to(store: Store, world: World) -> None:
-    producer = begun(store)
-    without_an_answer(store, producer.commit_transaction, lands=False)
-    another = world.process().producer("another")
-    another.init_transactions()
-    learns(store)
-    without_an_answer(store, producer.commit_transaction, lands=True)
-    successor(world)
-
-    assert producer.commit_transaction()
-
-    assert values(store) == [b"1"]
-
-
-def test_a_slot_whose_answer_is_cut_short_is_read_again(
-    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = begun(store)
-    unknown = without_an_answer(store, producer.commit_transaction, lands=True)
-    successor(world)
-    learns(store)
-    get, cut = store.object_store.get, []
-
-    def cut_short(path: str) -> StoredObject:
-        found = get(path)
-        if path != slot_path(unknown.slot) or cut:
-            return found
-        cut.append(path)
-        return replace(found, body=found.body[:20])
-
-    monkeypatch.setattr(store.object_store, "get", cut_short)
-
-    assert producer.commit_transaction()
-
-    assert cut
-
-
-def test_a_commit_whose_slot_cannot_be_read_is_told_as_neither(
-    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = begun(store)
-    unknown = without_an_answer(store, producer.commit_transaction, lands=True)
-    successor(world)
-    get = store.object_store.get
-
-    def damaged(path: str) -> StoredObject:
-        found = get(path)
-        return replace(found, body=b"{}") if path == slot_path(unknown.slot) else found
-
-    learns(store)
-    monkeypatch.setattr(store.object_store, "get", damaged)
-
-    with pytest.raises(errors.OutcomeLost, match="cannot be told"):
-        producer.commit_transaction()
-
-
-def test_however_often_a_commit_was_tried_what_became_of_it_costs_the_same(store: Store, world: World) -> None:
-    reads = []
-    for attempts in (1, 8):
-        producer = begun(store)
-        for _ in range(attempts):
-            without_an_answer(store, producer.commit_transaction, lands=False)
-        successor(world)
-        before = len(faulty(store).gets)
-        with pytest.raises(errors.ProducerFenced):
-            producer.commit_transaction()
-        reads.append(len(faulty(store).gets) - before)
-
-    assert reads[0] == reads[1]
-
-
-def test_the_look_at_what_became_of_a_commit_takes_no_longer_than_its_call(
-    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = store.producer("tx", max_block_ms=1_000)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send("t", b"1")
-    producer.flush()
-    unknown = without_an_answer(store, producer.commit_transaction, lands=True)
-    successor(world)
-    for _ in range(3):
-        world.process().log.checkpoint()
-    learns(store)
-    get = store.object_store.get
-
-    def unanswered_behind(path: str) -> StoredObject:
-        if path == slot_path(unknown.slot + 1):
-            raise errors.StoreUnavailable("no answer")
-        return get(path)
-
-    monkeypatch.setattr(store.object_store, "get", unanswered_behind)
-    began_ms = world.time_ms
-
-    with pytest.raises(errors.CommitStateUnknown):
-        producer.commit_transaction()
-
-    assert world.time_ms - began_ms < 5_000
 
 
 def test_a_commit_of_work_that_was_committed_before_is_still_told_as_a_replay(store: Store, world: World) -> None:
@@ -310,11 +135,7 @@ def test_a_commit_whose_slot_was_deleted_meanwhile_is_told_as_neither(store: Sto
     producer = begun(store)
     without_an_answer(store, producer.commit_transaction, lands=True)
     successor(world)
-    other = world.process()
-    for _ in range(3):
-        other.log.checkpoint()
-        world.pass_time(8 * DAY_MS)
-        Coordinator(other).delete_old_slots()
+    delete_slots(world)
 
     with pytest.raises(errors.OutcomeLost):
         producer.commit_transaction()

@@ -122,6 +122,36 @@ def test_when_the_fate_of_a_record_is_unknown_those_not_in_it_are_told_that_noth
     assert names(world.process()) == ["created", "a"]
 
 
+class _InterruptedOnce:
+    """A lock for which the first to wait is interrupted."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self._is_over = False
+
+    def acquire(self, timeout: float = -1) -> bool:
+        if not self._is_over:
+            self._is_over = True
+            raise KeyboardInterrupt
+        return bool(self._lock.acquire(timeout=timeout))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_who_is_interrupted_while_it_waits_for_its_turn_appends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    log = world.created()
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "_lock", _InterruptedOnce(log._lock))
+        with pytest.raises(KeyboardInterrupt):
+            log.append(add("a"))
+
+    log.append(add("b"))
+
+    assert names(world.process()) == ["created", "b"]
+
+
 def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown() -> None:
     world = World()
     log = world.created()

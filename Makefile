@@ -54,10 +54,11 @@ bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory 
 
 QUICK_SEEDS ?= 10000
 QUICK_STEPS := 100
-test: setup ## Run the tests: those without Spark, ten thousand short histories (QUICK_SEEDS), those with Spark
+test: setup ## Run the tests: those without Spark, twenty thousand short histories (twice QUICK_SEEDS), those with Spark
 	@echo "conf/s3_server.sh install"; conf/s3_server.sh install || echo "Tests that need a real S3 server are skipped."
 	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark
 	$(BIN)/python -m tests.simulation.run --services mixed --seeds $(QUICK_SEEDS) --steps $(QUICK_STEPS)
+	$(BIN)/python -m tests.simulation.run --services log --seeds $(QUICK_SEEDS) --steps $(QUICK_STEPS)
 	@if compgen -G 'tests/spark/test_*.py' >/dev/null; then \
 		echo "$(BIN)/python -m pytest tests/spark"; $(BIN)/python -m pytest tests/spark; fi
 
@@ -73,7 +74,7 @@ s3-stop:
 	@conf/s3_server.sh stop
 
 SEEDS ?= 100
-simulate: setup ## Run many processes among faults in one simulated world (SEEDS=100 FROM=0 STEPS=2000 JOBS=2 SERVICES=spark)
+simulate: setup ## Run many processes among faults in one simulated world (SEEDS=100 FROM=0 STEPS=2000 JOBS=2 SERVICES=log)
 	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(if $(FROM),--from $(FROM)) \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(SERVICES),--services $(SERVICES))
 

@@ -26,6 +26,15 @@ class _Occupant(NamedTuple):
     record: SlotRecord
 
 
+class Fate(NamedTuple):
+    """What became of the puts of a record to its slot."""
+
+    winner: bytes | None
+    """What stands in the slot, if it is another record; None if it is this one."""
+    was_unanswered: bool
+    """Whether a put before the last one may have landed, too."""
+
+
 class SlotClaims:
     """Puts slots of one log, and reads who has them."""
 
@@ -34,8 +43,8 @@ class SlotClaims:
         self._environment = environment
         self._timeout_ms = timeout_ms
 
-    def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> bytes | None:
-        """Put a slot until its fate is known. None: ours. Else what stands there, empty if that was deleted.
+    def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Fate:
+        """Put a slot until its fate is known.
 
         Args:
             deadline_ms: the end of its callers' patience (elapsed time); it shortens the log's own, and one put is
@@ -51,7 +60,7 @@ class SlotClaims:
                 outcome = self._store.put_if_absent(path, body)
                 if outcome is PutOutcome.CREATED:
                     self._environment.reached("log.slot.claimed")
-                    return None
+                    return Fate(None, may_have_landed)
             except StoreUnavailable:
                 may_have_landed = True
             except EosLogError as error:
@@ -66,15 +75,14 @@ class SlotClaims:
                         raise
                     except EosLogError as error:
                         raise self.unknown(slot, token) from error
-                    if found is None and may_have_landed:
-                        raise self.unknown(slot, token)
                     if found is None:
-                        return b""
+                        # Deleted meanwhile: whose it was, even this one's, nobody can tell.
+                        raise self.unknown(slot, token)
                     if found.record.token == token:
                         self._environment.reached("log.slot.own_record_found")
-                        return None
+                        return Fate(None, may_have_landed)
                     self._environment.reached("log.slot.lost")
-                    return found.body
+                    return Fate(found.body, may_have_landed)
             if self._environment.monotonic_ms() > deadline:
                 if may_have_landed:
                     raise self.unknown(slot, token)

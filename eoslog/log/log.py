@@ -27,7 +27,7 @@ from eoslog.errors import (
 )
 from eoslog.log.checkpoint import write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
-from eoslog.log.claim import SlotClaims
+from eoslog.log.claim import Fate, SlotClaims
 from eoslog.log.machine import Machine
 from eoslog.log.proposals import Flight, Proposal, Round, earliest_deadline, sort_proposals
 from eoslog.log.record import (
@@ -357,18 +357,8 @@ class Log(Generic[S]):
         for proposal in taken:
             if proposal.when_claimed is not None:
                 proposal.when_claimed(slot, token)
-        winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
-        if winner is None:
-            try:
-                if not self._is_genuine(slot, token):
-                    self.environment.reached("log.slot.stale_win_refused")
-                    for proposal in taken:
-                        proposal.doubt = self._claims.unknown(slot, token)
-                    view.open()
-                    self._flight = None
-                    return None
-            except EosLogError as error:
-                raise self._claims.unknown(slot, token) from error
+        fate = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
+        if fate.winner is None and self._is_genuine(slot, token, fate):
             draft.merge()
             for proposal in taken:
                 if proposal.checkpoint is not None:
@@ -377,16 +367,41 @@ class Log(Generic[S]):
             view.advance(slot, token, first_line(body))
             view.prove(asked)
             return True
+        if fate.was_unanswered and view.is_stale():
+            # What stands there may have come when the slot was deleted, and this record with it.
+            raise self._claims.unknown(slot, token)
+        if fate.winner is None:
+            try:
+                view.open()
+            except EosLogError as error:
+                raise self._claims.unknown(slot, token) from error
+            self._flight = None
+            return None
         self._flight = None
-        if not winner or view.is_stale() or not view.fold_body(slot, winner):
+        if view.is_stale() or not view.fold_body(slot, fate.winner):
             view.open()
             return None
         return False
 
-    def _is_genuine(self, slot: int, token: str) -> bool:
+    def _is_genuine(self, slot: int, token: str, fate: Fate) -> bool:
         """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it
-        may lie in a name that was deleted."""
-        return (self.view.is_open and not self.view.is_stale()) or self._claims.continues(self.view, slot, token)
+        may lie in a name that was deleted.
+
+        Raises:
+            CommitStateUnknown: it does not, and it may have done so before it was deleted.
+        """
+        if self.view.is_open and not self.view.is_stale():
+            return True
+        answered = self.view.moment()
+        try:
+            if self._claims.continues(self.view, slot, token):
+                return True
+        except EosLogError as error:
+            raise self._claims.unknown(slot, token) from error
+        self.environment.reached("log.slot.stale_win_refused")
+        if fate.was_unanswered or self.view.is_long_after(answered):
+            raise self._claims.unknown(slot, token)
+        return False
 
     def _make_smaller_and_checkpoint(self) -> None:
         try:

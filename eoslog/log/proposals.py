@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eoslog.errors import CommitStateUnknown, EosLogError, InvalidRequest, RecordFull
+from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
 from eoslog.log.record import CheckpointEntry
 from eoslog.log.view import View
@@ -27,16 +27,11 @@ class Proposal:
     """Until when its caller waits (elapsed time); None: as long as the log's settings say."""
     when_claimed: Callable[[int, str], None] | None = None
     """Told the slot and the token of each record with it, before the record is put."""
-    doubt: CommitStateUnknown | None = None
-    """Set once a record with it may have landed without a proof: from there on no error says that nothing did."""
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
 
     def fail(self, error: BaseException) -> None:
-        if self.doubt is not None and isinstance(error, EosLogError) and not isinstance(error, CommitStateUnknown):
-            self.doubt.__cause__ = error
-            error = self.doubt
         self.error = error
         self.done = True
 

@@ -92,9 +92,13 @@ class View(Generic[S]):
 
     def is_stale(self) -> bool:
         """Whether the proof of this view is too old to be continued."""
+        return self.is_long_after(Moment(self.proved_ms, self._proved_monotonic_ms))
+
+    def is_long_after(self, moment: Moment) -> bool:
+        """Whether slots that were there at the moment may have been deleted by now."""
         half = self.config.grace_ms // 2
-        elapsed = self.environment.monotonic_ms() - self._proved_monotonic_ms
-        return elapsed > half or self.store.clock.last_date_ms - self.proved_ms > half
+        elapsed = self.environment.monotonic_ms() - moment.monotonic_ms
+        return elapsed > half or self.store.clock.last_date_ms - moment.date_ms > half
 
     def moment(self) -> Moment:
         """Now. Taken before a request, it is a lower bound of the time that the answer speaks of."""

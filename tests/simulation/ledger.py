@@ -77,6 +77,10 @@ class Ledger:
 
     notes: dict[str, Outcome] = field(default_factory=dict)
     """Entries that have no identity but their slot."""
+    told_slots: dict[str, int] = field(default_factory=dict)
+    """Of those that were acknowledged, if they were told their slots."""
+    longest_read: list[tuple[str, int]] = field(default_factory=list)
+    """Of a log alone: the names that were read, with their slots."""
 
     def begin(self, service: str) -> Work:
         work = Work(f"{service}:{len(self.works)}")

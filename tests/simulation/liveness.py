@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eoslog.client.store import Store
 from eoslog.log.checkpoint import read_checkpoint
+from eoslog.log.log import Log
 from eoslog.log.paths import CHECKPOINTS, slot_of, slot_path
 from eoslog.rules.state import TransactionState
 from tests.simulation.world import Violation, World
@@ -20,12 +23,12 @@ def check_nothing_is_left(world: World, store: Store) -> None:
         each.previous_producer_id >= 0 and each.state is not TransactionState.DEAD
         for each in state.transactions.values()
     )
-    _check_slots(world, store)
+    check_slots_left(world, store.log)
 
 
-def _check_slots(world: World, store: Store) -> None:
+def check_slots_left(world: World, log: Log[Any]) -> None:
     """Slots begin at the older checkpoint, and no object of another checkpoint is left."""
-    view = store.log.view
+    view = log.view
     current, previous = view.checkpoint, view.previous_checkpoint
     if current is None or previous is None:
         return
@@ -36,7 +39,7 @@ def _check_slots(world: World, store: Store) -> None:
         raise Violation(f"slots {slots} are there, but needed are those from {floor} to {view.slot}")
     named = {current.path, previous.path}
     for reference in (current, previous):
-        _, root = read_checkpoint(store.object_store, store.log.machine, reference)
+        _, root = read_checkpoint(log.store, log.machine, reference)
         named |= {part.path for part in root.parts if part.path is not None}
     left = {path for path in world.objects if path.startswith(CHECKPOINTS)} - named
     if left:

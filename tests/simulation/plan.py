@@ -10,6 +10,7 @@ from eoslog.rules.sequences import LAST_USABLE_EPOCH
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
+from tests.simulation.log_services import LogReader, LogUpkeep, LogWriter
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.recreating import (
@@ -29,9 +30,11 @@ from tests.simulation.upkeep import Daemon, Reader
 from tests.simulation.world import World
 from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseWriter
 
-SERVICES = ("clients", "spark", "topics", "mixed")
+SERVICES = ("clients", "spark", "topics", "mixed", "log")
 SPARK_EVERY = 10
 """Of mixed seeds, every tenth is one of Spark's, and another one of topics that are deleted and created again."""
+TAIL_BYTES = (0, 4_000)
+"""How much of the log's tail a record repeats, on local disk and on S3."""
 LONG_STEPS = 1_000
 """From so many steps on, services of all kinds run; a shorter history has a few of them."""
 
@@ -46,6 +49,9 @@ KINDS: dict[str, type[Service]] = {
     "daemon": Daemon,
     "reader": Reader,
     "notary": Notary,
+    "log-writer": LogWriter,
+    "log-reader": LogReader,
+    "log-upkeep": LogUpkeep,
     "topic-admin": Recreator,
     "topic-writer": RecreatedWriter,
     "topic-idempotent": RecreatedIdempotent,
@@ -80,7 +86,15 @@ TOPIC_HISTORIES = (
     ("topic-admin0", "topic-writer0", "topic-reader0", "topic-writer0"),
 )
 """A topic that is deleted and created again among its clients: histories of their own, too."""
-_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark", "topic")))
+LOG_HISTORIES = (
+    ("log-writer0", "log-writer1"),
+    ("log-writer0", "log-writer1", "log-upkeep0"),
+    ("log-writer0", "log-writer1", "log-writer2", "log-reader0"),
+    ("log-writer0", "log-upkeep0", "log-reader0"),
+    ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1", "log-reader0"),
+)
+"""A log without topics, in which names are written: cheap histories of who gets which slot."""
+_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark-", "topic-", "log-")))
 _MOST = {"writer": 3, "idempotent": 2, "pipeline": 2, "list": 2, "daemon": 2, "reader": 2, "notary": 2}
 _ALONE = ("table",)
 """Of several, nobody would know whose row of a key is the newest."""
@@ -110,12 +124,26 @@ class Plan:
     @classmethod
     def of_services(cls, services: str, seed: int, steps: int) -> Plan:
         """What a seed plans if only clients run (``clients``), only Spark's processes (``spark``), only those around a
-        topic that is created again (``topics``), or now these and now those (``mixed``)."""
+        topic that is created again (``topics``), now these and now those (``mixed``), or those of a log alone
+        (``log``)."""
+        if services == "log":
+            return cls.of_log(seed, steps)
         if services == "spark" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 1):
             return cls.of_spark(seed, steps)
         if services == "topics" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 2):
             return cls.of_topics(seed, steps)
         return cls.of(seed, steps)
+
+    @classmethod
+    def of_log(cls, seed: int, steps: int) -> Plan:
+        """Processes of a log alone among the same faults; more of them oversleep what is deleted meanwhile."""
+        planned = cls.of(seed, steps)
+        pause = random.Random(f"log {seed}").choice((0.0, 0.01, 0.05))
+        return replace(
+            planned,
+            services=LOG_HISTORIES[seed % len(LOG_HISTORIES)],
+            faults=replace(planned.faults, pause=pause),
+        )
 
     @classmethod
     def of_topics(cls, seed: int, steps: int) -> Plan:
@@ -140,12 +168,16 @@ class Plan:
             seed,
             steps,
             faults=Faults.swarm(chooser),
-            tail_bytes=chooser.choice((0, 4_000)),
+            tail_bytes=chooser.choice(TAIL_BYTES),
             date_grain_ms=chooser.choice((1, 1_000)),
             switches=chooser.choice((1.0, 1.0, 0.5, 0.2)),
             last_epoch=chooser.choice((LAST_USABLE_EPOCH, 2)),
             services=_all_kinds(chooser) if steps >= LONG_STEPS else _a_few(chooser),
         )
+
+    @property
+    def of_a_log_alone(self) -> bool:
+        return any(name.startswith("log-") for name in self.services)
 
     def make_services(self, world: World, ledger: Ledger) -> list[Service]:
         """The services, made; a twin is the same one, started twice."""

@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tests.simulation.log_simulation import simulation_of
 from tests.simulation.plan import SERVICES, Plan
 from tests.simulation.shrinking import failure_of
 from tests.simulation.shrinking import shrink as shrink_failure
@@ -55,7 +56,7 @@ def run_seeds(seeds: Iterable[int], steps: int, services: str) -> Tally:
     for seed in seeds:
         tally.seeds += 1
         try:
-            result = Simulation(seed, plan=Plan.of_services(services, seed, steps)).run()
+            result = simulation_of(Plan.of_services(services, seed, steps)).run()
         except Exception:
             tally.failed[seed] = traceback.format_exc()
         else:
@@ -131,7 +132,7 @@ def _traced(plan: Plan) -> int:
     """Run one plan and print each of its steps. Returns the exit code."""
     lines: list[str] = []
     try:
-        result = Simulation(plan.seed, plan=plan, lines=lines).run()
+        result = simulation_of(plan, lines=lines).run()
     except Exception:
         print("\n".join(lines))
         traceback.print_exc()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from tests.simulation.faults import Faults
+from tests.simulation.log_simulation import simulation_of
 from tests.simulation.plan import Plan
-from tests.simulation.simulation import Simulation
 
 T = TypeVar("T")
 _MOST_RUNS = 400
@@ -47,7 +47,7 @@ class Failure:
 def failure_of(plan: Plan) -> Failure | None:
     """Run a plan. None if it keeps every promise."""
     lines: list[str] = []
-    simulation = Simulation(plan.seed, plan=plan, lines=lines)
+    simulation = simulation_of(plan, lines=lines)
     try:
         simulation.run()
     except Exception as error:

@@ -29,7 +29,7 @@ from tests.simulation.writers import TwoPhaseService
 
 DEFAULT_STEPS = 2_000
 _MOST_STEPS = 1_000_000
-_LONG_MS = 30 * 24 * 3600 * 1000
+LONG_MS = 30 * 24 * 3600 * 1000
 """Longer than any age that the store keeps to."""
 _FOR_EVER_MS = 10**12
 _DELETING = ["write-checkpoint", "vacuum", "delete-old-slots"]
@@ -78,7 +78,7 @@ class Simulation:
 
     def _run(self) -> Result:
         world = self.world
-        begin(world, self.plan.tail_bytes)
+        self.begin()
         world.faults = self.plan.faults
         for service in self._services:
             service.start()
@@ -87,6 +87,17 @@ class Simulation:
         world.stopping = True
         world.run(_MOST_STEPS)
         raise_failures(world)
+        self._end()
+        works = self.ledger.works.values()
+        acknowledged = sum(len(work.rows) for work in works if work.outcome is Outcome.COMMITTED)
+        return Result(world.trace(), world.steps, len(world.every_slot), acknowledged, world.marks)
+
+    def begin(self) -> None:
+        """Put what histories begin with into the world."""
+        _start(self.plan.tail_bytes).put_into(self.world)
+
+    def _end(self) -> None:
+        """When nothing fails any more and everybody has stopped."""
         for name, work in (
             ("settling", self._settle),
             ("check", self._check),
@@ -94,10 +105,7 @@ class Simulation:
             ("upkeep", self._tidy_up),
             ("second check", self._check),
         ):
-            alone(world, name, work)
-        works = self.ledger.works.values()
-        acknowledged = sum(len(work.rows) for work in works if work.outcome is Outcome.COMMITTED)
-        return Result(world.trace(), world.steps, len(world.every_slot), acknowledged, world.marks)
+            alone(self.world, name, work)
 
     def _settle(self, process: Process) -> None:
         """Every transaction becomes decided with nobody's help but a daemon's and the outside database's."""
@@ -131,7 +139,7 @@ class Simulation:
     def _tidy_up(self, process: Process) -> None:
         """Upkeep changes nothing that shows, and vacuum leaves nothing behind that no decision names."""
         for steps in (None, None, _DELETING, _DELETING):
-            process.sleep(_LONG_MS)
+            process.sleep(LONG_MS)
             if steps is _DELETING:
                 # What arrives last of all is an orphan, too.
                 process.sleep(max([write.due_ms for write in self.world.late], default=0) - self.world.time_ms)
@@ -156,30 +164,27 @@ def raise_failures(world: World) -> None:
         raise Violation(f"{name}: {type(error).__name__}: {error}") from error
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
     """A store with its topics, in which every history of its kind begins."""
 
     time_ms: int
     objects: dict[str, StoredObject]
     every_slot: dict[int, bytes]
 
+    @classmethod
+    def made_by(cls, work: Callable[[Process], None], tail_bytes: int) -> Start:
+        """What a process makes of an empty world, where nothing fails."""
+        world = _world(Plan(0, 0, (), Faults(), tail_bytes))
+        alone(world, "setup", work)
+        return cls(world.time_ms, world.objects, world.every_slot)
+
+    def put_into(self, world: World) -> None:
+        world.time_ms, world.objects, world.every_slot = self.time_ms, dict(self.objects), dict(self.every_slot)
+
 
 @cache
-def _start(tail_bytes: int) -> _Start:
-    world = _world(Plan(0, 0, (), Faults(), tail_bytes))
-    alone(world, "setup", _set_up)
-    return _Start(world.time_ms, world.objects, world.every_slot)
-
-
-def begin(world: World, tail_bytes: int) -> None:
-    """Put a store with its topics into an empty world."""
-    start = _start(tail_bytes)
-    world.time_ms, world.objects, world.every_slot = start.time_ms, dict(start.objects), dict(start.every_slot)
-
-
-def forget_starts() -> None:
-    """Make stores anew, as whoever changes the code under test between two histories may wish."""
-    _start.cache_clear()
+def _start(tail_bytes: int) -> Start:
+    return Start.made_by(_set_up, tail_bytes)
 
 
 def _world(plan: Plan) -> World:

@@ -106,6 +106,8 @@ class Process:
 
     def happens(self, fault: str, probability: float) -> bool:
         """Whether a fault meets this process now."""
+        if probability <= 0:
+            return False
         event = self.world.choices.happens(self.name, fault, probability)
         if event:
             self.world.note(self.name, "fault:", fault)

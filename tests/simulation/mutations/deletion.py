@@ -21,7 +21,7 @@ CHECKPOINTS = Focus(("writer0", "idempotent0", "job0", "job0"), steps=300)
 VACUUM = Focus(("writer0", "job0", "daemon0", "daemon1"), {"pause": 0.05}, steps=600)
 
 
-@mutation(unit_test="unit/log/test_deletion.py::test_a_slot_within_the_grace_stays_and_so_do_those_after_it")
+@mutation(Focus(("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05, "late_put": 0.1}, steps=200))
 def slots_deleted_without_the_grace() -> Iterator[None]:
     """Slots go however young they are: a put on its way lands in the name of a deleted one, and is believed."""
     with method(deletion, "_old_enough", lambda listed, floor, newest_deletable_ms: list(listed)):

@@ -6,9 +6,9 @@ import itertools
 from dataclasses import replace
 from typing import NamedTuple
 
+from tests.simulation.log_simulation import make_starts, simulation_of
 from tests.simulation.mutations.mutation import Focus, Mutation
 from tests.simulation.plan import Plan
-from tests.simulation.simulation import Simulation, begin
 from tests.simulation.world import Violation
 
 _BROKEN_CODE = (TypeError, AttributeError, NameError, ImportError)
@@ -43,7 +43,7 @@ def run_history(seed: int, focus: Focus) -> str | None:
         TypeError, AttributeError, NameError, ImportError: the code does not run; that breaks no promise.
     """
     try:
-        Simulation(seed, plan=plan_of(seed, focus)).run()
+        simulation_of(plan_of(seed, focus)).run()
     except Exception as error:
         reason = error.__cause__ if isinstance(error, Violation) and error.__cause__ is not None else error
         if isinstance(reason, _BROKEN_CODE):
@@ -55,9 +55,8 @@ def run_history(seed: int, focus: Focus) -> str | None:
 def hunt(mutation: Mutation, *, first_seed: int = 0, most_histories: int) -> Catch | None:
     """Run histories under a mutation until it is caught; None if it is not."""
     assert mutation.focus is not None
-    for tail_bytes in (0, 4_000):
-        # The store in which histories begin is made with all rules in their places.
-        begin(Simulation(0, steps=0).world, tail_bytes)
+    # What histories begin with is made with all rules in their places.
+    make_starts()
     with mutation.applied():
         for histories, seed in enumerate(itertools.count(first_seed), 1):
             error = run_history(seed, mutation.focus)

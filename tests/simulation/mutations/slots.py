@@ -8,7 +8,7 @@ from typing import Any
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
 from eoslog.log import claim
-from eoslog.log.claim import SlotClaims
+from eoslog.log.claim import Fate, SlotClaims
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
@@ -19,6 +19,7 @@ from tests.simulation.mutations.mutation import Focus, method, mutation
 
 RETRIES = Focus(("notary0", "writer0", "idempotent0"), {"twice": 0.1, "lost_answer": 0.1}, steps=300)
 UNKNOWN = Focus(("notary0", "idempotent0"), {"late_put": 0.2, "lost_answer": 0.1, "pause": 0.05}, steps=500)
+OVERSLEEPERS = Focus(("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05}, steps=200)
 SLEEPERS = Focus(("notary0", "writer0", "idempotent0", "daemon0"), {"pause": 0.03, "late_put": 0.1}, steps=1_000)
 
 
@@ -172,10 +173,29 @@ def answer_from_the_newest_state() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/log/test_view.py::test_a_win_in_a_deleted_name_is_not_believed")
+@mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale view is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Log, "_is_genuine", lambda self, slot, token: True):
+    with method(Log, "_is_genuine", lambda self, slot, token, fate: True):
+        yield
+
+
+@mutation(
+    Focus(
+        ("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05, "lost_answer": 0.3, "late_put": 0.1}, steps=200
+    )
+)
+def appended_again_behind_a_deleted_slot() -> Iterator[None]:
+    """A win in a deleted name proves that nothing landed: what did, before the name was deleted, is appended again."""
+    original = Log._is_genuine
+
+    def is_genuine(self: Log[Any], slot: int, token: str, fate: Fate) -> bool:
+        try:
+            return original(self, slot, token, fate)
+        except CommitStateUnknown:
+            return False
+
+    with method(Log, "_is_genuine", is_genuine), method(Fate, "was_unanswered", False):
         yield
 
 

@@ -417,7 +417,9 @@ def test_resolve_does_not_take_a_stray_record_in_a_deleted_name_for_the_log() ->
         log.resolve(caught.value.slot, caught.value.token)
 
 
-def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_have_been_mine() -> None:
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED_INSIDE])
+def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_have_been_mine(fault: Fault) -> None:
+    """Whether the put was not answered, or was sent twice on its way and answered for the second."""
     world = World()
     log = world.created()
     history = [sleeps_until_its_slot_is_deleted(world, deleted=4)]
@@ -426,13 +428,36 @@ def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_ha
         if path == slot_path(1) and history:
             history.pop()()
 
-    script(log).faults.append(Fault.ANSWER_LOST)
+    script(log).faults.append(fault)
     script(log).refuse_get = others_go_on  # type: ignore[assignment]
 
     with pytest.raises(CommitStateUnknown):
         log.append(add_once("mine"))
 
     assert names(world.process()).count("mine") == 1
+
+
+@pytest.mark.parametrize("stray", [True, False])
+def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_meanwhile(stray: bool) -> None:
+    """Neither when its name is free for it again, nor when a stray record has taken that."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    sleep = sleeps_until_its_slot_is_deleted(world, deleted=3)
+
+    def oversleep() -> None:
+        sleep()
+        if stray:
+            world.put(1, world.body(4).replace(b'"slot":4', b'"slot":1'))
+
+    script(writer).faults.append(Fault.ANSWER_LOST)
+    script(writer).before.extend([lambda: None, oversleep])
+
+    with pytest.raises(CommitStateUnknown):
+        writer.append(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"}))
+
+    assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
 
 
 def test_a_record_continues_the_log_only_without_a_gap_up_to_the_newest() -> None:

@@ -1,0 +1,168 @@
+"""Simulated processes of a log alone, without topics and rows: they write names, read them, and tidy up.
+
+Their histories are short and cheap, so that very many of them can look at who gets which slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eoslog.errors import CommitStateUnknown, OutcomeLost, RetriableError
+from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.log.log import Log
+from eoslog.log.view import LogConfig
+from tests.simulation.ledger import Outcome
+from tests.simulation.service import GRACE_MS, PATIENCES_MS, Service
+from tests.simulation.store import SimulatedEnvironment, SimulatedStore
+from tests.simulation.world import Process, Violation
+from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, move_horizon
+
+_MOST_ATTEMPTS = 4
+
+
+def open_log(process: Process) -> Log[Ledger]:
+    """The log, as a process that was just started holds it."""
+    environment = SimulatedEnvironment(process)
+    patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
+    config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=4, commit_timeout_ms=patience_ms)
+    store = SimulatedStore(process, environment, tail_bytes=process.world.tail_bytes)
+    return Log(store, LedgerMachine(), environment, config)
+
+
+class LogWriter(Service):
+    """Adds one name after the other, and writes down what it is told of each."""
+
+    def incarnation(self, process: Process) -> None:
+        log = open_log(process)
+        while not self.world.stopping:
+            name = f"{self.random.choice('abc')}{self.name}:{len(self.ledger.notes)}"
+            self.ledger.notes[name] = Outcome.UNKNOWN
+            if self.random.random() < 0.3:
+                self._add_unrecognised(log, name)
+            else:
+                self._add(log, name)
+            self.pause(process, 2_000)
+
+    def _add(self, log: Log[Ledger], name: str) -> None:
+        """Add a name, and repeat that, or ask for the slot, as long as nobody knows."""
+        for attempt in range(_MOST_ATTEMPTS):
+            try:
+                self.ledger.told_slots[name] = log.append(_found_or_added(name), timeout_ms=self._patience_ms())
+                self.ledger.notes[name] = Outcome.COMMITTED
+                return
+            except CommitStateUnknown as error:
+                if self.random.random() < 0.5:
+                    self._resolve(log, name, error, is_first=attempt == 0)
+                    return
+            except RetriableError:
+                if attempt == 0:
+                    self.ledger.notes[name] = Outcome.ABORTED
+                    return
+            self.world.marks["append repeated"] += 1
+
+    def _add_unrecognised(self, log: Log[Ledger], name: str) -> None:
+        """Add what nobody would recognise: appended twice, it would be there twice."""
+        try:
+            self.ledger.told_slots[name] = log.append(_added(name), timeout_ms=self._patience_ms())
+            self.ledger.notes[name] = Outcome.COMMITTED
+        except CommitStateUnknown as error:
+            self._resolve(log, name, error, is_first=True)
+        except RetriableError:
+            self.ledger.notes[name] = Outcome.ABORTED
+
+    def _patience_ms(self) -> int | None:
+        return self.random.choice((None, 1, 5_000))
+
+    def _resolve(self, log: Log[Ledger], name: str, error: CommitStateUnknown, *, is_first: bool) -> None:
+        try:
+            landed = log.resolve(error.slot, error.token, timeout_ms=self._patience_ms())
+        except (CommitStateUnknown, OutcomeLost):
+            return
+        self.world.marks["unknown outcome resolved"] += 1
+        if landed:
+            self.ledger.told_slots[name] = error.slot
+            self.ledger.notes[name] = Outcome.COMMITTED
+        elif is_first:
+            # Of several attempts only the last was asked for.
+            self.ledger.notes[name] = Outcome.ABORTED
+
+
+def _found_or_added(name: str) -> Callable[[Any], int]:
+    """Add a name unless it is there. Returns its slot."""
+
+    def propose(draft: LedgerDraft) -> int:
+        base = draft.base
+        while isinstance(base, LedgerDraft):
+            base = base.base
+        if name in base.slots:
+            return base.slots[name]
+        draft.entries.append({"type": "add", "name": name})
+        return draft.slot
+
+    return propose
+
+
+def _added(name: str) -> Callable[[Any], int]:
+    """Add a name, under another one in each slot. Returns its slot."""
+
+    def propose(draft: LedgerDraft) -> int:
+        draft.entries.append({"type": "add", "name": f"{name}@{draft.slot}"})
+        return draft.slot
+
+    return propose
+
+
+def slots_of_names(state: Ledger) -> dict[str, int]:
+    """Where each name is. Raises: Violation: one was added twice."""
+    found: dict[str, int] = {}
+    for name, slot in state.slots.items():
+        if found.setdefault(name.partition("@")[0], slot) != slot:
+            raise Violation(f"{name} was appended twice: {state}")
+    return found
+
+
+class LogReader(Service):
+    """Reads again and again: what was acknowledged before is there, what failed is not, and nothing changes places."""
+
+    def incarnation(self, process: Process) -> None:
+        log = open_log(process)
+        while not self.world.stopping:
+            before = dict(self.ledger.notes)
+            names = log.read(lambda state, slot: slots_of_names(state))
+            seen = list(names.items())
+            check_seen(before, names)
+            known = self.ledger.longest_read
+            if seen[: len(known)] != known[: len(seen)]:
+                raise Violation(f"names changed their places: {known} were read, then {seen}")
+            if len(seen) > len(known):
+                self.ledger.longest_read = seen
+            self.pause(process, self.random.choice((2_000, 2 * GRACE_MS)))
+
+
+def check_seen(notes: dict[str, Outcome], seen: dict[str, int]) -> None:
+    """Raises: Violation: a name that was acknowledged is not there, or one that failed is."""
+    for name, outcome in notes.items():
+        if outcome is not Outcome.UNKNOWN and (name in seen) != (outcome is Outcome.COMMITTED):
+            raise Violation(f"{name} was told to be {outcome.value}; what is there: {seen}")
+
+
+class LogUpkeep(Service):
+    """Writes checkpoints, and deletes what no cold reader needs."""
+
+    def incarnation(self, process: Process) -> None:
+        log = open_log(process)
+        while not self.world.stopping:
+            step = self.random.choice((write_checkpoint, give_up_uploads, delete_old_slots, delete_old_checkpoints))
+            step(log)
+            self.pause(process, self.random.choice((2_000, 60_000, 2 * GRACE_MS)))
+
+
+def write_checkpoint(log: Log[Ledger]) -> None:
+    log.checkpoint()
+
+
+def give_up_uploads(log: Log[Ledger]) -> None:
+    """Checkpoints whose upload began before now, and that no record names, will never be named."""
+    log.read(lambda state, slot: None)
+    log.append(move_horizon(log.store.clock.last_date_ms - GRACE_MS))

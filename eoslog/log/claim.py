@@ -26,15 +26,6 @@ class _Occupant(NamedTuple):
     record: SlotRecord
 
 
-class Fate(NamedTuple):
-    """What became of the puts of a record to its slot."""
-
-    winner: bytes | None
-    """What stands in the slot, if it is another record; None if it is this one."""
-    was_unanswered: bool
-    """Whether a put before the last one may have landed, too."""
-
-
 class SlotClaims:
     """Puts slots of one log, and reads who has them."""
 
@@ -43,8 +34,8 @@ class SlotClaims:
         self._environment = environment
         self._timeout_ms = timeout_ms
 
-    def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Fate:
-        """Put a slot until its fate is known.
+    def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> bytes | None:
+        """Put a slot until its fate is known. None: ours. Else what stands there.
 
         Args:
             deadline_ms: the end of its callers' patience (elapsed time); it shortens the log's own, and one put is
@@ -60,7 +51,7 @@ class SlotClaims:
                 outcome = self._store.put_if_absent(path, body)
                 if outcome is PutOutcome.CREATED:
                     self._environment.reached("log.slot.claimed")
-                    return Fate(None, may_have_landed)
+                    return None
             except StoreUnavailable:
                 may_have_landed = True
             except EosLogError as error:
@@ -80,9 +71,9 @@ class SlotClaims:
                         raise self.unknown(slot, token)
                     if found.record.token == token:
                         self._environment.reached("log.slot.own_record_found")
-                        return Fate(None, may_have_landed)
+                        return None
                     self._environment.reached("log.slot.lost")
-                    return Fate(found.body, may_have_landed)
+                    return found.body
             if self._environment.monotonic_ms() > deadline:
                 if may_have_landed:
                     raise self.unknown(slot, token)
@@ -127,7 +118,7 @@ class SlotClaims:
 
     def unknown(self, slot: int, token: str) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"{self._store.url}: the put of slot {slot} was not answered; it may have landed or land later. "
+            f"{self._store.url}: what became of the put of slot {slot} is not known; it may have landed or land later. "
             "Repeat the same call of a producer: its work is recognised and never done twice. Any other append: "
             "Store.resolve(error)",
             slot=slot,

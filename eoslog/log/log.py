@@ -27,7 +27,7 @@ from eoslog.errors import (
 )
 from eoslog.log.checkpoint import write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
-from eoslog.log.claim import Fate, SlotClaims
+from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
 from eoslog.log.proposals import Flight, Proposal, Round, earliest_deadline, sort_proposals
 from eoslog.log.record import (
@@ -112,7 +112,7 @@ class Log(Generic[S]):
                 until this has an answer, it may land.
 
         Raises:
-            CommitStateUnknown: the fate of the record could not be learnt in time.
+            CommitStateUnknown: the fate of the record could not be learnt in time, or its slot was deleted meanwhile.
             StoreUnavailable: the time was up, and nothing was appended.
             Whatever ``propose`` raises at the log's tail.
         """
@@ -162,12 +162,14 @@ class Log(Generic[S]):
         if not self._lock.acquire(timeout=self._patience_s(deadline_ms)):
             raise StoreUnavailable(f"{self.store.url}: other calls had the log for all of the time")
         try:
-            if self.read(lambda state, newest: newest) < slot:
+            if self.view.slot < slot and self.read(lambda state, newest: newest) < slot:
                 occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
                 self._append_all([occupier])
                 occupier.result()
             try:
                 token = self._claims.token_of(slot, deadline_ms)
+                # Afterwards: a record that came when the slot was deleted came after the checkpoints above it.
+                self.view.refresh()
                 if token is not None and (
                     not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
                 ):
@@ -357,8 +359,8 @@ class Log(Generic[S]):
         for proposal in taken:
             if proposal.when_claimed is not None:
                 proposal.when_claimed(slot, token)
-        fate = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
-        if fate.winner is None and self._is_genuine(slot, token, fate):
+        winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
+        if winner is None and self._is_genuine(slot, token):
             draft.merge()
             for proposal in taken:
                 if proposal.checkpoint is not None:
@@ -367,10 +369,10 @@ class Log(Generic[S]):
             view.advance(slot, token, first_line(body))
             view.prove(asked)
             return True
-        if fate.was_unanswered and view.is_stale():
-            # What stands there may have come when the slot was deleted, and this record with it.
+        if view.is_long_after(view.dated(asked)):
+            # The record may have landed, and its slot been deleted, before what stands there now came.
             raise self._claims.unknown(slot, token)
-        if fate.winner is None:
+        if winner is None:
             try:
                 view.open()
             except EosLogError as error:
@@ -378,29 +380,26 @@ class Log(Generic[S]):
             self._flight = None
             return None
         self._flight = None
-        if view.is_stale() or not view.fold_body(slot, fate.winner):
+        if view.is_stale() or not view.fold_body(slot, winner):
             view.open()
             return None
         return False
 
-    def _is_genuine(self, slot: int, token: str, fate: Fate) -> bool:
+    def _is_genuine(self, slot: int, token: str) -> bool:
         """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it
         may lie in a name that was deleted.
 
         Raises:
-            CommitStateUnknown: it does not, and it may have done so before it was deleted.
+            CommitStateUnknown: that could not be found out.
         """
         if self.view.is_open and not self.view.is_stale():
             return True
-        answered = self.view.moment()
         try:
             if self._claims.continues(self.view, slot, token):
                 return True
         except EosLogError as error:
             raise self._claims.unknown(slot, token) from error
         self.environment.reached("log.slot.stale_win_refused")
-        if fate.was_unanswered or self.view.is_long_after(answered):
-            raise self._claims.unknown(slot, token)
         return False
 
     def _make_smaller_and_checkpoint(self) -> None:

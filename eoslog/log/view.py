@@ -95,10 +95,10 @@ class View(Generic[S]):
         return self.is_long_after(Moment(self.proved_ms, self._proved_monotonic_ms))
 
     def is_long_after(self, moment: Moment) -> bool:
-        """Whether slots that were there at the moment may have been deleted by now."""
+        """Whether a slot that was put at the moment, or later, may have been deleted by now."""
         half = self.config.grace_ms // 2
-        elapsed = self.environment.monotonic_ms() - moment.monotonic_ms
-        return elapsed > half or self.store.clock.last_date_ms - moment.date_ms > half
+        elapsed_ms = self.environment.monotonic_ms() - moment.monotonic_ms
+        return elapsed_ms > half or self.store.clock.last_date_ms - moment.date_ms > half
 
     def moment(self) -> Moment:
         """Now. Taken before a request, it is a lower bound of the time that the answer speaks of."""
@@ -106,8 +106,11 @@ class View(Generic[S]):
 
     def prove(self, asked: Moment) -> None:
         """A request sent at ``asked`` showed that ``slot`` was the newest: nothing followed it, or it was just won."""
-        self.proved_ms = asked.date_ms or self.store.clock.last_date_ms
-        self._proved_monotonic_ms = asked.monotonic_ms
+        self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
+
+    def dated(self, asked: Moment) -> Moment:
+        """A moment before which no answer had told the time yet: the first answer's date stands for it."""
+        return asked if asked.date_ms else Moment(self.store.clock.last_date_ms, asked.monotonic_ms)
 
     def tail_lines(self) -> list[bytes]:
         """The lines that the next record repeats for cold readers."""

@@ -8,11 +8,11 @@ from typing import Any
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
 from eoslog.log import claim
-from eoslog.log.claim import Fate, SlotClaims
+from eoslog.log.claim import SlotClaims
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
-from eoslog.log.view import View
+from eoslog.log.view import Moment, View
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from tests.simulation.mutations.mutation import Focus, method, mutation
@@ -176,26 +176,28 @@ def answer_from_the_newest_state() -> Iterator[None]:
 @mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale view is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Log, "_is_genuine", lambda self, slot, token, fate: True):
+    with method(Log, "_is_genuine", lambda self, slot, token: True):
         yield
 
 
 @mutation(
     Focus(
-        ("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05, "lost_answer": 0.3, "late_put": 0.1}, steps=200
+        ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1"),
+        {"pause": 0.05, "lost_answer": 0.6, "death": 0.0},
+        steps=400,
     )
 )
 def appended_again_behind_a_deleted_slot() -> Iterator[None]:
     """A win in a deleted name proves that nothing landed: what did, before the name was deleted, is appended again."""
-    original = Log._is_genuine
+    original = View.is_long_after
 
-    def is_genuine(self: Log[Any], slot: int, token: str, fate: Fate) -> bool:
-        try:
-            return original(self, slot, token, fate)
-        except CommitStateUnknown:
-            return False
+    class Asked(Moment):
+        """When a put was sent."""
 
-    with method(Log, "_is_genuine", is_genuine), method(Fate, "was_unanswered", False):
+    def is_long_after(self: View[Any], moment: Moment) -> bool:
+        return not isinstance(moment, Asked) and original(self, moment)
+
+    with method(View, "dated", lambda self, asked: Asked(*asked)), method(View, "is_long_after", is_long_after):
         yield
 
 

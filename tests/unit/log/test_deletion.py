@@ -132,6 +132,8 @@ def test_a_sleeper_that_wins_a_deleted_slot_does_not_believe_it() -> None:
         assert 1 not in slots(log)
 
     script(sleeper).before.append(meanwhile)
+    with pytest.raises(CommitStateUnknown):
+        sleeper.append(add("mine"))
     sleeper.append(add("mine"))
 
     assert "log.slot.stale_win_refused" in environment(sleeper).points

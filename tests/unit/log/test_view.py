@@ -21,7 +21,7 @@ from eoslog.errors import (
 from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
 from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line, with_tail
-from tests.unit.log.ledger import Ledger, add, add_once
+from tests.unit.log.ledger import AlreadyThere, Ledger, add, add_once
 from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script
 
 TAIL = 64 << 10
@@ -261,6 +261,10 @@ def test_a_writer_that_slept_does_not_append_behind_what_stands_in_deleted_names
     before = world.now_ms
     replaced_history(world)()
     environment(writer).suspended_ms = world.now_ms - before if suspended else 0
+    if suspended:
+        # Its first answer tells how late it is.
+        with pytest.raises(CommitStateUnknown):
+            writer.append(add("mine"))
 
     writer.append(add("mine"))
 
@@ -273,6 +277,8 @@ def test_a_writer_that_slept_before_its_put_and_lost_to_a_void_record_opens_anew
     writer = world.process()
     names(writer)
     script(writer).before.append(replaced_history(world))
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
 
     writer.append(add("mine"))
 
@@ -302,6 +308,8 @@ def test_a_win_in_a_deleted_name_is_not_believed(deleted: int) -> None:
     writer = world.process()
     names(writer)
     script(writer).before.append(sleeps_until_its_slot_is_deleted(world, deleted=deleted))
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
 
     slot = writer.append(add("mine"))
 
@@ -320,6 +328,8 @@ def test_a_win_in_a_deleted_name_next_to_the_log_is_not_believed() -> None:
         sleeps_until_its_slot_is_deleted(world, deleted=2)()
 
     script(writer).before.append(meanwhile)
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
     writer.append(add("mine"))
 
     assert names(writer).count("mine") == 1
@@ -498,3 +508,57 @@ def test_the_newest_slot_is_found_across_groups() -> None:
         reader.view.open()
         assert reader.view.slot == 1005
         assert reader.view.slots_from(998) == list(range(998, 1006))
+
+
+def test_a_record_that_landed_is_not_appended_again_when_a_stray_took_its_name_before_it_was_read() -> None:
+    """Its put was sent twice on its way, and the second was answered: the slot is another's by then."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    sleep = sleeps_until_its_slot_is_deleted(world, deleted=4)
+    history = [sleep]
+
+    def others_go_on(path: str) -> None:
+        if path == slot_path(1) and history:
+            history.pop()()
+            world.put(1, world.body(4).replace(b'"slot":4', b'"slot":1'))
+
+    script(writer).faults.append(Fault.RETRIED_INSIDE)
+    script(writer).refuse_get = others_go_on  # type: ignore[assignment]
+    with pytest.raises(CommitStateUnknown):
+        writer.append(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"}))
+
+    assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
+
+
+def test_a_stray_that_lands_while_a_slot_is_resolved_is_not_taken_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    log = world.created()
+    script(log).faults.extend([Fault.LATE] * 100)
+    with pytest.raises(CommitStateUnknown) as caught:
+        log.append(add("mine"))
+    script(log).faults.clear()
+    world.process().append(add("first"))
+    names(log)
+    sleep, token_of = sleeps_until_its_slot_is_deleted(world, deleted=4), log._claims.token_of
+
+    def lands_meanwhile(slot: int, deadline_ms: int | None = None) -> str | None:
+        sleep()
+        script(log).land_late()
+        return token_of(slot, deadline_ms)
+
+    monkeypatch.setattr(log._claims, "token_of", lands_meanwhile)
+
+    with pytest.raises(OutcomeLost):
+        log.resolve(caught.value.slot, caught.value.token)
+
+
+def test_a_log_that_another_made_while_its_first_put_was_lost_is_told_as_such() -> None:
+    world = World()
+    late, other = world.process(), world.process()
+    script(late).faults.append(Fault.REQUEST_LOST)
+    script(late).before.extend([lambda: None, lambda: other.create(add("created"))])
+
+    with pytest.raises(AlreadyThere):
+        late.create(add("created"))

@@ -21,7 +21,13 @@ CHECKPOINTS = Focus(("writer0", "idempotent0", "job0", "job0"), steps=300)
 VACUUM = Focus(("writer0", "job0", "daemon0", "daemon1"), {"pause": 0.05}, steps=600)
 
 
-@mutation(Focus(("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05, "late_put": 0.1}, steps=200))
+@mutation(
+    Focus(
+        ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1", "log-upkeep2"),
+        {"pause": 0.05, "late_put": 0.2, "death": 0.0},
+        steps=400,
+    )
+)
 def slots_deleted_without_the_grace() -> Iterator[None]:
     """Slots go however young they are: a put on its way lands in the name of a deleted one, and is believed."""
     with method(deletion, "_old_enough", lambda listed, floor, newest_deletable_ms: list(listed)):

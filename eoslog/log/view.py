@@ -110,7 +110,7 @@ class View(Generic[S]):
 
     def dated(self, asked: Moment) -> Moment:
         """A moment before which no answer had told the time yet: the first answer's date stands for it."""
-        return asked if asked.date_ms else Moment(self.store.clock.last_date_ms, asked.monotonic_ms)
+        return asked if asked.date_ms else Moment(self.store.clock.first_date_ms, asked.monotonic_ms)
 
     def tail_lines(self) -> list[bytes]:
         """The lines that the next record repeats for cold readers."""

@@ -13,9 +13,13 @@ class StoreClock:
         self._anchor_monotonic_ms = 0
         self.last_date_ms = 0
         """The newest date of an answer, 0 before the first: a lower bound of the store's time."""
+        self.first_date_ms = 0
+        """The date of the first answer."""
 
     def observe(self, date_ms: int) -> None:
         """Take in the date of an answer (ms since the epoch). An older date than the newest is ignored."""
+        if self.first_date_ms == 0:
+            self.first_date_ms = date_ms
         if date_ms >= self.last_date_ms:
             # The anchor first: a thread that reads in between sees an earlier time, never a later one.
             self._anchor_monotonic_ms = self._environment.monotonic_ms()

@@ -33,7 +33,7 @@ def test_a_seed_that_meets_a_bug_shrinks_to_a_short_history_that_fails_alike(mon
     shortest = shrink(failure, most_runs=150)
 
     assert shortest.kind == failure.kind
-    assert len(shortest.history().splitlines()) <= 60
+    assert len(shortest.history().splitlines()) <= 80
     assert len(shortest.history()) < len(failure.history())
     assert failure_of(Plan.from_json(shortest.plan.to_json())) == shortest
 

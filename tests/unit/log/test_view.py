@@ -562,3 +562,21 @@ def test_a_log_that_another_made_while_its_first_put_was_lost_is_told_as_such() 
 
     with pytest.raises(AlreadyThere):
         late.create(add("created"))
+
+
+def test_a_process_that_slept_between_its_first_two_answers_does_not_take_its_view_for_fresh() -> None:
+    """Its own clock stood still, and before its first answer it knew no date."""
+    world = World()
+    world.created()
+    sleeper = world.process()
+    history = [sleeps_until_its_slot_is_deleted(world, deleted=0)]
+
+    def falls_asleep(path: str) -> None:
+        if history:
+            before = world.now_ms
+            history.pop()()
+            environment(sleeper).suspended_ms = world.now_ms - before
+
+    script(sleeper).refuse_get = falls_asleep  # type: ignore[assignment]
+
+    assert sleeper.read(lambda state, slot: list(state.names), refresh=False) == ["created", "n0", "n1", "n2", "n3"]

@@ -156,7 +156,7 @@ class Log(Generic[S]):
         Raises:
             OutcomeLost: the slot has been deleted, or is damaged.
             RetriableError, StoreAccessDenied, NotAStore
-            CorruptRecord, UnsupportedFormat: the log cannot be read up to here, and the slot may still be free.
+            CorruptRecord, UnsupportedFormat: the log around it cannot be read; ask again.
         """
         deadline_ms = self._deadline(timeout_ms)
         if not self._lock.acquire(timeout=self._patience_s(deadline_ms)):
@@ -168,15 +168,15 @@ class Log(Generic[S]):
                 occupier.result()
             try:
                 token = self._claims.token_of(slot, deadline_ms)
-                # Afterwards: a record that came when the slot was deleted came after the checkpoints above it.
-                self.view.refresh()
-                if token is not None and (
-                    not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
-                ):
-                    return token
                 why = "has been deleted since"
             except (CorruptRecord, UnsupportedFormat) as error:
-                why = f"cannot be read: {without_code(error)}"
+                token, why = None, f"cannot be read: {without_code(error)}"
+            # Afterwards: what came to the slot's name when it was deleted came after the checkpoints above it.
+            self.read(lambda state, newest: None)
+            if token is not None and (
+                not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
+            ):
+                return token
             raise OutcomeLost(
                 f"an append to slot {slot} was not answered, and the slot {why}; whether it landed is to be seen by "
                 "the work itself (admin.last_committed, the group's offsets, or the rows)"

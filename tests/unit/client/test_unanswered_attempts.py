@@ -89,6 +89,37 @@ def test_a_slot_whose_answer_is_cut_short_is_read_again(
     assert cut
 
 
+def test_a_newer_slot_whose_answer_is_cut_short_leaves_a_commit_unknown_and_not_lost(
+    store: Store, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = begun(store)
+    without_an_answer(store, producer.commit_transaction, lands=True)
+    successor(world)
+    learns(store)
+    another = world.process().producer("another")
+    get, token_of, cut = store.object_store.get, store.log._claims.token_of, []
+
+    def cut_short(path: str) -> StoredObject:
+        found = get(path)
+        if cut:
+            return found
+        cut.append(path)
+        return replace(found, body=found.body[:20])
+
+    def another_goes_on(slot: int, deadline_ms: int | None = None) -> str | None:
+        token = token_of(slot, deadline_ms)
+        if another.producer_id < 0:
+            another.init_transactions()
+            monkeypatch.setattr(store.object_store, "get", cut_short)
+        return token
+
+    monkeypatch.setattr(store.log._claims, "token_of", another_goes_on)
+
+    assert producer.commit_transaction()
+
+    assert cut
+
+
 def test_a_commit_whose_slot_cannot_be_read_is_told_as_neither(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -406,6 +406,16 @@ def test_a_creator_that_slept_until_slot_0_was_deleted_does_not_believe_its_win(
         sleeper.create(refuse_if_begun)
 
 
+def test_a_log_that_another_made_while_its_first_put_was_lost_is_told_as_such() -> None:
+    world = World()
+    late, other = world.process(), world.process()
+    script(late).faults.append(Fault.REQUEST_LOST)
+    script(late).before.extend([lambda: None, lambda: other.create(add("created"))])
+
+    with pytest.raises(AlreadyThere):
+        late.create(add("created"))
+
+
 class InterruptedMachine(LedgerMachine):
     """Is interrupted right after the state was changed."""
 

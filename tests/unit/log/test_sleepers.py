@@ -1,0 +1,357 @@
+"""Who sleeps beyond the grace: no view is trusted for longer than half of it, nor what stands in a deleted name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from eoslog.errors import (
+    CommitStateUnknown,
+    CorruptRecord,
+    OutcomeLost,
+    StoreUnavailable,
+)
+from eoslog.log.paths import slot_path
+from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line, with_tail
+from tests.unit.log.ledger import add, add_once
+from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script
+
+
+def replaced_history(world: World) -> Callable[[], None]:
+    """Others append and make checkpoints, days pass, their slots go, and a sleeper wins the name of slot 1."""
+    first = first_line(world.body(0))
+    stray = SlotRecord(
+        slot=1, token="5" * 32, prev=decode_line(first, 0).token, entries=({"type": "add", "name": "stray"},)
+    )
+
+    def meanwhile() -> None:
+        other = world.process()
+        for number in range(4):
+            other.append(add(f"n{number}"))
+            other.checkpoint()
+        world.now_ms += 3 * DAY_MS
+        script(other).delete([slot_path(slot) for slot in range(3)])
+        world.put(1, with_tail(encode_line(stray), [first]))
+
+    return meanwhile
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_reader_that_slept_opens_anew_instead_of_following_what_stands_in_deleted_names(suspended: bool) -> None:
+    """A suspended machine's elapsed time stands still; the store's answers tell."""
+    world = World()
+    world.created()
+    reader = world.process()
+    names(reader)
+    before = world.now_ms
+    replaced_history(world)()
+    environment(reader).suspended_ms = world.now_ms - before if suspended else 0
+
+    assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
+
+
+def test_a_log_that_changes_under_each_attempt_to_read_it_is_no_corrupt_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.created()
+    log = world.process()
+    attempts = itertools.count()
+
+    def changed() -> None:
+        raise CorruptRecord(f"slot {next(attempts)} is missing")
+
+    monkeypatch.setattr(log.view, "_open_once", changed)
+
+    with pytest.raises(StoreUnavailable, match="changes faster"):
+        names(log)
+
+
+def test_a_reader_that_slept_while_it_opened_opens_again() -> None:
+    world = World(tail_bytes=64 << 10)
+    world.created().append(add("x"))
+    reader = world.process()
+    history = [replaced_history(world)]
+    script(reader).on_list = lambda: history.pop()() if history else None
+
+    assert names(reader) == ["created", "x", "n0", "n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_writer_that_slept_does_not_append_behind_what_stands_in_deleted_names(suspended: bool) -> None:
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    before = world.now_ms
+    replaced_history(world)()
+    environment(writer).suspended_ms = world.now_ms - before if suspended else 0
+    if suspended:
+        # Its first answer tells how late it is.
+        with pytest.raises(CommitStateUnknown):
+            writer.append(add("mine"))
+
+    writer.append(add("mine"))
+
+    assert names(world.process()) == ["created", "n0", "n1", "n2", "n3", "mine"]
+
+
+def test_a_writer_that_slept_before_its_put_and_lost_to_a_void_record_opens_anew() -> None:
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    script(writer).before.append(replaced_history(world))
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
+
+    writer.append(add("mine"))
+
+    assert names(writer) == ["created", "n0", "n1", "n2", "n3", "mine"]
+    assert names(world.process()) == names(writer)
+
+
+MINE_AGAIN = {"type": "add", "name": "mine"}
+
+
+def sleeps_until_its_slot_is_deleted(world: World, *, deleted: int) -> Callable[[], None]:
+    def meanwhile() -> None:
+        other = world.process()
+        for number in range(4):
+            other.append(add(f"n{number}"))
+            other.checkpoint()
+        world.now_ms += 3 * DAY_MS
+        script(other).delete([slot_path(slot) for slot in range(deleted)])
+
+    return meanwhile
+
+
+@pytest.mark.parametrize("deleted", [2, 5])
+def test_a_win_in_a_deleted_name_is_not_believed(deleted: int) -> None:
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    script(writer).before.append(sleeps_until_its_slot_is_deleted(world, deleted=deleted))
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
+
+    slot = writer.append(add("mine"))
+
+    assert slot > 4
+    assert names(world.process()) == ["created", "n0", "n1", "n2", "n3", "mine"]
+
+
+def test_a_win_in_a_deleted_name_next_to_the_log_is_not_believed() -> None:
+    """Its slots are contiguous to the newest, but the next record does not continue it."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+
+    def meanwhile() -> None:
+        sleeps_until_its_slot_is_deleted(world, deleted=2)()
+
+    script(writer).before.append(meanwhile)
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
+    writer.append(add("mine"))
+
+    assert names(writer).count("mine") == 1
+    assert names(world.process()) == names(writer)
+
+
+def test_a_genuine_win_of_a_writer_that_slept_is_done_once() -> None:
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+
+    def sleep() -> None:
+        world.now_ms += 3 * DAY_MS
+
+    script(writer).before.append(sleep)
+
+    assert writer.append(add_once("mine")) == "added"
+    assert names(world.process()) == ["created", "mine"]
+
+
+def test_a_win_that_cannot_be_checked_is_no_clean_error() -> None:
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+
+    def sleep() -> None:
+        world.now_ms += 3 * DAY_MS
+        script(writer).on_list = deny
+
+    def deny() -> None:
+        from eoslog.errors import StoreUnavailable
+
+        raise StoreUnavailable("no answer")
+
+    script(writer).before.append(sleep)
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
+
+
+@pytest.mark.parametrize("why", ["refused", "no answer"])
+def test_after_a_win_that_is_not_believed_no_error_is_a_clean_one(why: str) -> None:
+    """The record landed and was deleted since, with the slots around it."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    sleep = sleeps_until_its_slot_is_deleted(world, deleted=3)
+
+    def lose_its_way() -> None:
+        sleep()
+        if why == "no answer":
+            script(writer).faults.extend([Fault.NONE] + [Fault.DENIED] * 200)
+
+    script(writer).faults.append(Fault.ANSWER_LOST)
+    script(writer).before.extend([lambda: None, lose_its_way])
+
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine") if why == "refused" else lambda draft: draft.entries.append(MINE_AGAIN))
+
+
+def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:
+    """The winner may be as old as the view itself."""
+    world = World()
+    other, writer = world.created(), world.process()
+    names(writer)
+    for number in range(3):
+        other.append(add(f"n{number}"))
+    world.now_ms += 11 * HOUR_MS
+    script(writer).faults.extend([Fault.NONE] + [Fault.REQUEST_LOST] * 200)
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
+    script(writer).faults.clear()
+    assert writer.view.slot == 1
+    world.now_ms += 2 * HOUR_MS
+    lists = script(writer).requests["LIST"]
+
+    names(writer)
+
+    assert script(writer).requests["LIST"] > lists
+
+
+def test_resolve_does_not_take_a_stray_record_in_a_deleted_name_for_the_log() -> None:
+    world = World()
+    log = world.created()
+    script(log).faults.extend([Fault.LATE] * 100)
+    with pytest.raises(CommitStateUnknown) as caught:
+        log.append(add("mine"))
+    script(log).faults.clear()
+    sleeps_until_its_slot_is_deleted(world, deleted=2)()
+    script(log).land_late()
+
+    with pytest.raises(OutcomeLost):
+        log.resolve(caught.value.slot, caught.value.token)
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED_INSIDE])
+def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_have_been_mine(fault: Fault) -> None:
+    """Whether the put was not answered, or was sent twice on its way and answered for the second."""
+    world = World()
+    log = world.created()
+    history = [sleeps_until_its_slot_is_deleted(world, deleted=4)]
+
+    def others_go_on(path: str) -> None:
+        if path == slot_path(1) and history:
+            history.pop()()
+
+    script(log).faults.append(fault)
+    script(log).refuse_get = others_go_on  # type: ignore[assignment]
+
+    with pytest.raises(CommitStateUnknown):
+        log.append(add_once("mine"))
+
+    assert names(world.process()).count("mine") == 1
+
+
+@pytest.mark.parametrize("stray", [True, False])
+def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_meanwhile(stray: bool) -> None:
+    """Neither when its name is free for it again, nor when a stray record has taken that."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    sleep = sleeps_until_its_slot_is_deleted(world, deleted=3)
+
+    def oversleep() -> None:
+        sleep()
+        if stray:
+            world.put(1, world.body(4).replace(b'"slot":4', b'"slot":1'))
+
+    script(writer).faults.append(Fault.ANSWER_LOST)
+    script(writer).before.extend([lambda: None, oversleep])
+
+    with pytest.raises(CommitStateUnknown):
+        writer.append(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"}))
+
+    assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
+
+
+def test_a_record_that_landed_is_not_appended_again_when_a_stray_took_its_name_before_it_was_read() -> None:
+    """Its put was sent twice on its way, and the second was answered: the slot is another's by then."""
+    world = World()
+    world.created()
+    writer = world.process()
+    names(writer)
+    sleep = sleeps_until_its_slot_is_deleted(world, deleted=4)
+    history = [sleep]
+
+    def others_go_on(path: str) -> None:
+        if path == slot_path(1) and history:
+            history.pop()()
+            world.put(1, world.body(4).replace(b'"slot":4', b'"slot":1'))
+
+    script(writer).faults.append(Fault.RETRIED_INSIDE)
+    script(writer).refuse_get = others_go_on  # type: ignore[assignment]
+    with pytest.raises(CommitStateUnknown):
+        writer.append(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"}))
+
+    assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
+
+
+def test_a_stray_that_lands_while_a_slot_is_resolved_is_not_taken_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    log = world.created()
+    script(log).faults.extend([Fault.LATE] * 100)
+    with pytest.raises(CommitStateUnknown) as caught:
+        log.append(add("mine"))
+    script(log).faults.clear()
+    world.process().append(add("first"))
+    names(log)
+    sleep, token_of = sleeps_until_its_slot_is_deleted(world, deleted=4), log._claims.token_of
+
+    def lands_meanwhile(slot: int, deadline_ms: int | None = None) -> str | None:
+        sleep()
+        script(log).land_late()
+        return token_of(slot, deadline_ms)
+
+    monkeypatch.setattr(log._claims, "token_of", lands_meanwhile)
+
+    with pytest.raises(OutcomeLost):
+        log.resolve(caught.value.slot, caught.value.token)
+
+
+def test_a_process_that_slept_between_its_first_two_answers_does_not_take_its_view_for_fresh() -> None:
+    """Its own clock stood still, and before its first answer it knew no date."""
+    world = World()
+    world.created()
+    sleeper = world.process()
+    history = [sleeps_until_its_slot_is_deleted(world, deleted=0)]
+
+    def falls_asleep(path: str) -> None:
+        if history:
+            before = world.now_ms
+            history.pop()()
+            environment(sleeper).suspended_ms = world.now_ms - before
+
+    script(sleeper).refuse_get = falls_asleep  # type: ignore[assignment]
+
+    assert sleeper.read(lambda state, slot: list(state.names), refresh=False) == ["created", "n0", "n1", "n2", "n3"]

@@ -7,7 +7,6 @@ and validates again. A put that was not answered is repeated, the same bytes to 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -39,6 +38,7 @@ from eoslog.log.record import (
     first_line,
     with_tail,
 )
+from eoslog.log.turns import Turns
 from eoslog.log.view import LogConfig, View
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -46,7 +46,6 @@ from eoslog.store.object_store import ObjectStore
 S = TypeVar("S")
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-_MOST_PROPOSALS_A_RECORD = 64
 _CHECKPOINT_ATTEMPTS = 3
 _LONGEST_RACE = 5
 """After so many lost races the wait grows no longer: each of them means that somebody got on."""
@@ -69,21 +68,19 @@ class Log(Generic[S]):
         self.view: View[S] = View(store, machine, environment, self.config)
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
-        self._lock = threading.RLock()
+        self._turns = Turns(environment)
         self._flight: Flight | None = None
-        self._queue: list[Proposal] = []
-        self._queue_lock = threading.Lock()
         self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
         """Keep to the grace of this log: it is the same for all who follow and delete."""
-        with self._lock:
+        with self._turns.lock:
             self.config = self.view.config = replace(self.config, grace_ms=grace_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now."""
-        with self._lock:
+        with self._turns.lock:
             if refresh or not self.view.is_open:
                 try:
                     self.view.refresh()
@@ -129,7 +126,7 @@ class Log(Generic[S]):
             Whatever ``propose`` raises on a log that has been begun meanwhile.
         """
         proposal = Proposal(propose)
-        with self._lock:
+        with self._turns.lock:
             self._append_all([proposal], first=True)
         proposal.result()
 
@@ -159,7 +156,7 @@ class Log(Generic[S]):
             CorruptRecord, UnsupportedFormat: the log around it cannot be read; ask again.
         """
         deadline_ms = self._deadline(timeout_ms)
-        if not self._lock.acquire(timeout=self._patience_s(deadline_ms)):
+        if not self._turns.acquire(deadline_ms):
             raise StoreUnavailable(f"{self.store.url}: other calls had the log for all of the time")
         try:
             if self.view.slot < slot and self.read(lambda state, newest: newest) < slot:
@@ -182,14 +179,10 @@ class Log(Generic[S]):
                 "the work itself (admin.last_committed, the group's offsets, or the rows)"
             )
         finally:
-            self._lock.release()
+            self._turns.lock.release()
 
     def _deadline(self, timeout_ms: int | None) -> int | None:
         return None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
-
-    def _patience_s(self, deadline_ms: int | None) -> float:
-        """How long to wait for the lock (seconds, as it takes them); -1 is for ever."""
-        return -1 if deadline_ms is None else max(0, deadline_ms - self.environment.monotonic_ms()) / 1000
 
     def _may_be_deleted(self, slot: int) -> bool:
         """Slots are deleted only below the older of the two checkpoints that the log names."""
@@ -197,41 +190,8 @@ class Log(Generic[S]):
         return older is not None and slot < older.slot
 
     def _submit(self, proposal: Proposal) -> None:
-        with self._queue_lock:
-            self._queue.append(proposal)
-        self._await_turn(proposal)
-        try:
-            while not proposal.done:
-                with self._queue_lock:
-                    group = self._queue[:_MOST_PROPOSALS_A_RECORD]
-                    del self._queue[:_MOST_PROPOSALS_A_RECORD]
-                # Alone, if a thread took it that was interrupted before it began.
-                self._append_all(group or [proposal])
-        finally:
-            self._lock.release()
-
-    def _await_turn(self, proposal: Proposal) -> None:
-        """Take the lock. Who has no time left, or is interrupted, and is aboard of no record, goes away."""
-        try:
-            if proposal.deadline_ms is None:
-                self._lock.acquire()
-                return
-            if self._lock.acquire(timeout=self._patience_s(proposal.deadline_ms)):
-                return
-        except BaseException:
-            self._withdraw(proposal)
-            raise
-        if self._withdraw(proposal):
+        if not self._turns.take(proposal, self._append_all):
             raise self._out_of_time()
-        self._lock.acquire()
-
-    def _withdraw(self, proposal: Proposal) -> bool:
-        """Whether nobody had taken it aboard yet; then nobody will."""
-        with self._queue_lock:
-            still_queued = [other for other in self._queue if other is not proposal]
-            withdrawn = len(still_queued) < len(self._queue)
-            self._queue = still_queued
-        return withdrawn
 
     def _out_of_time(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
@@ -427,7 +387,7 @@ class Log(Generic[S]):
         raise StoreUnavailable(f"{self.store.url}: no checkpoint could be written: {problem}")
 
     def _checkpoint_once(self) -> CheckpointReference:
-        with self._lock:
+        with self._turns.lock:
             view = self.view
             if not view.is_open:
                 view.open()

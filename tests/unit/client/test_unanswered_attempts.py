@@ -254,10 +254,10 @@ def test_a_leader_that_is_interrupted_twice_leaves_the_others_in_its_record_with
     monkeypatch.setattr(Proposal, "fail", interrupted)
     monkeypatch.setattr(store.object_store, "put_if_absent", landed)
     threads = [threading.Thread(target=commit, args=(name,), name=name) for name in producers]
-    with store.log._lock:
+    with store.log._turns.lock:
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while len(store.log._queue) < count:
+            while len(store.log._turns.waiting) < count:
                 threading.Event().wait(0.001)
     for thread in threads:
         thread.join()

@@ -27,10 +27,10 @@ def together(log: Log[Ledger], *proposals: Callable[[Any], Any]) -> list[Any]:
             outcomes[index] = error
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(proposals))]
-    with log._lock:
+    with log._turns.lock:
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while len(log._queue) < count:
+            while len(log._turns.waiting) < count:
                 threading.Event().wait(0.001)
     for thread in threads:
         thread.join()
@@ -143,7 +143,7 @@ def test_who_is_interrupted_while_it_waits_for_its_turn_appends_nothing(monkeypa
     world = World()
     log = world.created()
     with monkeypatch.context() as patched:
-        patched.setattr(log, "_lock", _InterruptedOnce(log._lock))
+        patched.setattr(log._turns, "lock", _InterruptedOnce(log._turns.lock))
         with pytest.raises(KeyboardInterrupt):
             log.append(add("a"))
 
@@ -169,10 +169,10 @@ def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown
             outcomes[index] = error
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
-    with log._lock:
+    with log._turns.lock:
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while len(log._queue) < count:
+            while len(log._turns.waiting) < count:
                 threading.Event().wait(0.001)
     for thread in threads:
         thread.join()
@@ -190,9 +190,9 @@ def test_what_a_thread_took_from_the_queue_and_was_interrupted_before_it_began_i
         raise KeyboardInterrupt
 
     owner = threading.Thread(target=lambda: log.append(add("waiting")), daemon=True)
-    with log._lock:
+    with log._turns.lock:
         owner.start()
-        while not log._queue:
+        while not log._turns.waiting:
             threading.Event().wait(0.001)
         log._append_all = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):

@@ -319,7 +319,12 @@ class Log(Generic[S]):
         for proposal in taken:
             if proposal.when_claimed is not None:
                 proposal.when_claimed(slot, token)
-        winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
+        try:
+            winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
+        except UnsupportedFormat as error:
+            if view.is_long_after(view.dated(asked)):
+                raise self._claims.unknown(slot, token) from error
+            raise
         if winner is None and self._is_genuine(slot, token):
             draft.merge()
             for proposal in taken:

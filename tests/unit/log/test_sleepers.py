@@ -272,8 +272,8 @@ def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_ha
     assert names(world.process()).count("mine") == 1
 
 
-@pytest.mark.parametrize("stray", [True, False])
-def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_meanwhile(stray: bool) -> None:
+@pytest.mark.parametrize("stray", ["none", "of this version", "of a newer version"])
+def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_meanwhile(stray: str) -> None:
     """Neither when its name is free for it again, nor when a stray record has taken that."""
     world = World()
     world.created()
@@ -283,8 +283,11 @@ def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_me
 
     def oversleep() -> None:
         sleep()
-        if stray:
-            world.put(1, world.body(4).replace(b'"slot":4', b'"slot":1'))
+        body = world.body(4).replace(b'"slot":4', b'"slot":1')
+        if stray == "of a newer version":
+            body = body.replace(b'"format":1', b'"format":2')
+        if stray != "none":
+            world.put(1, body)
 
     script(writer).faults.append(Fault.ANSWER_LOST)
     script(writer).before.extend([lambda: None, oversleep])

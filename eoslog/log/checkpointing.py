@@ -38,7 +38,8 @@ class Checkpointing:
         overdue = since >= _OVERDUE * every
         with self._lock:
             running = not self._idle.is_set()
-            self._idle.clear()
+            if not running:
+                self._idle.clear()
         if running:
             if overdue and self._runner != threading.get_ident():
                 self._idle.wait(_LONGEST_WAIT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import google_crc32c
@@ -284,6 +285,25 @@ def test_an_append_succeeds_though_no_thread_can_be_started_for_its_checkpoint()
         log.append(add(f"n{number}"))
 
     assert log.view.checkpoint is not None  # once overdue, it is written in the foreground
+
+
+class _EndsWhileItIsAskedFor(threading.Event):
+    """The checkpoint that runs ends between the question whether it does and what follows from the answer."""
+
+    def is_set(self) -> bool:
+        was_set = super().is_set()
+        self.set()
+        return was_set
+
+
+def test_a_checkpoint_that_ends_while_an_append_asks_for_it_does_not_stop_the_next_one() -> None:
+    log = World().created(checkpoint_slots=2)
+    environment(log).inline = False
+    log._checkpointing._idle = _EndsWhileItIsAskedFor()
+
+    log.append(add("x"))
+
+    assert log._checkpointing._idle.wait(0)
 
 
 def test_appends_of_a_checkpoint_itself_do_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

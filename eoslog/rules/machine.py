@@ -115,7 +115,7 @@ def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
     try:
         for value in entries:
             apply_entry(draft, decode_entry(value))
-    except UnsupportedFormat:
+    except (UnsupportedFormat, MemoryError, RecursionError):  # of this process, not of the record
         raise
     except (EosLogError, DuplicateBatch, transactions.EndRepeated, prepared.PrepareRepeated) as error:
         return str(error)

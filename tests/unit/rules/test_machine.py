@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import UnsupportedFormat
+from eoslog.rules import machine
+from eoslog.rules.draft import Draft
 from eoslog.rules.machine import decode_entry, fold, new_draft
 from eoslog.rules.state import StoreState
 from tests.unit.rules.histories import History, topic_created
@@ -72,6 +74,19 @@ def test_fields_that_a_later_version_adds_are_passed_over() -> None:
 
     assert fold(state, 0, [VALID[0] | {"colour": "blue"}]) is None
     assert state.store_id
+
+
+@pytest.mark.parametrize("trouble", [MemoryError, RecursionError])
+def test_trouble_of_the_process_that_folds_makes_no_record_inert(
+    monkeypatch: pytest.MonkeyPatch, trouble: type[Exception]
+) -> None:
+    def fails(draft: Draft, entry: object) -> None:
+        raise trouble
+
+    monkeypatch.setitem(machine._APPLY, "store", fails)
+
+    with pytest.raises(trouble):
+        fold(StoreState(), 0, [VALID[0]])
 
 
 @pytest.mark.parametrize("slot", [0, 1])

@@ -45,7 +45,8 @@ class Turns:
         """Take the lock; False if that was not possible before the deadline (elapsed time; None: there is none)."""
         if deadline_ms is None:
             return self.lock.acquire()
-        return self.lock.acquire(timeout=max(0, deadline_ms - self._environment.monotonic_ms()) / 1000)
+        patience_s = max(0, deadline_ms - self._environment.monotonic_ms()) / 1000
+        return self.lock.acquire(timeout=min(patience_s, threading.TIMEOUT_MAX))
 
     def _await(self, proposal: Proposal) -> bool:
         """Take the lock. Who has no time left, or is interrupted, and is aboard of no record, goes away."""

@@ -45,6 +45,15 @@ def test_an_append_without_any_time_is_tried_once() -> None:
     assert log.append(add("x"), timeout_ms=0) == 1
 
 
+def test_a_caller_may_be_patient_for_longer_than_a_lock_can_be_waited_for() -> None:
+    """Kafka's largest ``max.block.ms``, 2**63 - 1."""
+    world = World()
+
+    world.created().append(add("x"), timeout_ms=2**63 - 1)
+
+    assert names(world.process()) == ["created", "x"]
+
+
 def test_an_append_that_loses_every_race_ends_and_nothing_of_it_is_there() -> None:
     world = World()
     log, other = world.created(), world.process()

@@ -69,7 +69,6 @@ class Log(Generic[S]):
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
         self._turns = Turns(environment)
-        self._flight: Flight | None = None
         self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
@@ -197,6 +196,11 @@ class Log(Generic[S]):
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
 
     def _append_all(self, proposals: list[Proposal], *, first: bool = False) -> None:
+        for proposal in proposals:
+            if proposal.flight is not None:
+                # Who put its record was interrupted, and again while it told the others.
+                proposal.fail(self._claims.unknown(*proposal.flight))
+        proposals = [proposal for proposal in proposals if not proposal.done]
         try:
             if not first and (not self.view.is_open or self.view.is_stale()):
                 self.view.open()
@@ -209,16 +213,12 @@ class Log(Generic[S]):
                     proposal.fail(self._outcome(proposal, error))
             if not isinstance(error, Exception):
                 raise
-        finally:
-            self._flight = None
 
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
         """What an error that ended an attempt means for one of those who waited for it."""
-        flight = self._flight
-        aboard = flight is not None and any(proposal is passenger for passenger in flight.passengers)
-        if flight is not None and aboard and not isinstance(error, Exception):
-            return self._claims.unknown(flight.slot, flight.token)
-        if not aboard and (isinstance(error, CommitStateUnknown) or not isinstance(error, Exception)):
+        if proposal.flight is not None:
+            return error if isinstance(error, Exception) else self._claims.unknown(*proposal.flight)
+        if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
             return StoreUnavailable(
                 f"{self.store.url}: the record before this one was not settled; nothing was appended"
             )
@@ -315,8 +315,8 @@ class Log(Generic[S]):
         view = self.view
         slot = view.slot + 1
         asked = view.moment()
-        self._flight = Flight(slot, token, taken)
         for proposal in taken:
+            proposal.flight = Flight(slot, token)
             if proposal.when_claimed is not None:
                 proposal.when_claimed(slot, token)
         try:
@@ -342,13 +342,13 @@ class Log(Generic[S]):
                 view.open()
             except EosLogError as error:
                 raise self._claims.unknown(slot, token) from error
-            self._flight = None
-            return None
-        self._flight = None
-        if view.is_stale() or not view.fold_body(slot, winner):
+        for proposal in taken:
+            proposal.flight = None
+        if winner is not None and not view.is_stale() and view.fold_body(slot, winner):
+            return False
+        if winner is not None:
             view.open()
-            return None
-        return False
+        return None
 
     def _is_genuine(self, slot: int, token: str) -> bool:
         """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
 from eoslog.log.record import CheckpointEntry
 from eoslog.log.view import View
+
+
+class Flight(NamedTuple):
+    """A record whose put was sent and not yet settled."""
+
+    slot: int
+    token: str
 
 
 @dataclass(slots=True)
@@ -27,6 +34,8 @@ class Proposal:
     """Until when its caller waits (elapsed time); None: as long as the log's settings say."""
     when_claimed: Callable[[int, str], None] | None = None
     """Told the slot and the token of each record with it, before the record is put."""
+    flight: Flight | None = None
+    """The record that it is aboard of."""
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
@@ -56,15 +65,6 @@ class Round:
     later: list[Proposal] = field(default_factory=list)
     """What does not fit into the record, and what follows only if the record is won: an error or an answer without
     entries that leans on entries of the same record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flight:
-    """A record whose put was sent and not yet settled."""
-
-    slot: int
-    token: str
-    passengers: list[Proposal]
 
 
 def sort_proposals(view: View[Any], draft: Any, pending: list[Proposal]) -> Round:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import CommitStateUnknown, EosLogError, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
@@ -179,6 +179,42 @@ def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown
 
     assert sorted(type(error).__name__ for error in outcomes) == ["CommitStateUnknown", "KeyboardInterrupt"]
     assert names(log) == ["created"]
+
+
+def test_who_was_aboard_of_a_record_whose_thread_was_interrupted_twice_does_not_append_again() -> None:
+    """The second interrupt came before the first was told to those aboard; the record lands."""
+    world = World()
+    log = world.created()
+    told: list[BaseException] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def interrupted_again(error: BaseException) -> None:
+        del log._drop_view_unless_sound  # type: ignore[method-assign]
+        script(log).land_late()
+        raise KeyboardInterrupt
+
+    def run() -> None:
+        try:
+            log.append(lambda draft: draft.entries.append({"type": "add", "name": f"passenger at {draft.slot}"}))
+        except EosLogError as error:
+            told.append(error)
+
+    script(log).faults.append(Fault.LATE)
+    script(log).before.extend([lambda: None, interrupt])
+    log._drop_view_unless_sound = interrupted_again  # type: ignore[method-assign]
+    passenger = threading.Thread(target=run)
+    with log._turns.lock:
+        passenger.start()
+        while not log._turns.waiting:
+            threading.Event().wait(0.001)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(add("leader"))
+    passenger.join()
+
+    assert [type(error) for error in told] == [CommitStateUnknown]
+    assert names(world.process()) == ["created", "passenger at 1", "leader"]
 
 
 def test_what_a_thread_took_from_the_queue_and_was_interrupted_before_it_began_is_appended_by_its_owner() -> None:

@@ -98,7 +98,7 @@ class View(Generic[S]):
         """Whether a slot that was put at the moment, or later, may have been deleted by now."""
         half = self.config.grace_ms // 2
         elapsed_ms = self.environment.monotonic_ms() - moment.monotonic_ms
-        return elapsed_ms > half or self.store.clock.last_date_ms - moment.date_ms > half
+        return elapsed_ms > half or self.store.clock.latest_claim_ms - moment.date_ms > half
 
     def moment(self) -> Moment:
         """Now. Taken before a request, it is a lower bound of the time that the answer speaks of."""
@@ -340,7 +340,7 @@ class View(Generic[S]):
         Returns:
             Why the newest one could not be read, if none was.
         """
-        first_problem: CorruptRecord | None = None
+        newest_problem: CorruptRecord | None = None
         tried: set[CheckpointReference] = set()
         record: SlotRecord | None = newest
         while record is not None:
@@ -352,7 +352,7 @@ class View(Generic[S]):
                     self.state, root = read_checkpoint(self.store, self.machine, reference)
                 except CorruptRecord as error:
                     _logger.warning("%s: %s", self.store.url, error)
-                    first_problem = first_problem or error
+                    newest_problem = newest_problem or error
                     continue
                 self.slot, self.token = root.slot, root.token
                 self.checkpoint = reference
@@ -360,9 +360,9 @@ class View(Generic[S]):
                 self.previous_checkpoint = record.previous_checkpoint if reference == record.checkpoint else None
                 return None
             record = self._record_at(min(each.slot for each in untried)) if untried else None
-        if first_problem is not None:
+        if newest_problem is not None:
             _logger.warning("%s: no checkpoint can be read, the whole log is folded", self.store.url)
-        return first_problem
+        return newest_problem
 
     def _record_at(self, slot: int) -> SlotRecord | None:
         """A record that only helps to find something; None if it cannot be read."""

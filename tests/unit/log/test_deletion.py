@@ -70,6 +70,15 @@ def test_age_is_judged_by_the_store_not_by_the_process() -> None:
     assert delete_old_slots(log) == 0
 
 
+def test_one_answer_that_is_dated_far_ahead_makes_no_slot_old() -> None:
+    world = World()
+    log = with_two_checkpoints(world)
+    names(log)
+    script(log).clock.observe(world.now_ms + 3 * DAY_MS)
+
+    assert delete_old_slots(log) == 0
+
+
 def test_no_slot_goes_before_there_are_two_checkpoints() -> None:
     world = World()
     log = world.created()

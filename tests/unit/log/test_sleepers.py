@@ -52,6 +52,20 @@ def test_a_reader_that_slept_opens_anew_instead_of_following_what_stands_in_dele
     assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
 
 
+def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep() -> None:
+    world = World()
+    world.created()
+    reader = world.process()
+    names(reader)
+    script(reader).clock.observe(world.now_ms + 4 * DAY_MS)
+    assert names(reader) == ["created"]
+    before = world.now_ms
+    replaced_history(world)()
+    environment(reader).suspended_ms = world.now_ms - before
+
+    assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
+
+
 def test_a_log_that_changes_under_each_attempt_to_read_it_is_no_corrupt_one(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.created()

@@ -36,6 +36,16 @@ class Clock:
         return self.now_ms
 
 
+class Elapsed(Environment):
+    """Elapsed time is that of the store's clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def monotonic_ms(self) -> int:
+        return self._clock.now_ms
+
+
 class At(Environment):
     """Does something when the process comes to a named point for the n-th time."""
 
@@ -56,7 +66,7 @@ class CompactedLog:
 
     def __init__(self, *, segment_batches: int = 1, **config: Any) -> None:
         self.clock = Clock()
-        self.objects = MemoryStore(Environment(), wall_clock=self.clock)
+        self.objects = MemoryStore(Elapsed(self.clock), wall_clock=self.clock)
         self.store = self.process()
         settings = {"cleanup_policy": "compact", "segment_batches": segment_batches} | config
         self.store.admin.create_topic("t", config=TopicConfig(**settings))

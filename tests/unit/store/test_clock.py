@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
 
@@ -36,3 +38,51 @@ def test_an_older_date_is_ignored() -> None:
     clock.observe(400)
 
     assert (clock.now_ms(), clock.last_date_ms) == (1_010, 1_000)
+
+
+NOW_MS = 1_700_000_000_000
+DAY_MS = 24 * 3600 * 1000
+
+
+def observed(*answers: int) -> StoreClock:
+    """A clock after answers of these dates, among which no time elapsed."""
+    clock = StoreClock(SteppedEnvironment())
+    for date_ms in answers:
+        clock.observe(date_ms)
+    return clock
+
+
+@pytest.mark.parametrize("before", [1, 2, 5])
+@pytest.mark.parametrize("wrong_ms", [-30 * DAY_MS, -2 * 60_000, 2 * 60_000, 30 * DAY_MS])
+def test_one_answer_with_a_wrong_date_moves_no_time(before: int, wrong_ms: int) -> None:
+    answers = [NOW_MS] * before + [NOW_MS + wrong_ms]
+    meanwhile, clock = observed(*answers), observed(*answers, NOW_MS, NOW_MS)
+
+    assert meanwhile.now_ms() <= NOW_MS
+    assert (clock.now_ms(), clock.latest_claim_ms) == (NOW_MS, NOW_MS)
+
+
+@pytest.mark.parametrize("wrong_ms", [-30 * DAY_MS, 30 * DAY_MS])
+def test_a_first_answer_with_a_wrong_date_is_corrected_by_the_next_ones(wrong_ms: int) -> None:
+    clock = observed(NOW_MS + wrong_ms, NOW_MS, NOW_MS)
+
+    assert (clock.now_ms(), clock.first_date_ms) == (NOW_MS, min(NOW_MS, NOW_MS + wrong_ms))
+
+
+def test_what_several_wrong_answers_claim_is_not_confirmed_across_one_that_is_right() -> None:
+    clock = observed(NOW_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS, NOW_MS + DAY_MS)
+
+    assert clock.now_ms() == NOW_MS
+
+
+def test_of_two_answers_that_run_ahead_the_earlier_date_counts() -> None:
+    assert observed(NOW_MS, NOW_MS, NOW_MS + 2 * DAY_MS, NOW_MS + 9 * DAY_MS).now_ms() == NOW_MS + 2 * DAY_MS
+
+
+def test_a_suspended_process_suspects_the_time_at_its_first_answer_and_knows_it_at_its_second() -> None:
+    clock = observed(NOW_MS, NOW_MS, NOW_MS + DAY_MS)
+    assert (clock.last_date_ms, clock.latest_claim_ms) == (NOW_MS, NOW_MS + DAY_MS)
+
+    clock.observe(NOW_MS + DAY_MS)
+
+    assert clock.last_date_ms == clock.latest_claim_ms == NOW_MS + DAY_MS

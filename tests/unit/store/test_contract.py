@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eoslog.errors import InvalidRequest
+from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from eoslog.store.probe import ProbeResult, probe_put_if_absent
@@ -228,7 +229,7 @@ def test_every_answer_tells_the_time(any_store: ObjectStore) -> None:
         lambda: any_store.list_directories(""),
         lambda: any_store.delete(["a"]),
     ):
-        any_store.clock.last_date_ms = 0
+        any_store.clock = StoreClock(Environment())
         call()
         dates.append(any_store.clock.last_date_ms)
 

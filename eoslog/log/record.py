@@ -92,7 +92,10 @@ def decode_line(line: bytes, slot: int) -> SlotRecord:
 
 
 def decode_tail(body: bytes, slot: int) -> list[tuple[bytes, SlotRecord]]:
-    """The records that the second line repeats, the oldest first, each with its line."""
+    """The records that the second line repeats, the oldest first, each with its line.
+
+    The line has all that stands there, also fields that a later version added and this one does not know.
+    """
     end = body.find(b"\n")
     rest = body[end + 1 :].strip() if end >= 0 else b""
     if not rest:
@@ -102,7 +105,7 @@ def decode_tail(body: bytes, slot: int) -> list[tuple[bytes, SlotRecord]]:
         records = [_checked(value, slot - len(values) + index) for index, value in enumerate(values)]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptRecord(f"the tail in the record of slot {slot} cannot be read: {error}") from None
-    return [(encode_line(record), record) for record in records]
+    return [(to_json(value), record) for value, record in zip(values, records, strict=True)]
 
 
 def _checked(value: Any, slot: int) -> SlotRecord:

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -42,6 +43,7 @@ S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _OPEN_ATTEMPTS = 5
 _READ_AHEAD = 16
+_OPENED_AT_ONCE = 256
 CHECKPOINT_ENTRY = "checkpoint"
 
 
@@ -310,14 +312,16 @@ class View(Generic[S]):
         lines: dict[int, tuple[bytes, SlotRecord]] = {newest: (line, record)}
         for tail_line, tail_record in decode_tail(body, newest):
             lines[tail_record.slot] = (tail_line, tail_record)
-        missing = [slot for slot in range(fresh.slot + 1, newest) if slot not in lines]
-        for slot, found in zip(missing, self._read(missing) if missing else (), strict=True):
-            if found is None:
-                missing_slot = f"slot {slot} is missing, though the log goes on to slot {newest}"
-                if problem is not None:
-                    raise CorruptRecord(f"no checkpoint can be read ({without_code(problem)}), and {missing_slot}")
-                raise CorruptRecord(missing_slot)
-            lines[slot] = (first_line(found), decode_line(first_line(found), slot))
+        others = (slot for slot in range(fresh.slot + 1, newest) if slot not in lines)
+        # Block by block: a forged slot may pretend that the log goes on for ever.
+        while block := list(islice(others, _OPENED_AT_ONCE)):
+            for slot, found in zip(block, self._read(block), strict=True):
+                if found is None:
+                    missing_slot = f"slot {slot} is missing, though the log goes on to slot {newest}"
+                    if problem is not None:
+                        raise CorruptRecord(f"no checkpoint can be read ({without_code(problem)}), and {missing_slot}")
+                    raise CorruptRecord(missing_slot)
+                lines[slot] = (first_line(found), decode_line(first_line(found), slot))
         for slot in range(fresh.slot + 1, newest + 1):
             slot_line, slot_record = lines[slot]
             if slot_record.prev != fresh.token:

@@ -141,6 +141,20 @@ def test_a_record_of_a_newer_version_is_an_unsupported_format(change: Callable[[
         names(world.process())
 
 
+def test_a_forged_slot_far_ahead_does_not_make_readers_ask_for_all_that_it_leaves_out() -> None:
+    world = World()
+    log = world.created()
+    far = 5_000_000_000
+    world.put(far, world.body(0).replace(b'"slot":0', b'"slot":%d' % far))
+    reader = world.process()
+
+    with pytest.raises(CorruptRecord, match="slot 1 is missing, though the log goes on to slot 5000000000"):
+        names(reader)
+
+    assert script(reader).requests["GET"] < 2000
+    assert names(log) == ["created"]
+
+
 def test_fields_that_a_later_version_adds_are_passed_over() -> None:
     world = World()
     log = world.created()

@@ -19,7 +19,7 @@ from eoslog.verification.kinds import Severity
 from eoslog.verification.opened import named_checkpoints, opened
 from eoslog.verification.progress import Progress
 from eoslog.verification.records import Records
-from eoslog.verification.slots import Run, layout, runs
+from eoslog.verification.slots import Run, layout, runs, with_unlisted
 from eoslog.verification.tokens import Tokens
 
 _SLOTS_AT_ONCE = 16
@@ -46,7 +46,7 @@ class LogVerification:
             UnsupportedFormat: a newer version wrote something.
             StoreUnavailable, StoreAccessDenied
         """
-        found = runs(self._store)
+        found = with_unlisted(self._store, runs(self._store))
         if not found:
             yield Finding(kind="log-missing", problem="there is a description, but no slot")
             return
@@ -109,6 +109,10 @@ class LogVerification:
                 yield slot, None if stored is None else stored.body
 
     def _slot(self, fold: Fold, slot: int, body: bytes | None) -> Iterator[Finding]:
+        if body is None:
+            # It was listed: one answer that it is not there does not prove it lost.
+            stored = self._store.get_many([slot_path(slot)])[0]
+            body = None if stored is None else stored.body
         if body is None:
             record = None
             self._records.skip()

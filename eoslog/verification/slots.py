@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from eoslog.log.paths import SLOTS, slot_of
+from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.store.object_store import ObjectStore
+
+_SLOTS_AT_ONCE = 16
 
 
 class Run(NamedTuple):
@@ -21,11 +23,41 @@ def runs(store: ObjectStore) -> list[Run]:
     """The slots that there are, ascending. Slots that are put or deleted meanwhile may or may not be among them."""
     found: list[Run] = []
     for slot in _ascending(store):
-        if found and slot == found[-1].last + 1:
-            found[-1] = found[-1]._replace(last=slot)
-        elif not found or slot > found[-1].last:
-            found.append(Run(slot, slot))
+        if not found or slot > found[-1].last:
+            _append(found, Run(slot, slot))
     return found
+
+
+def with_unlisted(store: ObjectStore, found: list[Run]) -> list[Run]:
+    """The runs, and the slots between them that are there all the same.
+
+    A directory that is listed while slots are put may show one and not the one that was put before it.
+    """
+    whole: list[Run] = []
+    for run in found:
+        if whole:
+            for slot in _there(store, range(whole[-1].last + 1, run.first)):
+                _append(whole, Run(slot, slot))
+        _append(whole, run)
+    return whole
+
+
+def _append(found: list[Run], run: Run) -> None:
+    if found and run.first == found[-1].last + 1:
+        found[-1] = Run(found[-1].first, run.last)
+    else:
+        found.append(run)
+
+
+def _there(store: ObjectStore, gap: range) -> Iterator[int]:
+    """Slots of a gap that can be read, from its beginning on, as long as there are any: a gap may be of any width."""
+    for begin in range(0, len(gap), _SLOTS_AT_ONCE):
+        wanted = gap[begin : begin + _SLOTS_AT_ONCE]
+        stored = store.get_many([slot_path(each) for each in wanted])
+        there = [slot for slot, each in zip(wanted, stored, strict=True) if each is not None]
+        if not there:
+            return
+        yield from there
 
 
 def _ascending(store: ObjectStore) -> Iterator[int]:

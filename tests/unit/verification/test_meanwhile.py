@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from eoslog import Store, TopicConfig
+from eoslog.log.paths import slot_path
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectInfo
+from eoslog.store.object_store import ObjectInfo, StoredObject
 from tests.unit.client.world import ManualEnvironment, World
 
 DAY_MS = 24 * 3600 * 1000
@@ -32,6 +33,29 @@ class Interrupted(MemoryStore):
         if is_now and not self.before_the_first:
             self.meanwhile()
         yield from found
+
+
+class HalfRead(MemoryStore):
+    """A directory that is read while slots are put may show a slot, and not those that were put before it."""
+
+    unlisted: frozenset[str] = frozenset()
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        listed = super().list(prefix, start_after=start_after, limit=limit)
+        return (info for info in listed if info.path not in self.unlisted)
+
+
+class DeniedOnce(MemoryStore):
+    """One answer says of an object that it is not there, though it is."""
+
+    denied: str | None = None
+
+    def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
+        found = list(super().get_many(paths))
+        if self.denied in paths:
+            found[list(paths).index(self.denied)] = None
+            self.denied = None
+        return found
 
 
 @pytest.fixture
@@ -101,3 +125,46 @@ def test_a_partition_that_is_written_to_and_sealed_while_it_is_listed_has_no_fil
         seal_segments(other.log, other.object_store, other.environment)
 
     assert verified(world, f"{prefix}0/", write_and_seal, before_the_first=True) == []
+
+
+@pytest.mark.parametrize("passed_over", [[4], [2, 3, 5], list(range(1, 30)), list(range(20, 38))])
+def test_slots_that_a_list_passes_over_though_they_are_there_are_not_missing(
+    world: World, passed_over: list[int]
+) -> None:
+    store = world.process()
+    store.admin.create_topic("t")
+    send(store, 40)
+    environment = ManualEnvironment(world)
+    half_read = HalfRead(environment, world.name, wall_clock=lambda: world.time_ms)
+    half_read.unlisted = frozenset(slot_path(slot) for slot in passed_over)
+
+    assert list(Store(half_read, environment).admin.verify()) == []
+
+
+def test_a_slot_that_is_lost_among_those_that_a_list_passes_over_is_missing(world: World) -> None:
+    store = world.process()
+    store.admin.create_topic("t")
+    send(store, 10)
+    environment = ManualEnvironment(world)
+    half_read = HalfRead(environment, world.name, wall_clock=lambda: world.time_ms)
+    half_read.unlisted = frozenset(slot_path(slot) for slot in (4, 6))
+    half_read.delete([slot_path(5)])
+
+    found = list(Store(half_read, environment).admin.verify())
+
+    assert [(each.kind, each.slot) for each in found] == [("slot-missing", 5)]
+
+
+def test_a_slot_that_was_listed_is_asked_for_again_before_it_is_missing(world: World) -> None:
+    store = world.process()
+    store.admin.create_topic("t")
+    older = store.log.checkpoint().slot
+    send(store)
+    store.log.checkpoint()
+    send(store, 1)
+    environment = ManualEnvironment(world)
+    denying = DeniedOnce(environment, world.name, wall_clock=lambda: world.time_ms)
+    denying.denied = slot_path(older + 1)
+
+    assert list(Store(denying, environment).admin.verify()) == []
+    assert denying.denied is None

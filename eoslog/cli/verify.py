@@ -31,7 +31,8 @@ def verify(session: Session, place: str | None, topic: str | None, data: bool, r
     """Look at all that lies in a store, and tell what is not as its log says. Others may be at work meanwhile.
 
     A repair writes checkpoints anew, puts back .txnindex and .snapshot files as they were, and removes what writers
-    that died left aside a day ago. It touches no slot, row or data file; of the rest it is told what you may do.
+    that died left aside a day ago. It touches no slot, row or data file; of the rest it is told what you may do. While
+    the log or its state cannot be trusted it does nothing, and tells what to do first.
 
     Exit status: 0 nothing is wrong, or all of it was repaired; 1 something is; 2 it could not be looked at.
 
@@ -50,8 +51,9 @@ def verify(session: Session, place: str | None, topic: str | None, data: bool, r
                 found = _look(store.admin.verify(topic, data=data, progress=progress), as_json=session.as_json)
             repairs: list[Repair] = []
             wanted = [each for each in found if each.repairable]
-            if repair and wanted and (yes or _is_wanted(wanted)):
-                for done in store.admin.repair(wanted):
+            in_doubt = any(each.log_in_doubt for each in found)
+            if repair and wanted and (yes or in_doubt or _is_wanted(wanted)):
+                for done in store.admin.repair(found):
                     repairs.append(done)
                     if not session.as_json:
                         print_line(f"{'repaired' if done.done else 'not repaired'}: {done.finding.place}: {done.what}")
@@ -78,7 +80,8 @@ def verify(session: Session, place: str | None, topic: str | None, data: bool, r
         hint = "nothing was repaired" if wanted else "none of it can be repaired from here; see what to do about each"
         print_line(f"{_counted(found)}: {hint}")
     else:
-        print_line(f"{_counted(found)}: eoslog verify --repair puts right what can be" if wanted else _counted(found))
+        hint = ": eoslog verify --repair puts right what can be" if wanted and not in_doubt else ""
+        print_line(f"{_counted(found)}{hint}")
     raise click.exceptions.Exit(_FOUND if left else _CLEAN)
 
 

@@ -306,8 +306,13 @@ class Admin(TransactionAdministration, GroupAdministration):
         """Put right what of these findings can be without losing anything: those that are ``repairable``.
 
         Checkpoints are written anew from what can be read, index files for other tools are put back as they were, and
-        old leftovers of writers that died are removed. No slot, row or data file is touched. Where the store's
-        description cannot be read, nothing is.
+        old leftovers of writers that died are removed. No slot, row or data file is touched. Nothing is where the
+        store's description cannot be read, or a finding (one of these, or the log is looked at again and shows one)
+        is ``log_in_doubt``: what would be replaced may be all that tells what is right.
+
+        Raises:
+            NotAStore, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: as the iterator is taken from; the log
+                could not be looked at.
         """
         return repair_store(self._store, findings)
 

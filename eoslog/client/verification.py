@@ -37,7 +37,7 @@ def repair_store(store: Store, findings: Iterable[Finding]) -> Iterator[repairin
         what = f"nothing is repaired while nobody can open the store: {DESCRIPTION_PATH}: {found[0].problem}"
         yield from (repairing.Repair(each, False, what) for each in findings if each.repairable)
     else:
-        yield from repairing.repair(_fresh_log(store, description), findings)
+        yield from repairing.repair(_fresh_log(store, description), findings, DESCRIPTION_PATH, description.store_id)
 
 
 def _fresh_log(store: Store, description: StoreDescription | None) -> Log[StoreState]:

@@ -50,6 +50,11 @@ class Finding:
         return KINDS[self.kind].repairable
 
     @property
+    def log_in_doubt(self) -> bool:
+        """Whether it says that the log or its state cannot be trusted; then ``repair`` does nothing."""
+        return KINDS[self.kind].log_in_doubt
+
+    @property
     def place(self) -> str:
         """Where, in words."""
         words = [] if self.slot is None else [f"slot {self.slot}"]

@@ -23,6 +23,9 @@ class Kind(NamedTuple):
     """What somebody may do about it."""
     repairable: bool = False
     """Whether a repair may do it: it can lose nothing, and goes through the ordinary protocol."""
+    log_in_doubt: bool = False
+    """Whether the log, or the state that it leads to, may not be what was written. While it is so nothing is repaired:
+    that would make the wrong state last, and drop what may be all that tells the right one."""
 
 
 _ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -30,35 +33,50 @@ _FROM_BACKUP = "bring the object back from a backup or an earlier version of the
 _REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
 
 KINDS: dict[str, Kind] = {
-    "description-missing": Kind(_ERROR, "nobody can open the store", f"{_FROM_BACKUP}; slot 0 has the store's id"),
-    "description-damaged": Kind(_ERROR, "nobody can open the store", _FROM_BACKUP),
+    "description-missing": Kind(
+        _ERROR, "nobody can open the store", f"{_FROM_BACKUP}; slot 0 has the store's id", log_in_doubt=True
+    ),
+    "description-damaged": Kind(_ERROR, "nobody can open the store", _FROM_BACKUP, log_in_doubt=True),
     "description-differs": Kind(
-        _ERROR, "the description is that of another store", f"{_FROM_BACKUP}; slot 0 has the store's id"
+        _ERROR,
+        "the description is that of another store",
+        f"{_FROM_BACKUP}; slot 0 has the store's id",
+        log_in_doubt=True,
     ),
     "log-missing": Kind(
         _ERROR,
         "there are no topics; the making of the store was interrupted, or all slots are lost",
         "if it was never used, create a topic; else bring the slots back from a backup",
+        log_in_doubt=True,
     ),
     "slot-missing": Kind(
         _ERROR,
         "the log cannot be opened from before it, and a follower may take what lies before for the end: stop writers",
         _FROM_BACKUP,
+        log_in_doubt=True,
     ),
-    "slot-damaged": Kind(_ERROR, "the log cannot be folded across it: stop writers", _FROM_BACKUP),
+    "slot-damaged": Kind(_ERROR, "the log cannot be folded across it: stop writers", _FROM_BACKUP, log_in_doubt=True),
     "slot-chain-broken": Kind(
-        _ERROR, "the record is not that which followed the one before: the log cannot be folded across it", _FROM_BACKUP
+        _ERROR,
+        "the record is not that which followed the one before: the log cannot be folded across it",
+        _FROM_BACKUP,
+        log_in_doubt=True,
     ),
-    "slot-token-repeated": Kind(_ERROR, "a record was put twice: its work may have been done twice", _REPORT),
+    "slot-token-repeated": Kind(
+        _ERROR, "a record was put twice: its work may have been done twice", _REPORT, log_in_doubt=True
+    ),
     "slot-tail-differs": Kind(
-        _ERROR, "who opens the log here folds another record than its followers did", _FROM_BACKUP
+        _ERROR, "who opens the log here folds another record than its followers did", _FROM_BACKUP, log_in_doubt=True
     ),
     "slot-stray": Kind(
         _INFO, "none: a writer slept, and its record is of no log", "none; it goes when old slots are deleted"
     ),
-    "record-invalid": Kind(_ERROR, "the record changes nothing, and writers stop", _REPORT),
+    "record-invalid": Kind(_ERROR, "the record changes nothing, and writers stop", _REPORT, log_in_doubt=True),
     "reference-outside": Kind(
-        _ERROR, "the record names an object outside of the store; it changes nothing, and writers stop", _REPORT
+        _ERROR,
+        "the record names an object outside of the store; it changes nothing, and writers stop",
+        _REPORT,
+        log_in_doubt=True,
     ),
     "checkpoint-missing": Kind(
         _ERROR, "opening takes the other checkpoint, or the whole log; slots are no longer deleted", "repair", True
@@ -70,23 +88,31 @@ KINDS: dict[str, Kind] = {
         _ERROR,
         "the state depends on where the log is opened",
         "bring slots or checkpoint back from a backup; report it",
+        log_in_doubt=True,
     ),
-    "log-unreadable": Kind(_ERROR, "nobody can open the log", _FROM_BACKUP),
-    "topics-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT),
+    "log-unreadable": Kind(_ERROR, "nobody can open the log", _FROM_BACKUP, log_in_doubt=True),
+    "topics-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT, log_in_doubt=True),
     "transactions-inconsistent": Kind(
-        _ERROR, "the state contradicts itself; rows of the partition may stay hidden from read_committed", _REPORT
+        _ERROR,
+        "the state contradicts itself; rows of the partition may stay hidden from read_committed",
+        _REPORT,
+        log_in_doubt=True,
     ),
-    "groups-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT),
-    "offsets-inconsistent": Kind(_ERROR, "rows are lost or given twice to readers", _REPORT),
-    "verdicts-inconsistent": Kind(_ERROR, "readers may be shown rows that were not committed", _REPORT),
-    "aborted-inconsistent": Kind(_ERROR, "Kafka's tools are told other aborted transactions than readers", _REPORT),
-    "producers-inconsistent": Kind(_ERROR, "a repeated batch may not be recognised", _REPORT),
-    "times-inconsistent": Kind(_ERROR, "time travel and history may be wrong", _REPORT),
-    "file-misplaced": Kind(_ERROR, "the file may go when another topic or partition does", _REPORT),
-    "file-shared": Kind(_ERROR, "readers are given its rows twice", _REPORT),
+    "groups-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT, log_in_doubt=True),
+    "offsets-inconsistent": Kind(_ERROR, "rows are lost or given twice to readers", _REPORT, log_in_doubt=True),
+    "verdicts-inconsistent": Kind(
+        _ERROR, "readers may be shown rows that were not committed", _REPORT, log_in_doubt=True
+    ),
+    "aborted-inconsistent": Kind(
+        _ERROR, "Kafka's tools are told other aborted transactions than readers", _REPORT, log_in_doubt=True
+    ),
+    "producers-inconsistent": Kind(_ERROR, "a repeated batch may not be recognised", _REPORT, log_in_doubt=True),
+    "times-inconsistent": Kind(_ERROR, "time travel and history may be wrong", _REPORT, log_in_doubt=True),
+    "file-misplaced": Kind(_ERROR, "the file may go when another topic or partition does", _REPORT, log_in_doubt=True),
+    "file-shared": Kind(_ERROR, "readers are given its rows twice", _REPORT, log_in_doubt=True),
     "index-missing": Kind(_ERROR, "rows of the segment cannot be read; vacuum refuses to run", _FROM_BACKUP),
     "index-damaged": Kind(_ERROR, "rows of the segment cannot be read; vacuum refuses to run", _FROM_BACKUP),
-    "index-differs": Kind(_ERROR, "the segment is not what its entry says", _REPORT),
+    "index-differs": Kind(_ERROR, "the segment is not what its entry says", _REPORT, log_in_doubt=True),
     "txnindex-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
     "txnindex-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
     "snapshot-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),

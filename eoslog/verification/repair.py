@@ -1,6 +1,7 @@
 """Repairing what can lose nothing: checkpoints are written anew, derived files put back, old leftovers removed.
 
-Each is a step of the ordinary protocol, safe to die after and to repeat. No slot, row or data file is touched.
+Each is a step of the ordinary protocol, safe to die after and to repeat. No slot, row or data file is touched. It all
+rests on the log's state, and some drops what may be evidence of another: while the log is in doubt nothing is done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from eoslog.segment.rebuilding import rebuild_derived_files
 from eoslog.store.probe import PROBE_DIRECTORY
 from eoslog.verification.checkpoints import load_checkpoint
 from eoslog.verification.finding import Finding
+from eoslog.verification.progress import no_progress
 from eoslog.verification.strays import LEFTOVER_AGE_MS
+from eoslog.verification.verify import verify_state
 
 _CHECKPOINTS_NAMED = 2
 
@@ -30,13 +33,30 @@ class Repair:
     what: str
 
 
-def repair(log: Log[StoreState], findings: Iterable[Finding]) -> Iterator[Repair]:
+def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: str, store_id: str) -> Iterator[Repair]:
     """Put right what of these findings can be put right without losing anything.
+
+    The log is looked at once more, for what else was found may have been left out, and may have come since.
 
     Args:
         log: opened anew, so that what it knows of checkpoints was read back.
+        description_path: where the store's description lies.
+        store_id: by the description.
+
+    Raises:
+        UnsupportedFormat, StoreUnavailable, StoreAccessDenied: the log could not be looked at.
     """
-    wanted = [each for each in findings if each.repairable]
+    found = list(findings)
+    wanted = [each for each in found if each.repairable]
+    if not wanted:
+        return
+    doubt = _doubt(found) or _doubt(verify_state(log, description_path, store_id, no_progress)[1])
+    if doubt is not None:
+        what = (
+            f"nothing is while the log is in doubt: {doubt.kind}: {doubt.place}: {doubt.problem}; first {doubt.remedy}"
+        )
+        yield from (Repair(each, False, what) for each in wanted)
+        return
     for finding in wanted:
         try:
             what = _repaired(log, finding)
@@ -44,6 +64,10 @@ def repair(log: Log[StoreState], findings: Iterable[Finding]) -> Iterator[Repair
             yield Repair(finding, False, str(error))
         else:
             yield Repair(finding, True, what)
+
+
+def _doubt(findings: Iterable[Finding]) -> Finding | None:
+    return next((each for each in findings if each.log_in_doubt), None)
 
 
 def _repaired(log: Log[StoreState], finding: Finding) -> str:

@@ -16,7 +16,7 @@ from eoslog.rules.topics import topic_named
 from eoslog.verification.conditions import conditions
 from eoslog.verification.finding import Finding, of_broken
 from eoslog.verification.live import Live
-from eoslog.verification.log import verify_log
+from eoslog.verification.log import LogVerification, verify_log
 from eoslog.verification.partitions import PartitionVerification
 from eoslog.verification.progress import Progress
 from eoslog.verification.strays import find_strays
@@ -45,17 +45,12 @@ def verify(
         UnsupportedFormat: a newer version wrote something.
         StoreUnavailable, StoreAccessDenied: it could not be looked at.
     """
-    verification, found = verify_log(log, progress)
+    verification, found = verify_state(log, description_path, store_id, progress)
     yield from found
     state, slot = verification.state, verification.slot
     if state is None:
         return
-    if store_id is not None and state.store_id != store_id:
-        problem = f"it is that of store {store_id}, the log that of store {state.store_id}"
-        yield Finding(kind="description-differs", problem=problem, path=description_path)
     live = Live(log)
-    for broken in broken_in_store(state, slot):
-        yield of_broken(broken, state)
     yield from conditions(live, state, log.store.clock.now_ms())
     places = _places(state, topic)
     for number, (each, place) in enumerate(places):
@@ -64,6 +59,24 @@ def verify(
     progress("partitions", len(places), len(places))
     if topic is None:
         yield from find_strays(live, description_path, verification.checkpoint_objects)
+
+
+def verify_state(
+    log: Log[StoreState], description_path: str, store_id: str | None, progress: Progress
+) -> tuple[LogVerification, list[Finding]]:
+    """Look at the log, and at the state that it leads to, without the files that it names.
+
+    Raises:
+        UnsupportedFormat, StoreUnavailable, StoreAccessDenied
+    """
+    verification, found = verify_log(log, progress)
+    state = verification.state
+    if state is not None:
+        if store_id is not None and state.store_id != store_id:
+            problem = f"it is that of store {store_id}, the log that of store {state.store_id}"
+            found.append(Finding(kind="description-differs", problem=problem, path=description_path))
+        found += [of_broken(broken, state) for broken in broken_in_store(state, verification.slot)]
+    return verification, found
 
 
 def _places(state: StoreState, topic: str | None) -> list[tuple[Topic, PartitionId]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
+from eoslog.log.paths import slot_path
 from eoslog.store.environment import Environment
 from eoslog.store.local import LocalStore
 from tests.unit.cli.command import Command
@@ -146,6 +147,29 @@ def test_where_the_description_cannot_be_read_nothing_is_repaired_and_json_tells
     assert [(each["kind"], each["done"]) for each in told["repairs"]] == [("checkpoint-missing", False)]
     assert "eoslog.json" in told["repairs"][0]["what"]
     assert "not repaired: slot" in command.run("verify", "--repair", "--yes").stdout
+
+
+def test_while_the_log_is_in_doubt_nobody_is_asked_and_it_is_told_why_nothing_is_done(
+    command: Command, damaged: eoslog.Store
+) -> None:
+    lost = references(damaged)[1].slot + 1
+    damaged.object_store.delete([slot_path(lost)])
+
+    result = command.run("verify", "--repair")
+
+    assert result.exit_code == 1
+    assert "to be repaired" not in result.stderr
+    (told,) = (line for line in result.stdout.splitlines() if line.startswith("not repaired: "))
+    assert f"nothing is while the log is in doubt: slot-missing: slot {lost}, " in told
+    assert told.endswith("first bring the object back from a backup or an earlier version of the bucket")
+    assert result.stdout.splitlines()[-1] == "left: 2 errors"
+
+
+def test_while_the_log_is_in_doubt_no_repair_is_promised(command: Command, damaged: eoslog.Store) -> None:
+    lost = references(damaged)[1].slot + 1
+    damaged.object_store.delete([slot_path(lost)])
+
+    assert command.run("verify").stdout.splitlines()[-1] == "2 errors"
 
 
 def test_a_place_that_is_no_store_and_a_topic_that_is_none_have_status_2(command: Command) -> None:

@@ -15,7 +15,9 @@ from eoslog.store.environment import Environment
 from eoslog.store.local import LocalStore
 from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import ObjectStore
+from eoslog.verification.kinds import KINDS, Severity
 from tests.unit.verification.histories import faults, newest, partition, references, small_history
+from tests.unit.verification.test_corruptions import DAMAGES, append_record, forge_checkpoint, sealed_index
 
 
 @pytest.fixture
@@ -239,3 +241,81 @@ def test_what_writers_left_aside_a_day_ago_is_removed_and_what_is_younger_stays(
     assert [each.done for each in repairs] == [True, True]
     assert not os.path.lexists(left)
     assert [each for each in store.admin.verify() if each.kind == "leftovers"] == []
+
+
+def test_what_writers_left_aside_stays_while_the_chain_is_broken(
+    old: tuple[Store, Callable[[], None]], tmp_path: Path
+) -> None:
+    store, pass_two_days = old
+    left = tmp_path / "store" / ".tmp" / ("ab" * 16)
+    left.write_bytes(b"it may be the slot that is lost")
+    DAMAGES["slot: a predecessor of the first"].do(store)
+    pass_two_days()
+
+    assert repair(store) == [("leftovers", False)]
+    assert left.exists()
+
+
+IN_DOUBT = [name for name, damage in DAMAGES.items() if KINDS[damage.kind].log_in_doubt]
+
+
+def test_only_errors_that_no_repair_puts_right_put_the_log_in_doubt() -> None:
+    doubts = [kind for kind in KINDS.values() if kind.log_in_doubt]
+
+    assert doubts
+    assert all(kind.severity is Severity.ERROR and not kind.repairable for kind in doubts)
+
+
+def forge_the_newest_checkpoint_and_spoil_the_older(store: Store) -> None:
+    forge_checkpoint(store)
+    spoil(store, references(store)[1].path)
+    # The record of a correct writer names the forged one as the newest.
+    append_record(store, [])
+
+
+def test_a_checkpoint_that_differs_beside_a_damaged_one_is_not_made_the_state_for_good(store: Store) -> None:
+    forge_the_newest_checkpoint_and_spoil_the_older(store)
+    before = objects(store)
+    found = list(store.admin.verify())
+    assert [each.kind for each in found] == ["checkpoint-damaged", "checkpoint-differs"]
+
+    (left,) = store.admin.repair(found)
+
+    assert (left.finding, left.done) == (found[0], False)
+    assert left.what.startswith("nothing is while the log is in doubt: checkpoint-differs: slot ")
+    assert left.what.endswith(f"first {found[1].remedy}")
+    assert objects(store) == before
+
+
+def test_the_log_is_in_doubt_though_only_what_can_be_repaired_is_handed_over(store: Store) -> None:
+    forge_the_newest_checkpoint_and_spoil_the_older(store)
+    before = objects(store)
+
+    repairs = list(store.admin.repair([each for each in store.admin.verify() if each.repairable]))
+
+    assert [(each.finding.kind, each.done) for each in repairs] == [("checkpoint-damaged", False)]
+    assert objects(store) == before
+
+
+@pytest.mark.parametrize("damage", IN_DOUBT)
+def test_while_the_log_is_in_doubt_nothing_is_repaired(store: Store, damage: str) -> None:
+    store.object_store.delete(derived(store)[:1])
+    DAMAGES[damage].do(store)
+    before = objects(store)
+
+    again = Store(store.object_store, store.environment)
+    found = list(again.admin.verify())
+    repairs = list(again.admin.repair(found))
+
+    assert any(each.log_in_doubt for each in found)
+    assert [each.finding for each in repairs if each.done] == []
+    assert objects(store) == before
+
+
+def test_a_lost_index_is_no_doubt_and_the_rest_beside_it_is_repaired(store: Store) -> None:
+    lost = sealed_index(store)
+    store.object_store.delete([lost])
+    spoil(store, references(store)[0].path)
+
+    assert ("checkpoint-damaged", True) in repair(store)
+    assert [(each.kind, each.path) for each in faults(store)] == [("index-missing", lost)]

@@ -21,7 +21,7 @@ from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_calls import ProducerCalls
 from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.client.sender import Sender
-from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
+from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
@@ -403,7 +403,8 @@ class Producer:
             RequestTimedOut: the open transaction could not be aborted in time; its own time-out ends it.
             AbortableError, ApplicationRecoverableError, FatalError: what is left could not be written.
         """
-        timeout_ms = self._limits.max_block_ms if timeout is None else max(0, int(timeout * 1000))
+        longest_ms = self._limits.max_block_ms if timeout is None else timeout * 1000
+        timeout_ms = int(max(0, min(longest_ms, LONGEST_WAIT_MS)))
         self._calls.close(timeout_ms, self._finish)
 
     def _finish(self) -> None:

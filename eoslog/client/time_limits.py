@@ -6,6 +6,7 @@ way ends by the object store's own time-outs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -18,6 +19,8 @@ DEFAULT_MAX_BLOCK_MS = 60_000
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 _FIRST_BACKOFF_MS = 20
 _LONGEST_BACKOFF_MS = 1_000
+LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 1_000
+"""No lock can be waited for any longer, so who gives more, as Kafka's ``Long.MAX_VALUE``, waits for so long."""
 
 
 class TimeLimits:
@@ -25,12 +28,12 @@ class TimeLimits:
 
     def __init__(self, environment: Environment, max_block_ms: int, delivery_timeout_ms: int) -> None:
         for name, value in (("max_block_ms", max_block_ms), ("delivery_timeout_ms", delivery_timeout_ms)):
-            if not isinstance(value, int) or value <= 0:
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise InvalidOption(f"{name} is {value!r}; it is a number of ms, 1 or more")
         self._environment = environment
-        self.max_block_ms = max_block_ms
+        self.max_block_ms = min(max_block_ms, LONGEST_WAIT_MS)
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._call, self._call_timeout_ms = "", max_block_ms
+        self._call, self._call_timeout_ms = "", self.max_block_ms
         self._call_ends_ms: int | None = None
         self._delivery_began_ms: int | None = None
 

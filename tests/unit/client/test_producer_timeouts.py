@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -137,10 +138,32 @@ def test_an_init_that_times_out_fences_whom_it_reached_and_a_third_producer_goes
 
 
 @pytest.mark.parametrize("name", ["max_block_ms", "delivery_timeout_ms"])
-@pytest.mark.parametrize("value", [0, -1, 1.5])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True])
 def test_a_time_limit_that_is_none_is_refused(store: Store, name: str, value: Any) -> None:
     with pytest.raises(errors.InvalidOption, match=name):
         store.producer("tx", **{name: value})
+
+
+@pytest.mark.parametrize("longest", [2**63 - 1, 10**400], ids=["the longest long", "beyond any float"])
+def test_limits_that_never_end_are_those_of_the_longest_wait_there_is(store: Store, longest: int) -> None:
+    """Kafka's ``Long.MAX_VALUE``, say; another thread has the producer when the call and the close begin."""
+    producer = producer_before("commit", store, max_block_ms=longest, delivery_timeout_ms=longest)
+    started = threading.Event()
+
+    def hold() -> None:
+        with producer._calls.of("flush()"):
+            started.set()
+            time.sleep(0.1)
+
+    for call in (producer.commit_transaction, lambda: producer.close(timeout=float("inf"))):
+        started.clear()
+        holder = threading.Thread(target=hold)
+        holder.start()
+        started.wait()
+        call()
+        holder.join()
+
+    assert values(store) == [b"buffered", b"flushed"]
 
 
 # Delivery

@@ -15,7 +15,9 @@ from eoslog.client.group_descriptions import (
 )
 from eoslog.client.offset_resets import OffsetChange, OffsetReset, planned_changes
 from eoslog.client.positions import OffsetAndMetadata
+from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.client.topics import partition_named
+from eoslog.errors import CommitStateUnknown, StoreUnavailable
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.group_forgetting import known_offsets
@@ -89,6 +91,9 @@ class GroupAdministration:
     ) -> list[OffsetChange]:
         """Set offsets of a group without members to another place.
 
+        What a relative reset (``shift_by``) does depends on where the group stands: after ``CommitStateUnknown`` it
+        must not simply be repeated, for it may have been done, or be done late.
+
         Args:
             partitions: names of topics, for all their partitions, and partitions; if None, all that the group has
                 committed offsets of.
@@ -96,12 +101,38 @@ class GroupAdministration:
 
         Raises:
             GroupNotEmpty, GroupIdNotFound, UnknownTopicOrPartition, InvalidRequest
+            StoreUnavailable: nothing was changed, and nothing will be.
+            CommitStateUnknown: whether the offsets were set is not known; ``Store.resolve(error)`` tells.
+            OutcomeLost: it cannot be learnt any more.
         """
         check_id("group id", group_id)
         changes = planned_changes(self._store, group_id, partitions, reset)
         if not dry_run:
-            self.alter_consumer_group_offsets(group_id, {each.topic_partition: each.new_offset for each in changes})
+            self._set_planned(group_id, {each.topic_partition: each.new_offset for each in changes})
         return changes
+
+    def _set_planned(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set offsets, and learn whether they were: the caller would plan others, were it to make its call again."""
+        try:
+            self.alter_consumer_group_offsets(group_id, offsets)
+        except CommitStateUnknown as error:
+            if not self._landed(group_id, error):
+                raise StoreUnavailable(
+                    f"{self._store.url}: the offsets of group {group_id} were not reset; make the call again"
+                ) from error
+
+    def _landed(self, group_id: str, put: CommitStateUnknown) -> bool:
+        limits = TimeLimits(self._store.environment, DEFAULT_MAX_BLOCK_MS, DEFAULT_DELIVERY_TIMEOUT_MS)
+        try:
+            with limits.call("reset_consumer_group_offsets()", DEFAULT_MAX_BLOCK_MS):
+                return limits.repeat(lambda: self._store.resolve(put, timeout_ms=limits.remaining_ms()))
+        except CommitStateUnknown as unknown:
+            raise CommitStateUnknown(
+                f"{self._store.url}: it is not known whether the offsets of group {group_id} were reset, or will "
+                "be. Store.resolve(error) tells when the store answers; do not repeat a relative reset before",
+                slot=put.slot,
+                token=put.token,
+            ) from unknown
 
     def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

@@ -14,7 +14,7 @@ from eoslog.client.offset_resets import OffsetReset
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
-from tests.unit.client.world import World
+from tests.unit.client.world import SLOTS, World, faulty
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -157,6 +157,41 @@ def test_offsets_are_reset(store: Store, world: World, reset: OffsetReset, expec
 
     assert planned == done == [(T0, 3, expected)]
     assert store.admin.list_consumer_group_offsets("g")[T0].offset == expected
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_relative_reset_that_was_not_answered_in_time_is_done_or_said_not_to_be(
+    store: Store, world: World, lands: bool
+) -> None:
+    """The store answers again when the append has given up, while the reset asks what became of it."""
+    send(store, *[b"1"] * 9)
+    store.admin.alter_consumer_group_offsets("g", {T0: 6})
+    back = OffsetReset(shift_by=-2)
+    heals_ms = world.time_ms + store.log.config.commit_timeout_ms + 10_000
+    world.while_asleep = lambda: faulty(store).heal() if world.time_ms > heals_ms else None
+    faulty(store).lose_answers(SLOTS, lands=lands)
+
+    if lands:
+        assert store.admin.reset_consumer_group_offsets("g", back) == [(T0, 6, 4)]
+    else:
+        with pytest.raises(errors.StoreUnavailable, match="not reset"):
+            store.admin.reset_consumer_group_offsets("g", back)
+
+    assert store.admin.list_consumer_group_offsets("g")[T0].offset == (4 if lands else 6)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_reset_whose_outcome_cannot_be_learnt_says_how_it_will_be(store: Store, lands: bool) -> None:
+    send(store, *[b"1"] * 9)
+    store.admin.alter_consumer_group_offsets("g", {T0: 6})
+    faulty(store).lose_answers(SLOTS, lands=lands)
+
+    with pytest.raises(errors.CommitStateUnknown, match=r"Store\.resolve\(error\)") as unknown:
+        store.admin.reset_consumer_group_offsets("g", OffsetReset(shift_by=-2))
+    faulty(store).heal()
+
+    assert store.resolve(unknown.value) is lands
+    assert store.admin.list_consumer_group_offsets("g")[T0].offset == (4 if lands else 6)
 
 
 def test_a_reset_of_named_topics_and_partitions_needs_no_group(store: Store) -> None:

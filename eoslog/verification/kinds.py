@@ -55,6 +55,9 @@ KINDS: dict[str, Kind] = {
         _FROM_BACKUP,
         log_in_doubt=True,
     ),
+    "slot-lost": Kind(
+        _WARNING, "the history of commits is cut there; nobody else needs slots below the checkpoints", _FROM_BACKUP
+    ),
     "slot-damaged": Kind(_ERROR, "the log cannot be folded across it: stop writers", _FROM_BACKUP, log_in_doubt=True),
     "slot-chain-broken": Kind(
         _ERROR,

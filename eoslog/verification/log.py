@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
-from eoslog.log.record import CheckpointReference
+from eoslog.log.record import CheckpointReference, decode_line, first_line
 from eoslog.rules.state import StoreState
 from eoslog.verification.checkpoints import LoadedCheckpoint, load_checkpoint
 from eoslog.verification.finding import Finding
@@ -51,24 +52,32 @@ class LogVerification:
             yield Finding(kind="log-missing", problem="there is a description, but no slot")
             return
         references = named_checkpoints(self._log, found)
-        slots = layout(found, min(each.slot for each in references) if len(references) == 2 else 0)
+        floor = min(each.slot for each in references) if len(references) == 2 else 0
+        slots = layout(found, floor, self._is_of_log)
         for run in slots.strays:
-            problem = f"slots {run.first} to {run.last} lie below those that were deleted"
+            problem = f"slots {run.first} to {run.last} lie below others that were deleted, or are lost"
             yield Finding(kind="slot-stray", problem=problem, slot=run.first, path=slot_path(run.first))
         loaded = self._load(references)
         for _, checkpoint in loaded:
             yield from checkpoint.findings
+        for run in slots.lost:
+            problem = (
+                f"slots {run.first} to {run.last} are not there, and no deletion took them: it takes older ones first"
+            )
+            yield Finding(kind="slot-lost", problem=problem, slot=run.first, path=slot_path(run.first))
         for run in slots.missing:
             yield from self._missing(run)
         if not slots.kept:
             # All that was listed has been deleted since.
             return
         fold = Fold(self._log.machine, loaded)
-        if slots.kept[0].first == 0:
-            fold.begin()
         total = sum(run.last - run.first + 1 for run in slots.kept)
         done = 0
         for run in slots.kept:
+            if run.first == 0:
+                fold.begin()
+            else:
+                fold.lose()
             yield from fold.pass_checkpoints(run.first - 1)
             if fold.slot != run.first - 1:
                 fold.lose()
@@ -92,6 +101,22 @@ class LogVerification:
             if loaded.root is not None:
                 self.checkpoint_objects |= {part.path for part in loaded.root.parts if part.path is not None}
         return found
+
+    def _is_of_log(self, run: Run) -> bool:
+        """Whether slots are no stray ones: these do not continue each other. False if they have been deleted since."""
+        if run.first == run.last:
+            return False
+        wanted = (run.last - 1, run.last)
+        before, last = self._store.get_many([slot_path(slot) for slot in wanted])
+        if before is None or last is None:
+            return False
+        try:
+            records = [
+                decode_line(first_line(each.body), slot) for slot, each in zip(wanted, (before, last), strict=True)
+            ]
+        except CorruptRecord:
+            return run.first == 0
+        return run.first == 0 or records[1].prev == records[0].token
 
     def _missing(self, run: Run) -> Iterator[Finding]:
         last = run.last

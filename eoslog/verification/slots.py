@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from eoslog.log.paths import SLOTS, slot_of, slot_path
@@ -72,20 +72,26 @@ class Layout(NamedTuple):
 
     strays: list[Run]
     """Put by sleepers into names that had been deleted."""
+    lost: list[Run]
+    """Gaps below ``floor`` that no deletion made."""
     missing: list[Run]
     kept: list[Run]
 
 
-def layout(found: list[Run], floor: int) -> Layout:
+def layout(found: list[Run], floor: int, is_of_log: Callable[[Run], bool]) -> Layout:
     """Tell the log's slots from strays below it, and name the gaps.
 
     Args:
         floor: slots below it may have been deleted, in ascending order.
+        is_of_log: whether a run below ``floor`` is known to be the log's. Then none above it was deleted.
     """
-    begin = next((index for index, run in enumerate(found) if run.last >= floor), len(found))
+    needed = next((index for index, run in enumerate(found) if run.last >= floor), len(found))
+    begin = needed
+    if needed < len(found):
+        begin = next((index for index, run in enumerate(found[:needed]) if is_of_log(run)), needed)
     kept = found[begin:]
-    missing = []
+    gaps = [Run(before.last + 1, after.first - 1) for before, after in itertools.pairwise(kept)]
     if kept and kept[0].first > floor:
-        missing.append(Run(floor, kept[0].first - 1))
-    missing += [Run(before.last + 1, after.first - 1) for before, after in itertools.pairwise(kept)]
-    return Layout(found[:begin], missing, kept)
+        gaps.insert(0, Run(floor, kept[0].first - 1))
+    lost = [gap for gap in gaps if gap.last < floor]
+    return Layout(found[:begin], lost, gaps[len(lost) :], kept)

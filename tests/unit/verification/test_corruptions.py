@@ -451,9 +451,32 @@ def test_slots_that_were_deleted_in_their_order_are_no_fault(store: Store) -> No
 
 
 def test_a_slot_below_those_that_were_deleted_is_told_and_no_fault(store: Store) -> None:
-    remove(store, slot_path(2))
+    body = store.object_store.get(slot_path(2)).body
+    store.object_store.delete([slot_path(slot) for slot in range(references(store)[1].slot)])
+    store.object_store.put(slot_path(2), body)
 
-    assert [(each.kind, each.slot) for each in store.admin.verify(data=True)] == [("slot-stray", 0)]
+    assert [(each.kind, each.slot) for each in store.admin.verify(data=True)] == [("slot-stray", 2)]
+
+
+@pytest.mark.parametrize("deleted", [0, 2])
+def test_a_slot_lost_below_the_older_checkpoint_is_told_though_nobody_needs_it(store: Store, deleted: int) -> None:
+    store.object_store.delete([slot_path(slot) for slot in range(deleted)])
+    lost = references(store)[1].slot - 1
+    remove(store, slot_path(lost))
+
+    [found] = store.admin.verify(data=True)
+
+    assert (found.kind, found.slot, found.severity.value) == ("slot-lost", lost, "warning")
+
+
+def test_slots_below_one_that_was_lost_are_looked_at_too(store: Store) -> None:
+    remove(store, slot_path(references(store)[1].slot - 1))
+    change(store, slot_path(1), cut)
+
+    assert [(each.kind, each.slot) for each in faults(store)] == [
+        ("slot-lost", references(store)[1].slot - 1),
+        ("slot-damaged", 1),
+    ]
 
 
 def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:

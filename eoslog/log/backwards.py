@@ -20,15 +20,18 @@ def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
         CorruptRecord, UnsupportedFormat, StoreUnavailable
     """
     slot = newest
+    above: SlotRecord | None = None
     at_once = 1 if store.tail_bytes > 0 else _SLOTS_AT_ONCE
     while slot >= 0:
         wanted = range(slot, max(-1, slot - at_once), -1)
         for stored in store.get_many([slot_path(each) for each in wanted]):
-            # A deleted name may have been taken again by a sleeper: what lies below a gap is not of this log.
+            # A deleted name may have been taken again by a sleeper: what the log does not lead to is not of it.
             if stored is None:
                 return
-            yield decode_line(first_line(stored.body), slot)
             repeated = decode_tail(stored.body, slot) if store.tail_bytes > 0 else []
-            for _, record in reversed(repeated):
+            for record in (decode_line(first_line(stored.body), slot), *(each for _, each in reversed(repeated))):
+                if above is not None and record.token != above.prev:
+                    return
                 yield record
+                above = record
             slot -= 1 + len(repeated)

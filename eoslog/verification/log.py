@@ -20,7 +20,7 @@ from eoslog.verification.kinds import Severity
 from eoslog.verification.opened import named_checkpoints, opened
 from eoslog.verification.progress import Progress
 from eoslog.verification.records import Records
-from eoslog.verification.slots import Run, layout, runs, with_unlisted
+from eoslog.verification.slots import Run, layout, runs, with_unlisted, without_adjoining_strays
 from eoslog.verification.tokens import Tokens
 
 _SLOTS_AT_ONCE = 16
@@ -53,7 +53,7 @@ class LogVerification:
             return
         references = named_checkpoints(self._log, found)
         floor = min(each.slot for each in references) if len(references) == 2 else 0
-        slots = layout(found, floor, self._is_of_log)
+        slots = without_adjoining_strays(layout(found, floor, self._is_of_log), floor, self._store)
         for run in slots.strays:
             problem = f"slots {run.first} to {run.last} lie below others that were deleted, or are lost"
             yield Finding(kind="slot-stray", problem=problem, slot=run.first, path=slot_path(run.first))

@@ -6,8 +6,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.log.paths import SLOTS, slot_of, slot_path
-from eoslog.store.object_store import ObjectStore
+from eoslog.log.record import SlotRecord, decode_line, first_line
+from eoslog.store.object_store import ObjectStore, StoredObject
+
+_ADJOINING_LOOKED_AT = 16
+"""Beyond so many slots from the oldest there is, a broken chain is damage: sleepers are few."""
 
 _SLOTS_AT_ONCE = 16
 
@@ -95,3 +100,33 @@ def layout(found: list[Run], floor: int, is_of_log: Callable[[Run], bool]) -> La
         gaps.insert(0, Run(floor, kept[0].first - 1))
     lost = [gap for gap in gaps if gap.last < floor]
     return Layout(found[:begin], lost, gaps[len(lost) :], kept)
+
+
+def without_adjoining_strays(slots: Layout, floor: int, store: ObjectStore) -> Layout:
+    """Tell also those strays that lie directly below the oldest slot of the log: it does not continue them.
+
+    Slots go in ascending order, so above slot 0, where it is still there, no name has been taken again.
+    """
+    if not slots.kept or slots.kept[0].first == 0:
+        return slots
+    first, last = slots.kept[0]
+    looked_at = range(first, min(first + _ADJOINING_LOOKED_AT, floor, last) + 1)
+    bodies = store.get_many([slot_path(slot) for slot in looked_at])
+    records = [_record(slot, stored) for slot, stored in zip(looked_at, bodies, strict=True)]
+    broken = [
+        below.slot
+        for below, above in itertools.pairwise(records)
+        if below is not None and above is not None and above.prev != below.token
+    ]
+    if not broken:
+        return slots
+    strays = Run(first, broken[-1])
+    return slots._replace(strays=[*slots.strays, strays], kept=[Run(strays.last + 1, last), *slots.kept[1:]])
+
+
+def _record(slot: int, stored: StoredObject | None) -> SlotRecord | None:
+    """A slot's record; None if it is not there or cannot be read, which is told when all are."""
+    try:
+        return None if stored is None else decode_line(first_line(stored.body), slot)
+    except (CorruptRecord, UnsupportedFormat):
+        return None

@@ -9,6 +9,7 @@ import pytest
 from eoslog.errors import CorruptRecord
 from eoslog.log.backwards import records_backwards
 from eoslog.log.paths import slot_path
+from eoslog.log.record import SlotRecord, encode_line
 from tests.unit.log.ledger import add
 from tests.unit.log.world import World, script
 
@@ -48,6 +49,19 @@ def test_the_records_end_where_slots_were_deleted_whatever_lies_below() -> None:
     log.store.delete([slot_path(0), slot_path(1), slot_path(2), slot_path(4)])
 
     assert [record.slot for record in records_backwards(log.store, 9)] == [9, 8, 7, 6, 5]
+
+
+@pytest.mark.parametrize("tail_bytes", [0, 250, 64 << 10])
+def test_what_stands_in_the_deleted_name_below_the_oldest_record_is_none_of_the_log(tail_bytes: int) -> None:
+    world = World(tail_bytes=tail_bytes)
+    log = world.created()
+    for number in range(9):
+        log.append(add(f"{number}"))
+    log.store.delete([slot_path(slot) for slot in range(4)])
+    stray = SlotRecord(slot=3, token="5" * 32, prev="6" * 32, entries=({"type": "add", "name": "stray"},))
+    world.put(3, encode_line(stray) + b"\n")
+
+    assert "5" * 32 not in [record.token for record in records_backwards(log.store, 9)]
 
 
 def test_a_damaged_record_is_told() -> None:

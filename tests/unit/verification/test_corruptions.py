@@ -479,6 +479,23 @@ def test_slots_below_one_that_was_lost_are_looked_at_too(store: Store) -> None:
     ]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_put_into_deleted_names_directly_below_the_oldest_slot_is_told_and_no_fault(
+    store: Store, count: int
+) -> None:
+    """The first took its name with what its writer knew, the second, if there is one, went on from there."""
+    for slot in range(2):
+        remove(store, slot_path(slot))
+    for slot in range(2, 2 + count):
+        token, prev = f"{slot:032x}", f"{slot - 1:032x}"
+        edit_slot(store, slot, lambda record, token=token, prev=prev: record.update(token=token, prev=prev))
+
+    [stray] = store.admin.verify(data=True)
+
+    assert (stray.kind, stray.slot) == ("slot-stray", 2)
+    assert stray.problem.startswith(f"slots 2 to {1 + count} ")
+
+
 def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:
     directory = active_data(store).rpartition("/")[0]
     store.object_store.put(f"{directory}/{'ab' * 16}.parquet", b"of a task that died")

@@ -52,7 +52,7 @@ def produce(
     \b
     Examples:
       echo hello | eoslog --store my-store console produce payments
-      printf 'anna:12.50\\nbert:3.10\\n' | eoslog --store my-store console produce payments --key-separator :
+      printf 'card-1:12.50\\ncard-2:3.10\\n' | eoslog --store my-store console produce payments --key-separator :
       echo '{"carrier": "UA", "miles": 1400}' | eoslog --store my-store console produce flights
       cat lines | eoslog --store my-store console produce payments --transactional-id loader --commit-every 1000
     """

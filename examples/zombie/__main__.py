@@ -22,7 +22,7 @@ def pay(url: str) -> int:
     producer = eoslog.connect(url).producer(transactional_id=TRANSACTIONAL_ID)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send(TOPIC, key=b"anna", value=b"1000, from the first instance")
+    producer.send(TOPIC, key=b"card-1", value=b"1000, from the first instance")
     producer.flush()
     print("flushed", flush=True)
     sys.stdin.readline()  # It is stopped here: a long garbage collection, a virtual machine that is moved ...
@@ -41,7 +41,7 @@ def pay_instead(store: eoslog.Store) -> None:
     with store.producer(transactional_id=TRANSACTIONAL_ID) as producer:
         producer.init_transactions()  # What the first one left open is aborted, and its epoch is over.
         producer.begin_transaction()
-        producer.send(TOPIC, key=b"anna", value=b"1000, from the second instance")
+        producer.send(TOPIC, key=b"card-1", value=b"1000, from the second instance")
         producer.commit_transaction()
 
 

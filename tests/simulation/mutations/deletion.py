@@ -125,7 +125,7 @@ def vacuum_without_horizon() -> Iterator[None]:
 
 @mutation(VACUUM)
 def files_named_however_old() -> Iterator[None]:
-    """No entry is refused for files older than the horizon: it names files that vacuum has deleted."""
+    """No entry is refused for files older than the horizon: what was deleted is named, or what nobody names stays."""
     with instead_of(check_upload, lambda draft, upload_ms: None):
         yield
 

@@ -18,13 +18,13 @@ def slot(store: eoslog.Store) -> int:
 
 
 def test_lines_go_in_and_come_out(command: Command, store: eoslog.Store) -> None:
-    result = command.run("console", "produce", "t", "--key-separator", ":", text="anna:12.50\nbert:3:10\n")
+    result = command.run("console", "produce", "t", "--key-separator", ":", text="card-1:12.50\ncard-2:3:10\n")
 
     assert result.stdout == ""
     assert result.stderr == "wrote 2 records to t\n"
     assert command.ok("console", "consume", "t", *ALL) == "12.50\n3:10\n"
     told = command.ok("console", "consume", "t", *ALL, "--print-key", "--print-offset")
-    assert told == "0:0\tanna\t12.50\n0:1\tbert\t3:10\n"
+    assert told == "0:0\tcard-1\t12.50\n0:1\tcard-2\t3:10\n"
 
 
 def test_the_number_of_records_is_told_as_json(command: Command, store: eoslog.Store) -> None:

@@ -59,7 +59,7 @@ def test_the_python_example_runs_and_prints_the_committed_record(
     _, result = quickstart
 
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "payments 1 0 b'anna' b'12.50'\n"
+    assert result.stdout == "payments 1 0 b'card-1' b'12.50'\n"
 
 
 @pytest.mark.parametrize("number", range(len(fenced_blocks(SEMANTICS, "python"))))

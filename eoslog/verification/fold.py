@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 from eoslog.errors import InvalidEntry, without_code
@@ -32,6 +33,10 @@ class Fold:
         """That of the record before; None if it is not known."""
         self._ahead = sorted(checkpoints, key=lambda each: each[0].slot)
         """The checkpoints that the fold has not come to."""
+        self._since: int | None = None
+        """The first of the records that were added without a gap."""
+        self._written: set[CheckpointReference] = set()
+        """The checkpoints that entries told of."""
 
     def begin(self) -> None:
         """Before slot 0."""
@@ -40,6 +45,7 @@ class Fold:
     def lose(self) -> None:
         """The state is not known any more, until the next checkpoint."""
         self.state, self._token, self.slot = None, None, _BEFORE_ALL
+        self._since = None
 
     def add(self, record: SlotRecord) -> Iterator[Finding]:
         """Go on with the record of the next slot."""
@@ -62,6 +68,8 @@ class Fold:
                     path=path,
                 )
         self._token = record.token
+        self._since = slot if self._since is None else self._since
+        yield from self._unwritten(record, self._since)
 
     def pass_checkpoints(self, slot: int) -> Iterator[Finding]:
         """Compare the fold with the checkpoints up to a slot, and go on from there: readers do, whether it agrees."""
@@ -81,6 +89,18 @@ class Fold:
                 problem = "it is the state after another record than that of its slot"
                 yield Finding(kind="checkpoint-differs", problem=problem, slot=place, path=reference.path)
             self.state, self.slot, self._token = loaded.state, place, loaded.root.token
+
+    def _unwritten(self, record: SlotRecord, since: int) -> Iterator[Finding]:
+        """Checkpoints that the record names and no entry told of. That of a slot lies in a record behind the slot."""
+        for reference in (record.checkpoint, record.previous_checkpoint):
+            if reference is None or reference.slot < since or reference in self._written:
+                continue
+            self._written.add(reference)
+            problem = f"the record names {reference.path}, a checkpoint that no record before it told of"
+            yield Finding(kind="checkpoint-differs", problem=problem, slot=record.slot, path=slot_path(record.slot))
+        for entry in filter(is_checkpoint, record.entries):
+            with contextlib.suppress(InvalidEntry):
+                self._written.add(decode_checkpoint_entry(entry).reference)
 
     def _apply(self, state: StoreState, record: SlotRecord) -> str | None:
         """Why the record is not valid and changes nothing, or None."""

@@ -469,6 +469,22 @@ def test_a_slot_lost_below_the_older_checkpoint_is_told_though_nobody_needs_it(s
     assert (found.kind, found.slot, found.severity.value) == ("slot-lost", lost, "warning")
 
 
+@pytest.mark.parametrize("ahead", [0, 7])
+def test_a_record_that_names_a_checkpoint_which_none_before_it_wrote_is_found(store: Store, ahead: int) -> None:
+    log = fresh(store)
+    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.view.token))
+    forged, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot + ahead, token, None)
+    for _ in range(2):
+        append_record(store, [])
+        fresh(store).checkpoint()
+    last = newest(store)
+    edit_slot(store, last, lambda record: record.update(checkpoint=forged.model_dump()))
+
+    found = faults(Store(store.object_store, store.environment))
+
+    assert ("checkpoint-differs", slot_path(last)) in [(each.kind, each.path) for each in found]
+
+
 def test_slots_below_one_that_was_lost_are_looked_at_too(store: Store) -> None:
     remove(store, slot_path(references(store)[1].slot - 1))
     change(store, slot_path(1), cut)

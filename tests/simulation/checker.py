@@ -34,6 +34,7 @@ def check_everything(world: World, ledger: Ledger, store: Store) -> None:
     check_ends(store)
     shown = read_all(ledger, store)
     check_works(ledger, shown)
+    check_shown(ledger, shown)
     check_table(ledger, shown)
     check_pipeline(store)
     check_history(store)
@@ -88,6 +89,21 @@ def check_works(ledger: Ledger, shown: Shown) -> None:
             raise Violation(f"{work.name} was aborted, but shows: {found}")
         if work.outcome is Outcome.UNKNOWN and found and found != expected:
             raise Violation(f"{work.name} shows in part: lost {expected - found}, more than once {found - expected}")
+
+
+def check_shown(ledger: Ledger, shown: Shown) -> None:
+    """What a reader was ever shown as committed was committed: its transaction may have been open then.
+
+    What is shown no more was aborted, but where rows go for other reasons; there the log tells (``check_log``). What a
+    committed read passed over was aborted, and never shows.
+    """
+    still_there = {value for rows in shown.values() for _, _, value in rows}
+    for value, (topic, partition, offset) in ledger.shown.items():
+        was_aborted = ledger.work_of(value).outcome is Outcome.ABORTED
+        if was_aborted or (topic not in ROWS_GO and value not in still_there):
+            raise Violation(f"{topic}-{partition}@{offset}: {value!r} was shown as committed, and was not")
+        if (topic, partition, offset) in ledger.passed_over:
+            raise Violation(f"{topic}-{partition}@{offset}: a committed read passed over {value!r}, which is committed")
 
 
 def check_table(ledger: Ledger, shown: Shown) -> None:

@@ -63,6 +63,10 @@ class Ledger:
 
     works: dict[str, Work] = field(default_factory=dict)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    shown: dict[bytes, tuple[str, int, int]] = field(default_factory=dict)
+    """Topic, partition and offset of each row that a reader was shown as committed, by its value."""
+    passed_over: set[tuple[str, int, int]] = field(default_factory=set)
+    """Topic, partition and offset of what a committed read left out before its last row: it was decided by then."""
     ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     sent: dict[bytes, Sent] = field(default_factory=dict)
     """Rows of the topic that is deleted and created again, by their values."""
@@ -95,18 +99,40 @@ class Ledger:
     def work_of(self, value: bytes) -> Work:
         return self.works[value.partition(b"#")[0].decode()]
 
-    def observe(self, topic: str, partition: int, rows: Iterator[tuple[int, bytes]], *, committed: bool) -> None:
-        """Rows that a reader was shown. Raises: Violation: they contradict what was shown or told before."""
+    def observe(
+        self,
+        topic: str,
+        partition: int,
+        rows: Iterator[tuple[int, bytes]],
+        *,
+        committed: bool,
+        all_decided: bool = False,
+    ) -> None:
+        """Rows that a reader was shown.
+
+        Args:
+            committed: each of them is committed.
+            all_decided: no row that it left out before its last one may be committed later, nor does any row go there.
+
+        Raises:
+            Violation: they contradict what was shown or told before.
+        """
         last = -1
         for offset, value in rows:
             if offset <= last:
                 raise Violation(f"{topic}-{partition}: offset {offset} was read after {last}")
+            if all_decided:
+                self.passed_over.update((topic, partition, between) for between in range(last + 1, offset))
             last = offset
             known = self.seen.setdefault((topic, partition, offset), value)
             if known != value:
                 raise Violation(f"{topic}-{partition}@{offset}: was {known!r}, is {value!r}")
-            if committed and self.work_of(value).outcome is Outcome.ABORTED:
-                raise Violation(f"{topic}-{partition}@{offset}: {value!r} shows, though its transaction was aborted")
+            if committed:
+                self.shown.setdefault(value, (topic, partition, offset))
+                if self.work_of(value).outcome is Outcome.ABORTED:
+                    raise Violation(
+                        f"{topic}-{partition}@{offset}: {value!r} shows, though its transaction was aborted"
+                    )
 
     def observe_ends(
         self, topic: str, partition: int, last_stable_offset: int, high_watermark: int, before: tuple[int, int]

@@ -11,7 +11,7 @@ from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, RetriableError
 from eoslog.segment.compaction import compact
 from eoslog.segment.merging import merge_files
-from tests.simulation.service import PARTITIONS, TABLE, Service, open_store
+from tests.simulation.service import PARTITIONS, ROWS_GO, TABLE, Service, open_store
 from tests.simulation.world import Process, Violation
 
 STAGED_MAX_AGE_MS = 7_200_000
@@ -91,7 +91,13 @@ class Reader(Service):
         rows = scan.to_table().to_pylist()
         for partition in range(PARTITIONS[topic]):
             mine = [(row["offset"], row["value"]) for row in rows if row["partition"] == partition]
-            self.ledger.observe(topic, partition, iter(mine), committed=isolation != "read_uncommitted")
+            self.ledger.observe(
+                topic,
+                partition,
+                iter(mine),
+                committed=isolation != "read_uncommitted",
+                all_decided=isolation in ("read_committed", "consistent") and topic not in ROWS_GO,
+            )
         if whole and topic != TABLE:
             shown = Counter(self.ledger.work_of(row["value"]).name for row in rows)
             for name, count in shown.items():

@@ -1,11 +1,11 @@
-"""What readers are shown as of a slot, computed in the plainest way: by going through the whole log each time."""
+"""What readers are shown as of a slot, computed in the plainest way: by going through the whole log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.checker.slots import Place, Slot
+from tests.checker.slots import Ends, Place, Slot, ranges
 
 
 @dataclass
@@ -23,35 +23,74 @@ class Shown:
         return {offset for offset in self.committed.get(place, ()) if end is None or offset < end}
 
 
+class Reading:
+    """A log as far as somebody went through it."""
+
+    def __init__(self) -> None:
+        self.committed: dict[Place, set[int]] = {}
+        """Offsets of rows that were ever committed, or had no transaction; also of those that are gone since."""
+        self.starts: dict[Place, int] = {}
+        """Of the partitions whose first rows are gone."""
+        self._ends: dict[Place, int] = {}
+        # An id has one transaction at a time, and what is prepared may end under a later identity than it began.
+        self._pending: dict[str, list[tuple[Place, range]]] = {}
+
+    def go_on(self, record: Slot) -> None:
+        """Take in the next slot."""
+        for entry in record.entries:
+            for place, offset, count in ranges(entry):
+                self._ends[place] = offset + count
+            if entry["type"] == "batch":
+                found = ((entry["topic_id"], entry["partition"]), _offsets(entry["base_offset"], entry["record_count"]))
+                if entry.get("transactional_id") is None:
+                    self.committed.setdefault(found[0], set()).update(found[1])
+                else:
+                    self._pending.setdefault(entry["transactional_id"], []).append(found)
+            elif entry["type"] == "log_start":
+                self.starts[entry["topic_id"], entry["partition"]] = entry["offset"]
+            elif entry["type"] == "end":
+                ended = self._pending.pop(entry["transactional_id"], [])
+                for batch in entry.get("batches", ()):
+                    place = (batch["topic_id"], batch["partition"])
+                    ended.append((place, _offsets(batch["base_offset"], batch["record_count"])))
+                if entry["verdict"] == "commit":
+                    for place, offsets in ended:
+                        self.committed.setdefault(place, set()).update(offsets)
+
+    def first_open_offsets(self) -> dict[Place, int]:
+        """Of the partitions with open transactions: the first offset of any of them."""
+        first: dict[Place, int] = {}
+        for place, offsets in (each for batches in self._pending.values() for each in batches):
+            first[place] = min(first.get(place, offsets.start), offsets.start)
+        return first
+
+    def ends(self) -> Mapping[Place, Ends]:
+        """Where each partition that ever had a row ends; stable is what lies before the first undecided row."""
+        first = self.first_open_offsets()
+        return {place: Ends(first.get(place, end), end) for place, end in self._ends.items()}
+
+    def shown(self) -> Shown:
+        """What readers are shown as of the slot that was last taken in."""
+        committed = {place: set(offsets) for place, offsets in self.committed.items()}
+        for place, start in self.starts.items():
+            committed[place] = {offset for offset in committed.get(place, ()) if offset >= start}
+        return Shown(committed, self.first_open_offsets())
+
+
+def readings(log: Sequence[Slot]) -> Iterator[Reading]:
+    """The same reading after each slot, one further each time."""
+    reading = Reading()
+    for record in log:
+        reading.go_on(record)
+        yield reading
+
+
 def shown_at(log: Sequence[Slot], slot: int) -> Shown:
     """What stands in slots 0 to ``slot``."""
-    shown = Shown()
-    # An id has one transaction at a time, and what is prepared may end under a later identity than it began.
-    pending: dict[str, list[tuple[Place, range]]] = {}
-    starts: dict[Place, int] = {}
-    for entry in (entry for record in log[: slot + 1] for entry in record.entries):
-        if entry["type"] == "batch":
-            found = ((entry["topic_id"], entry["partition"]), _offsets(entry["base_offset"], entry["record_count"]))
-            if entry.get("transactional_id") is None:
-                shown.committed.setdefault(found[0], set()).update(found[1])
-            else:
-                pending.setdefault(entry["transactional_id"], []).append(found)
-        elif entry["type"] == "log_start":
-            starts[entry["topic_id"], entry["partition"]] = entry["offset"]
-        elif entry["type"] == "end":
-            ended = pending.pop(entry["transactional_id"], [])
-            for batch in entry.get("batches", ()):
-                place = (batch["topic_id"], batch["partition"])
-                ended.append((place, _offsets(batch["base_offset"], batch["record_count"])))
-            if entry["verdict"] == "commit":
-                for place, offsets in ended:
-                    shown.committed.setdefault(place, set()).update(offsets)
-    for place, start in starts.items():
-        shown.committed[place] = {offset for offset in shown.committed.get(place, ()) if offset >= start}
-    for place, offsets in (each for batches in pending.values() for each in batches):
-        held = shown.last_stable_offsets
-        held[place] = min(held.get(place, offsets.start), offsets.start)
-    return shown
+    reading = Reading()
+    for record in log[: slot + 1]:
+        reading.go_on(record)
+    return reading.shown()
 
 
 def _offsets(base: int, count: int) -> range:

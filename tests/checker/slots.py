@@ -58,7 +58,7 @@ def published_ranges(log: Sequence[Slot]) -> Iterator[Anomaly]:
     following: dict[Place, int] = {}
     for slot in log:
         for entry in slot.entries:
-            for place, offset, count in _ranges(entry):
+            for place, offset, count in ranges(entry):
                 expected = following.get(place, 0)
                 if offset != expected:
                     yield Anomaly("offset-range", f"slot {slot.number}: {place} goes on at {offset}, not at {expected}")
@@ -107,11 +107,28 @@ def partition_ends(ends: Iterable[tuple[int, Mapping[Place, Ends]]]) -> Iterator
             known[place] = now
 
 
+def stable_ends(slot: int, ends: Mapping[Place, Ends], plain: Mapping[Place, Ends]) -> Iterator[Anomaly]:
+    """Partitions end behind their last offset, and are stable up to their first undecided one, neither less nor more.
+
+    Args:
+        ends: what somebody who keeps account of open transactions takes for the ends after a slot.
+        plain: what the plainest reading of the log says; partitions without rows may be missing.
+    """
+    for place, found in ends.items():
+        expected = plain.get(place, Ends(0, 0))
+        if found.last_stable_offset > expected.last_stable_offset:
+            yield Anomaly(
+                "undecided-below-end", f"slot {slot}: {place} is stable up to {found}, and is up to {expected}"
+            )
+        elif found != expected:
+            yield Anomaly("end-differs", f"slot {slot}: {place} ends at {found}, and not at {expected}")
+
+
 def transaction_of(entry: Mapping[str, Any]) -> tuple[str, int, int]:
     return entry["transactional_id"], entry["producer_id"], entry["producer_epoch"]
 
 
-def _ranges(entry: Mapping[str, Any]) -> Iterator[tuple[Place, int, int]]:
+def ranges(entry: Mapping[str, Any]) -> Iterator[tuple[Place, int, int]]:
     """Where each batch and each marker of an entry lies, and how many offsets it takes."""
     if entry["type"] == "batch":
         yield (entry["topic_id"], entry["partition"]), entry["base_offset"], entry["record_count"]

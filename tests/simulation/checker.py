@@ -41,7 +41,7 @@ def check_everything(world: World, ledger: Ledger, store: Store) -> None:
     check_lists(ledger, store)
     check_aborted_index(store)
     check_notes(world, ledger)
-    check_log(world, store)
+    check_log(world, ledger, store)
 
 
 def check_ends(store: Store) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.checker import Anomaly
-from tests.checker.oracle import shown_at
+from tests.checker.oracle import readings, shown_at
 from tests.checker.slots import (
     Ends,
     Slot,
@@ -15,6 +15,7 @@ from tests.checker.slots import (
     micro_batches,
     partition_ends,
     published_ranges,
+    stable_ends,
     tokens,
 )
 
@@ -126,6 +127,33 @@ def test_an_end_that_moves_back_is_found() -> None:
 def test_what_is_stable_lies_within_the_log() -> None:
     assert rules(partition_ends([(0, {P0: Ends(6, 5)})])) == ["end-beyond-log"]
     assert not rules(partition_ends([(0, {P0: Ends(0, 5)}), (1, {P0: Ends(5, 5), P1: Ends(0, 0)})]))
+
+
+def test_what_is_undecided_is_not_stable() -> None:
+    assert rules(stable_ends(3, {P0: Ends(5, 5)}, {P0: Ends(0, 5)})) == ["undecided-below-end"]
+    assert rules(stable_ends(3, {P0: Ends(1, 5)}, {P0: Ends(0, 5)})) == ["undecided-below-end"]
+    assert rules(stable_ends(3, {P1: Ends(1, 1)}, {})) == ["undecided-below-end"]
+
+
+def test_what_is_decided_is_stable() -> None:
+    assert rules(stable_ends(3, {P0: Ends(0, 5)}, {P0: Ends(5, 5)})) == ["end-differs"]
+    assert rules(stable_ends(3, {P0: Ends(5, 6)}, {P0: Ends(5, 5)})) == ["end-differs"]
+    assert not rules(stable_ends(3, {P0: Ends(2, 5), P1: Ends(0, 0)}, {P0: Ends(2, 5)}))
+
+
+def test_the_oracle_has_a_partition_stable_up_to_its_first_open_row() -> None:
+    marker = {"topic_id": "topic", "partition": 0, "offset": 3}
+    staged = {"topic_id": "topic", "partition": 1, "base_offset": 0, "record_count": 2}
+    records = log(
+        batch(0, epoch=None), batch(1), batch(2, epoch=None), end("commit", 3, markers=[marker], batches=[staged])
+    )
+
+    assert [dict(reading.ends()) for reading in readings(records)] == [
+        {P0: Ends(1, 1)},
+        {P0: Ends(1, 2)},
+        {P0: Ends(1, 3)},
+        {P0: Ends(4, 4), P1: Ends(2, 2)},
+    ]
 
 
 def test_the_oracle_shows_committed_rows_below_the_first_open_one() -> None:

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tests.simulation.log_simulation import simulation_of
 from tests.simulation.plan import SERVICES, Plan
+from tests.simulation.reached import not_reached
 from tests.simulation.shrinking import failure_of
 from tests.simulation.shrinking import shrink as shrink_failure
 from tests.simulation.simulation import DEFAULT_STEPS, Result, Simulation
@@ -100,7 +101,7 @@ def replay_command(seed: int, steps: int, services: str) -> str:
 def main(
     first: int, seeds: int, steps: int, services: str, jobs: int, trace: bool, shrink: bool, plan: Path | None
 ) -> None:
-    """Run seeds of the simulation and say which failed."""
+    """Run seeds of the simulation and say which failed, and what so many should have reached and did not."""
     # What the code under test warns of is what the faults were meant to do.
     for name in ("eoslog", "pyspark_eoslog"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -124,8 +125,11 @@ def main(
     print(f"{tally.seeds} seeds, {tally.steps} steps, {tally.slots} slots, {tally.acknowledged_rows} acknowledged rows")
     for seed in sorted(tally.failed):
         print(f"failed: {replay_command(seed, steps, services)}   (or --shrink)")
+    missing = list(not_reached(services, tally.seeds, steps, tally.marks, tally.acknowledged_rows))
+    for each in missing:
+        print(f"not reached: {each}")
     print(f"failed: {len(tally.failed)} of {tally.seeds}")
-    sys.exit(bool(tally.failed))
+    sys.exit(bool(tally.failed or missing))
 
 
 def _traced(plan: Plan) -> int:

@@ -30,8 +30,12 @@ class S3Options:
 
     def __post_init__(self) -> None:
         if self.endpoint_url is not None:
-            parts = urlsplit(self.endpoint_url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            try:
+                parts = urlsplit(self.endpoint_url)
+                is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            except ValueError:
+                is_url = False
+            if not is_url:
                 raise InvalidOption("endpoint_url is not an http:// or https:// URL.")
             if parts.username is not None or parts.query:
                 raise InvalidOption("endpoint_url carries credentials or a query; give key and secret instead.")

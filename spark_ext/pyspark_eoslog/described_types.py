@@ -32,7 +32,15 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
     """
     try:
         described = StructType.fromJson(_plain(json.loads(text)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, PySparkException):
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,  # PySpark asserts that names are text, and that a collation has a provider.
+        RecursionError,
+        PySparkException,
+    ):
         raise CorruptRecord(f"topic {topic}: its schema in Spark's JSON cannot be read") from None
     return _named_fields(stored, described)
 

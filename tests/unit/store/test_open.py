@@ -105,6 +105,9 @@ def test_an_unknown_option_names_the_valid_ones(environment: Environment) -> Non
         {"max_attempts": 0},
         {"retry_base_ms": -1},
         {"endpoint_url": "localhost:9000"},
+        {"endpoint_url": "http://[host]:9000"},
+        {"endpoint_url": "http://[::1"},
+        {"endpoint_url": "http://host:99999"},
     ],
 )
 def test_a_senseless_option_is_refused(options: dict[str, object]) -> None:

@@ -6,26 +6,34 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from eoslog.cli.dump_lines import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
 from eoslog.client.description import decode_description
+from eoslog.client.durations import parse_duration
 from eoslog.client.heartbeats import _session_timeout
+from eoslog.client.history import _decode
 from eoslog.client.metrics import store_metrics
+from eoslog.client.operations import operations_of
 from eoslog.client.settings import load_settings
+from eoslog.client.topic_columns import _merged_spark_schema, check_spark_schema
 from eoslog.errors import EosLogError
 from eoslog.log.checkpoint import decode_root, inline_body
-from eoslog.log.record import decode_line, decode_tail, first_line
+from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
 from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import SegmentIndexes, plan_partition
-from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.predicate_text import _collated_columns, compile_predicate
+from eoslog.read.time_travel import parse_timestamp
 from eoslog.rules import checkpoint
 from eoslog.rules.machine import StoreMachine, decode_entry, fold
-from eoslog.rules.state import StoreState
+from eoslog.rules.prepared import parse_prepared_state
+from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.data_file import read_data_file
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
@@ -35,9 +43,12 @@ from eoslog.segment.statistics import UNKNOWN, decode_statistics
 from eoslog.segment.transaction_index import decode_transaction_index
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
+from eoslog.store.s3_options import S3Options
+from pyspark_eoslog.described_types import as_described
 from pyspark_eoslog.options.offsets import starting_offsets
+from pyspark_eoslog.options.options import Options
 from pyspark_eoslog.stream.offsets import StreamOffsets
-from tests.fuzz.samples import TABLE, checkpoint_parts, sample_store, topic_part
+from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, sample_store, topic_part
 
 NAME = "some/path"
 
@@ -179,9 +190,72 @@ def _statistics(text: str) -> None:
     decode_statistics(text, {field.name: field.type for field in TABLE})
 
 
+def _flights() -> Topic:
+    return sample_store().read(lambda state, slot: state.topics[state.topic_ids["flights"]], refresh=False)
+
+
 def _predicate(text: str) -> None:
-    topic = sample_store().read(lambda state, slot: state.topics[state.topic_ids["flights"]], refresh=False)
-    compile_predicate(text, topic).may_match(lambda column: UNKNOWN)
+    compile_predicate(text, _flights()).may_match(lambda column: UNKNOWN)
+
+
+def _spark_types(text: str) -> None:
+    """Spark's types as a store describes them: to readers of rows, and to predicates."""
+    topic = _flights()
+    described = topic.topic_schema.model_copy(update={"spark": text})
+    assert isinstance(_collated_columns(replace(topic, topic_schema=described)), frozenset)
+    as_described(SPARK_TABLE, text, "flights").json()
+
+
+def _spark_schema(text: str) -> None:
+    """A schema in Spark's JSON that is merged with a known one, either way round."""
+    check_spark_schema(text)
+    known = SPARK_TABLE.json()
+    for first, second in ((known, text), (text, known), (text, text), (None, text)):
+        merged = _merged_spark_schema(first, second)
+        assert merged is not None
+        check_spark_schema(merged)
+
+
+def _dumped_part(body: bytes) -> None:
+    for line in part_lines(NAME, body):
+        line.text()
+        line.json()
+
+
+def _history(body: bytes) -> None:
+    """What an intact record of any entries did, as the history tells it."""
+    try:
+        entry = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(entry, dict):
+        decoded = _decode(SlotRecord(slot=3, token="ab" * 16, prev="", entries=[entry]))
+        for topic_id in (None, _flights().topic_id):
+            for operation in operations_of(3, decoded.time_ms, decoded.entries, {}, topic_id):
+                assert operation.slot == 3
+
+
+def _duration(text: str) -> None:
+    with suppress(ValueError):
+        parse_duration(text)
+
+
+def _spark_options(body: bytes) -> None:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(given, dict):
+        Options.of({name: each if isinstance(each, str) else json.dumps(each) for name, each in given.items()})
+
+
+def _s3_options(body: bytes) -> None:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(given, dict):
+        S3Options.of({name: each if isinstance(each, str) else json.dumps(each) for name, each in given.items()})
 
 
 PARSERS: Mapping[str, Callable[[bytes], None]] = {
@@ -209,6 +283,15 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "imported CSV": _imported("csv"),
     "imported Parquet": _imported("parquet"),
     "settings": _settings,
+    "S3 options": _s3_options,
+    "Spark options": _spark_options,
+    "Spark types of a topic": _text(_spark_types),
+    "Spark schema of rows": _text(_spark_schema),
+    "dumped checkpoint part": _dumped_part,
+    "history": _history,
+    "prepared transaction": _text(parse_prepared_state),
+    "timestamp": _text(parse_timestamp),
+    "duration": _text(_duration),
 }
 
 

@@ -5,6 +5,7 @@ Each seed runs in a process of its own family, with bounded memory, so that one 
 
 from __future__ import annotations
 
+import logging
 import random
 import resource
 import sys
@@ -80,6 +81,7 @@ def _outcomes(kind: str, seeds: range) -> dict[int, str]:
 @click.option("--seed", "first", type=int, default=0, show_default=True, help="Where to begin.")
 def main(minutes: float, kinds: tuple[str, ...], first: int) -> None:
     """Spoil input, and tell what did not end as it should."""
+    logging.disable(logging.WARNING)
     samples()
     deadline = time.monotonic() + minutes * 60
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds or PARSERS}

@@ -12,6 +12,18 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
+from pyspark.sql.types import (
+    ArrayType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
 import eoslog
 from eoslog.client.store import Store
@@ -33,6 +45,41 @@ TABLE: pa.Schema = pa.schema(
         ("raw", pa.binary()),
         ("yes", pa.bool_()),
     ]
+)
+SPARK_TABLE = (
+    StructType()
+    .add("id", LongType(), nullable=False)
+    .add("name", StringType("UNICODE_CI"))
+    .add("price", DecimalType(10, 2))
+    .add("at", TimestampType())
+    .add("tags", ArrayType(StringType()))
+    .add("place", StructType().add("lat", DoubleType()).add("lon", DoubleType(), metadata={"comment": "east"}))
+    .add("raw", VariantType())
+    .add("counts", MapType(StringType(), IntegerType()))
+)
+S3_OPTIONS = {"endpoint_url": "http://127.0.0.1:9000", "anon": "true", "max_attempts": "3", "read_timeout_ms": "500"}
+SPARK_OPTIONS = (
+    {
+        "path": "s3://bucket/fuzz",
+        "subscribe": "flights,records",
+        "startingOffsets": "earliest",
+        "endingOffsets": '{"flights": {"0": 23}}',
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": "100",
+        "maxTriggerDelay": "15m",
+        "minPartitions": "4",
+        "failOnDataLoss": "false",
+    },
+    {
+        "path": "s3://bucket/fuzz",
+        "assign": '{"flights": [0, 1]}',
+        "startingOffsetsByTimestamp": '{"flights": {"0": 1767225600000}}',
+        "maxBytesPerTrigger": "10m",
+        "columns": "id, name",
+        "includeHeaders": "true",
+    },
+    {"path": "s3://bucket/x", "topic": "flights", "timestampAsOf": "2026-01-31T12:00:00Z", "store.region": "x"},
 )
 PREDICATES = (
     "id > 1000 AND name IN ('UA', 'B6') OR price BETWEEN 1.5 AND 2",
@@ -151,6 +198,15 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
     found["imported CSV"].append(_csv())
     found["imported Parquet"].append(_parquet())
     found["settings"].append(b'store = "my-store"\n[s3]\nregion = "eu-central-1"\n[vacuum]\nreader_grace_ms = 5\n')
+    found["S3 options"].append(json.dumps(S3_OPTIONS).encode())
+    found["Spark options"] += [json.dumps(each).encode() for each in SPARK_OPTIONS]
+    for kind in ("Spark types of a topic", "Spark schema of rows"):
+        found[kind].append(SPARK_TABLE.json().encode())
+    found["dumped checkpoint part"] += checkpoint_parts().values()
+    found["history"] += found["entry"]
+    found["prepared transaction"] += [b"2097152:7", b""]
+    found["timestamp"] += [b"2026-01-31T12:00:00+01:00", b"1767225600000"]
+    found["duration"] += [b"P7DT1H30M2.5S", b"PT5S"]
     return {kind: tuple(bodies) for kind, bodies in found.items()}
 
 

@@ -1,0 +1,103 @@
+"""Parquet files of some kilobytes that expand to far more are refused by what they claim, before it is decoded."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from eoslog.errors import CorruptRecord
+from eoslog.rules.checkpoint import restore
+from eoslog.segment.data_file import read_data_file
+from eoslog.segment.segment_index import decode_segment_index
+from tests.fuzz.samples import checkpoint_parts
+
+SMALL_BYTES = 64 << 10
+MOST_MEMORY_BYTES = 8 << 20
+MANY_ROWS = 16 << 20
+
+
+def parquet(column: str, values: Any) -> bytes:
+    """A file of one row group and one column, that says truly what it holds."""
+    sink = io.BytesIO()
+    pq.write_table(
+        pa.table({column: values}),
+        sink,
+        compression="zstd",
+        compression_level=19,
+        use_dictionary=False,
+        store_schema=False,
+        row_group_size=len(values),
+    )
+    return sink.getvalue()
+
+
+@pytest.fixture(scope="module")
+def many_rows() -> bytes:
+    """16 million rows: of numbers they would be 128 MiB."""
+    bits = pa.py_buffer(bytes(MANY_ROWS // 8))
+    return parquet("slot", pa.BooleanArray.from_buffers(pa.bool_(), MANY_ROWS, [None, bits]))
+
+
+@pytest.fixture(scope="module")
+def many_bytes() -> bytes:
+    """A thousand rows of 128 KiB: 125 MiB."""
+    return parquet("transactional_id", pa.array(["x" * (128 << 10)] * 1000))
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """Count what Arrow allocates meanwhile."""
+    before = pa.default_memory_pool()
+    counting = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counting)
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+    peak = counting.max_memory()
+    assert peak is not None
+    assert peak < MOST_MEMORY_BYTES
+
+
+def read_as_checkpoint_part(body: bytes) -> None:
+    restore({**checkpoint_parts(), "transactions": body})
+
+
+def read_as_segment_index(body: bytes) -> None:
+    decode_segment_index(body, "some/index")
+
+
+def test_what_the_refused_files_would_take_is_counted(many_bytes: bytes) -> None:
+    with pytest.raises(AssertionError), little_memory():
+        pq.read_table(io.BytesIO(many_bytes))
+
+
+def test_a_data_file_of_more_rows_than_any_row_group_has_is_not_decoded(many_rows: bytes) -> None:
+    assert len(many_rows) < SMALL_BYTES
+
+    with little_memory(), pytest.raises(CorruptRecord, match=f"row group 0 claims {MANY_ROWS} rows"):
+        list(read_data_file(many_rows, pa.schema([("slot", pa.int64())]), None, 0, None, MANY_ROWS, "some/file"))
+
+
+@pytest.mark.parametrize("read", [read_as_checkpoint_part, read_as_segment_index])
+def test_a_part_or_index_of_more_rows_than_its_bytes_can_hold_is_not_decoded(
+    many_rows: bytes, read: Callable[[bytes], None]
+) -> None:
+    with little_memory(), pytest.raises(CorruptRecord, match=f"{len(many_rows)} bytes claim to hold {MANY_ROWS} rows"):
+        read(many_rows)
+
+
+@pytest.mark.parametrize("read", [read_as_checkpoint_part, read_as_segment_index])
+def test_a_part_or_index_that_expands_a_thousandfold_is_not_decoded(
+    many_bytes: bytes, read: Callable[[bytes], None]
+) -> None:
+    assert len(many_bytes) < SMALL_BYTES
+
+    with little_memory(), pytest.raises(CorruptRecord, match=rf"{len(many_bytes)} bytes claim to hold 1\d{{8}}"):
+        read(many_bytes)

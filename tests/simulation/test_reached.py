@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,16 @@ from click.testing import CliRunner
 from tests.simulation import run
 from tests.simulation.plan import SERVICES
 from tests.simulation.reached import FEWEST_SEEDS, FEWEST_STEPS, REACHED, not_reached
+
+
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """A run silences the product's loggers."""
+    loggers = [logging.getLogger(name) for name in ("eoslog", "pyspark_eoslog")]
+    before = [each.level for each in loggers]
+    yield
+    for each, level in zip(loggers, before, strict=True):
+        each.setLevel(level)
 
 
 def a_run_that_reached_all(services: str) -> dict[str, int]:
@@ -47,7 +58,7 @@ def test_of_a_small_run_nothing_is_asked(seeds: int, steps: int) -> None:
 
 @pytest.mark.parametrize(("marks", "exit_code"), [(a_run_that_reached_all("log"), 0), ({"fault: death": 1}, 1)])
 def test_a_large_run_fails_by_what_it_missed(
-    monkeypatch: pytest.MonkeyPatch, marks: dict[str, int], exit_code: int
+    monkeypatch: pytest.MonkeyPatch, levels: None, marks: dict[str, int], exit_code: int
 ) -> None:
     def seeds_of_one_block(seeds: range, steps: int, services: str, jobs: int) -> Iterator[run.Tally]:
         tally = run.Tally(seeds=len(seeds))

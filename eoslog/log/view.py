@@ -111,8 +111,9 @@ class View(Generic[S]):
         self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
 
     def dated(self, asked: Moment) -> Moment:
-        """A moment before which no answer had told the time yet: the first answer's date stands for it."""
-        return asked if asked.date_ms else Moment(self.store.clock.first_date_ms, asked.monotonic_ms)
+        """A moment as answers since have dated it: by the first one if there had been none, anew if that was wrong."""
+        clock = self.store.clock
+        return Moment(min(asked.date_ms or clock.first_date_ms, clock.last_date_ms), asked.monotonic_ms)
 
     def tail_lines(self) -> list[bytes]:
         """The lines that the next record repeats for cold readers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 from eoslog.store.environment import Environment
@@ -11,7 +12,7 @@ _TOLERANCE_MS = 60_000
 
 
 class _Reading(NamedTuple):
-    """What the answers so far have told. Replaced as a whole, so that threads never see half of it."""
+    """What the answers so far have told. Replaced as a whole, so that who looks never sees half of it."""
 
     date_ms: int = 0
     monotonic_ms: int = 0
@@ -20,6 +21,12 @@ class _Reading(NamedTuple):
     """Whether more than one answer stands behind it."""
     claimed_ms: int = 0
     """A later date that only the newest answer claims, 0 if there is none."""
+
+
+class _NewestAnswer(threading.local):
+    """Of each thread: an answer that another thread takes in refutes nothing, it may have been on its way for long."""
+
+    date_ms = 0
 
 
 class StoreClock:
@@ -32,6 +39,8 @@ class StoreClock:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._reading = _Reading()
+        self._newest_answer = _NewestAnswer()
+        self._taking_in = threading.Lock()
         self.first_date_ms = 0
         """The date of the first answer."""
 
@@ -42,12 +51,21 @@ class StoreClock:
 
     @property
     def latest_claim_ms(self) -> int:
-        """The newest date of an answer, even one that nothing else confirms yet: time may be as late."""
-        return max(self._reading.date_ms, self._reading.claimed_ms)
+        """The newest date of an answer, even one that nothing else confirms yet: time may be as late.
+
+        What an answer claims stands until this thread's next one.
+        """
+        known = self._reading
+        return max(known.date_ms, known.claimed_ms, self._newest_answer.date_ms)
 
     def observe(self, date_ms: int) -> None:
         """Take in the date of an answer (ms since the epoch). An older date than the newest is ignored."""
-        known, monotonic_ms = self._reading, self._environment.monotonic_ms()
+        self._newest_answer.date_ms = date_ms
+        with self._taking_in:
+            self._take_in(date_ms, self._environment.monotonic_ms())
+
+    def _take_in(self, date_ms: int, monotonic_ms: int) -> None:
+        known = self._reading
         if known.date_ms == 0:
             self.first_date_ms = date_ms
             self._reading = _Reading(date_ms, monotonic_ms)
@@ -59,7 +77,9 @@ class StoreClock:
             newest = (date_ms, monotonic_ms) if date_ms >= known.date_ms else (known.date_ms, known.monotonic_ms)
             self._reading = _Reading(*newest, is_confirmed=True)
         elif known.claimed_ms and date_ms >= known.claimed_ms - _TOLERANCE_MS:
-            self._reading = _Reading(min(date_ms, known.claimed_ms), monotonic_ms, is_confirmed=True)
+            # Of two that run ahead the earlier counts, and what the newest claims beyond that waits for the next.
+            earlier_ms = min(date_ms, known.claimed_ms)
+            self._reading = _Reading(earlier_ms, monotonic_ms, is_confirmed=True, claimed_ms=date_ms)
         else:
             self._reading = known._replace(claimed_ms=date_ms)
 

@@ -52,11 +52,13 @@ def test_a_reader_that_slept_opens_anew_instead_of_following_what_stands_in_dele
     assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
 
 
-def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep(is_first: bool) -> None:
     world = World()
     world.created()
     reader = world.process()
-    names(reader)
+    if not is_first:
+        names(reader)
     script(reader).clock.observe(world.now_ms + 4 * DAY_MS)
     assert names(reader) == ["created"]
     before = world.now_ms
@@ -138,6 +140,26 @@ def sleeps_until_its_slot_is_deleted(world: World, *, deleted: int) -> Callable[
         script(other).delete([slot_path(slot) for slot in range(deleted)])
 
     return meanwhile
+
+
+def test_a_writer_that_slept_twice_does_not_believe_a_win_in_a_deleted_name() -> None:
+    """The answer after the second sleep confirms what the one after the first told, and tells of more."""
+    world = World()
+    world.created()
+    writer = world.process()
+
+    def suspended(passes: Callable[[], object]) -> None:
+        before = world.now_ms
+        passes()
+        environment(writer).suspended_ms += world.now_ms - before
+
+    script(writer).on_list = lambda: suspended(lambda: environment(writer).sleep_ms(2 * 60_000))
+    script(writer).before.append(lambda: suspended(sleeps_until_its_slot_is_deleted(world, deleted=2)))
+
+    with pytest.raises(CommitStateUnknown):
+        writer.append(add("mine"))
+
+    assert names(world.process()) == ["created", "n0", "n1", "n2", "n3"]
 
 
 @pytest.mark.parametrize("deleted", [2, 5])

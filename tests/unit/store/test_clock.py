@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from eoslog.store.clock import StoreClock
@@ -86,3 +88,18 @@ def test_a_suspended_process_suspects_the_time_at_its_first_answer_and_knows_it_
     clock.observe(NOW_MS + DAY_MS)
 
     assert clock.last_date_ms == clock.latest_claim_ms == NOW_MS + DAY_MS
+
+
+def test_a_process_that_was_suspended_twice_suspects_the_time_after_the_second() -> None:
+    clock = observed(NOW_MS, NOW_MS, NOW_MS + 2 * 60_000, NOW_MS + DAY_MS)
+
+    assert (clock.last_date_ms, clock.latest_claim_ms) == (NOW_MS + 2 * 60_000, NOW_MS + DAY_MS)
+
+
+def test_what_an_answer_claims_is_not_forgotten_for_an_older_one_that_another_thread_takes_in() -> None:
+    clock = observed(NOW_MS, NOW_MS, NOW_MS + DAY_MS)
+    other = threading.Thread(target=clock.observe, args=(NOW_MS,))
+    other.start()
+    other.join()
+
+    assert (clock.last_date_ms, clock.latest_claim_ms) == (NOW_MS, NOW_MS + DAY_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -53,6 +53,9 @@ class _Writer(Protocol):
 
     def close(self) -> None: ...
 
+    def abandon(self) -> None:
+        """Let go of the file, of which nothing is wanted any more, while it is still open."""
+
 
 @contextmanager
 def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
@@ -71,8 +74,13 @@ def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterato
     try:
         with temporary.open("xb") as file:
             writer = writers[kind](file, schema)
-            yield writer.write
-            writer.close()
+            try:
+                yield writer.write
+                writer.close()
+            except BaseException:
+                with suppress(Exception):
+                    writer.abandon()
+                raise
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -102,6 +110,10 @@ class _ParquetFile:
             self._write_group()
         self._writer.close()
 
+    def abandon(self) -> None:
+        # Else it ends its file when it is collected, and complains on standard error that it cannot.
+        self._writer.close()
+
     def _write_group(self) -> None:
         table = pa.Table.from_batches(self._batches)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
@@ -117,6 +129,9 @@ class _JsonFile:
             self._file.write(json.dumps(to_json(row), ensure_ascii=False).encode() + b"\n")
 
     def close(self) -> None:
+        pass
+
+    def abandon(self) -> None:
         pass
 
 
@@ -136,6 +151,9 @@ class _CsvFile:
             raise SchemaMismatch(f"CSV is text, and some bytes are none ({error}): {_INSTEAD}") from None
 
     def close(self) -> None:
+        self._writer.close()
+
+    def abandon(self) -> None:
         self._writer.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -39,14 +40,22 @@ class Command:
         """What it prints with ``--json``."""
         return json.loads(self.ok(*arguments, "--json", text=text))
 
-    def start(self, *arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        """The command as a process of its own, which the caller ends."""
+    def start(
+        self, *arguments: str, stdout: int = subprocess.PIPE, largest_file: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """The command as a process of its own, which the caller ends; its files end at ``largest_file`` bytes."""
+
+        def prepare() -> None:
+            # A shell that starts tests in the background has them ignore Ctrl-C.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if largest_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
         return subprocess.Popen(
             [sys.executable, "-m", "eoslog.cli.main", "--store", self.url, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            # A shell that starts tests in the background has them ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=prepare,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -212,6 +213,34 @@ def test_an_export_that_fails_leaves_no_file_and_the_old_one_as_it_was(
     assert kept.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["rows.parquet"]
     assert command.run("export", "again", str(tmp_path / "no" / "rows.csv")).exit_code == 1
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("what", ["a damaged data file", "a full disk"])
+def test_an_export_that_fails_tells_one_line_and_nothing_else(
+    command: Command, store: eoslog.Store, tmp_path: Path, what: str, kind: str
+) -> None:
+    noise = random.Random(0)
+    store.admin.create_topic("big", schema=SCHEMA)
+    for _ in range(2):
+        write(store, "big", [{"id": each, "name": f"{noise.random()}" * 20} for each in range(2_000)], SCHEMA)
+    directory = tmp_path / "exported"
+    directory.mkdir()
+    if what == "a damaged data file":
+        data_file = sorted(Path(command.url).glob("big/**/*.parquet"))[-1]
+        body = bytearray(data_file.read_bytes())
+        body[len(body) // 2] ^= 0xFF
+        data_file.write_bytes(body)
+
+    process = command.start(
+        "export", "big", str(directory / f"rows.{kind}"), largest_file=20_000 if what == "a full disk" else None
+    )
+    output, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, output) == (1, b"")
+    assert len(errors.splitlines()) == 1, errors.decode()
+    assert (b"File too large" if what == "a full disk" else b"[EOSLOG_CORRUPT_RECORD]") in errors
+    assert list(directory.iterdir()) == []
 
 
 def test_many_files_are_one_transaction(command: Command, table: eoslog.Store, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,14 +54,14 @@ def run_history(seed: int, focus: Focus) -> str | None:
 
 
 def hunt(mutation: Mutation, *, first_seed: int = 0, most_histories: int) -> Catch | None:
-    """Run histories under a mutation until it is caught; None if it is not."""
+    """Run histories under a mutation until one fails, and shows what it must; None if none does."""
     assert mutation.focus is not None
     # What histories begin with is made with all rules in their places.
     make_starts()
     with mutation.applied():
         for histories, seed in enumerate(itertools.count(first_seed), 1):
             error = run_history(seed, mutation.focus)
-            if error is not None:
+            if error is not None and re.search(mutation.shows or "", error):
                 return Catch(seed, histories, error)
             if histories == most_histories:
                 return None

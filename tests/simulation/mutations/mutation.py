@@ -40,6 +40,8 @@ class Mutation:
     """None if no history reaches it."""
     unit_test: str | None
     """For what no history reaches: the test that catches it, from ``tests/``."""
+    shows: str | None = None
+    """What a history's error must say to be a catch (a regular expression); None: any error is one."""
 
 
 MUTATIONS: dict[str, Mutation] = {}
@@ -47,7 +49,7 @@ MUTATIONS: dict[str, Mutation] = {}
 
 
 def mutation(
-    focus: Focus | None = None, *, unit_test: str | None = None
+    focus: Focus | None = None, *, unit_test: str | None = None, shows: str | None = None
 ) -> Callable[[Callable[[], Iterator[None]]], Callable[[], AbstractContextManager[None]]]:
     """Make a generator function a mutation. Its docstring tells the rule that is left out, a colon, what breaks."""
 
@@ -55,7 +57,7 @@ def mutation(
         rule, colon, breaks = (function.__doc__ or "").strip().partition(": ")
         assert colon, f"{function.__name__}: the docstring tells the rule, a colon, what breaks"
         applied = contextmanager(function)
-        MUTATIONS[function.__name__] = Mutation(function.__name__, rule, breaks, applied, focus, unit_test)
+        MUTATIONS[function.__name__] = Mutation(function.__name__, rule, breaks, applied, focus, unit_test, shows)
         return applied
 
     return register

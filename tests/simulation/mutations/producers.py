@@ -146,7 +146,7 @@ def expired_producer_accepted() -> Iterator[None]:
 
 @mutation(UNCLEAR)
 def sequences_drawn_anew_for_a_repeat() -> Iterator[None]:
-    """A batch that is sent again draws a new sequence: it is in the log twice."""
+    """A batch that is sent again draws a new sequence: it is refused for the gap, or in the log twice."""
     original = InFlightBatches.propose
 
     def propose(self: InFlightBatches, draft: Draft) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from eoslog.client.coordinator_requests import CoordinatorRequests
@@ -11,6 +12,7 @@ from eoslog.log import claim
 from eoslog.log.claim import SlotClaims
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of, slot_path
+from eoslog.log.proposals import Proposal
 from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
 from eoslog.log.view import Moment, View
 from eoslog.rules.producer_ids import ProducerIdentity
@@ -22,17 +24,83 @@ UNKNOWN = Focus(("notary0", "idempotent0"), {"late_put": 0.2, "lost_answer": 0.1
 OVERSLEEPERS = Focus(("log-writer0", "log-writer1", "log-upkeep0"), {"pause": 0.05}, steps=200)
 SLEEPERS = Focus(("notary0", "writer0", "idempotent0", "daemon0"), {"pause": 0.03, "late_put": 0.1}, steps=1_000)
 
+TWICE = r"one append stands in the slots \[\d+, "
+GAP = r"is missing, though the log goes on|does not continue that of slot"
+"""What errors say of an append that stands in two slots, and of a log with a gap."""
 
-def _is_there(store: ObjectStore, slot: int) -> bool:
+
+def _is_absent(store: ObjectStore, path: str) -> bool:
+    """Whether the store says that nothing is there; no answer says nothing."""
     try:
-        store.get(slot_path(slot))
+        store.get(path)
     except ObjectNotFound:
-        return False
-    return True
+        return True
+    except StoreUnavailable:
+        pass
+    return False
 
 
-def _renumbered(body: bytes, slot: int) -> bytes:
-    return body.replace(b'"slot":%d,' % slot, b'"slot":%d,' % (slot + 1), 1)
+class _SlotLeft(Exception):
+    """A slot is given up, though its fate is not known."""
+
+
+class _Asking:
+    """A store that is asked after an unclear put: a 404 means that nothing will land."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        try:
+            return self._store.put_if_absent(path, body)
+        except StoreUnavailable:
+            if _is_absent(self._store, path):
+                raise _SlotLeft from None
+            raise
+
+
+class _Conflicting(_Asking):
+    """A store whose 409 means that somebody has the slot."""
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        outcome = self._store.put_if_absent(path, body)
+        if outcome is PutOutcome.CONFLICT:
+            raise _SlotLeft
+        return outcome
+
+
+@contextmanager
+def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None]) -> Iterator[None]:
+    """Slots are claimed in a store seen as this; ``then`` says how an append goes on that has left one."""
+    claim_slot, put_until_known = Log._claim, SlotClaims.put_until_known
+
+    def put(self: SlotClaims, *arguments: Any, **named: Any) -> bytes | None:
+        seen: Any = seen_as(self._store)
+        return put_until_known(SlotClaims(seen, self._environment, self._timeout_ms), *arguments, **named)
+
+    def claimed(self: Log[Any], draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
+        try:
+            return claim_slot(self, draft, taken, token, body)
+        except _SlotLeft:
+            for proposal in taken:
+                proposal.flight = None
+            return then(self)
+
+    with method(SlotClaims, "put_until_known", put), method(Log, "_claim", claimed):
+        yield
+
+
+def _with_another_token(log: Log[Any]) -> None:
+    """The same slot is claimed again."""
+
+
+def _in_the_next_slot(log: Log[Any]) -> bool:
+    """The token stays, and this slot counts as another's."""
+    log.view.slot += 1
+    return False
 
 
 @mutation(RETRIES)
@@ -70,7 +138,7 @@ def not_found_taken_for_failed() -> Iterator[None]:
     original = SlotClaims.unknown
 
     def unknown(self: SlotClaims, slot: int, token: str) -> EosLogError:
-        if not _is_there(self._store, slot):
+        if _is_absent(self._store, slot_path(slot)):
             return StoreUnavailable("nothing was appended")
         return original(self, slot, token)
 
@@ -78,55 +146,24 @@ def not_found_taken_for_failed() -> Iterator[None]:
         yield
 
 
-@mutation(UNKNOWN)
+@mutation(UNKNOWN, shows=TWICE)
 def not_found_taken_for_absent() -> Iterator[None]:
     """A 404 after an unclear put frees the writer for another token: one append stands in two slots."""
-    original = SlotClaims.put_until_known
-
-    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
-        try:
-            outcome = self._store.put_if_absent(slot_path(slot), body)
-        except StoreUnavailable:
-            if not _is_there(self._store, slot):
-                return b""
-        else:
-            if outcome is PutOutcome.CREATED:
-                return None
-        return original(self, slot, body, token, deadline_ms=deadline_ms)
-
-    with method(SlotClaims, "put_until_known", put_until_known):
+    with _slots_left(_Asking, _with_another_token):
         yield
 
 
-@mutation(UNKNOWN)
+@mutation(UNKNOWN, shows=f"{GAP}|{TWICE}")
 def moves_on_to_the_next_slot() -> Iterator[None]:
     """After an unclear put the next slot is tried: the log has a gap, or one append in two slots."""
-    original = SlotClaims.put_until_known
-
-    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
-        try:
-            if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CREATED:
-                return None
-        except StoreUnavailable:
-            if not _is_there(self._store, slot):
-                return original(self, slot + 1, _renumbered(body, slot), token, deadline_ms=deadline_ms)
-        return original(self, slot, body, token, deadline_ms=deadline_ms)
-
-    with method(SlotClaims, "put_until_known", put_until_known):
+    with _slots_left(_Asking, _in_the_next_slot):
         yield
 
 
-@mutation(Focus(("notary0", "idempotent0"), {"conflict": 0.1}, steps=200))
+@mutation(Focus(("notary0", "idempotent0"), {"conflict": 0.1}, steps=200), shows=GAP)
 def conflict_taken_for_exists() -> Iterator[None]:
     """A 409 is taken for "somebody has this slot", and the next one is tried: the log has a gap."""
-    original = SlotClaims.put_until_known
-
-    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
-        if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CONFLICT:
-            return original(self, slot + 1, _renumbered(body, slot), token, deadline_ms=deadline_ms)
-        return original(self, slot, body, token, deadline_ms=deadline_ms)
-
-    with method(SlotClaims, "put_until_known", put_until_known):
+    with _slots_left(_Conflicting, _in_the_next_slot):
         yield
 
 

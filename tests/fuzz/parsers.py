@@ -22,7 +22,7 @@ from eoslog.client.metrics import store_metrics
 from eoslog.client.operations import operations_of
 from eoslog.client.settings import load_settings
 from eoslog.client.topic_columns import _merged_spark_schema, check_spark_schema
-from eoslog.errors import EosLogError
+from eoslog.errors import EosLogError, InvalidOption
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
 from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
@@ -236,8 +236,11 @@ def _history(body: bytes) -> None:
 
 
 def _duration(text: str) -> None:
-    with suppress(ValueError):
+    """Options and commands tell the refusal of a duration as their own."""
+    try:
         parse_duration(text)
+    except ValueError as error:
+        raise InvalidOption(str(error)) from error
 
 
 def _spark_options(body: bytes) -> None:

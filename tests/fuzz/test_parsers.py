@@ -49,6 +49,11 @@ def test_spoilt_input_is_a_valid_value_or_an_error_of_the_projects_own(kind: str
     assert len(told) < LONGEST_MESSAGE
 
 
+@pytest.mark.parametrize("text", [b"", b"soon", b"PT-1S", b"P" + b"9" * 400 + b"D"])
+def test_a_text_that_is_no_duration_counts_as_refused(text: bytes) -> None:
+    assert refusal("duration", text)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in PARSERS if kind != "predicate"])
 @pytest.mark.parametrize("opened", ["[", '{"a":', "{'a':"])
 def test_json_that_is_nested_without_end_is_refused(kind: str, opened: str) -> None:

@@ -43,7 +43,7 @@ FENCED = (
 )
 """Those that a successor of the same name fences."""
 _RESTART_AFTER_S = 1.0
-_ZOMBIE_PATIENCE_S = 20.0
+_ZOMBIE_PATIENCE_S = 60.0
 _NICENESS = 10
 
 

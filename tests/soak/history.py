@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import eoslog
-from tests.checker import HistoryWriter, Kind, MicroOperation, Operation, Outcome, Poll, Send
+from tests.checker import History, HistoryWriter, Kind, MicroOperation, Operation, Outcome, Poll, Send
 
 
 def place_name(topic: str, partition: int) -> str:
@@ -71,6 +71,14 @@ class ProcessHistory:
         if keys:
             ended = replace(ended, keys=tuple(keys))
         self._writer.complete(ended)
+
+
+def write_history(path: Path, history: History) -> None:
+    """A whole history in one file, as the checker's command reads it."""
+    with path.open("w") as out:
+        writer = HistoryWriter(out)
+        for operation in history:
+            writer.complete(operation)
 
 
 def name_of(operation: Operation) -> str:

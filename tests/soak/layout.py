@@ -76,6 +76,11 @@ class Run:
         return self.folder / "histories"
 
     @property
+    def judged(self) -> Path:
+        """The histories as one, with what the checker has to know beside them."""
+        return self.folder / "judged.jsonl"
+
+    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 

@@ -22,12 +22,14 @@ import eoslog
 from tests.soak.disk import SmallDisk, enter_own_mount_space
 from tests.soak.draining import drain
 from tests.soak.faults import Faults
-from tests.soak.judgement import Evidence, judge, untried
+from tests.soak.history import write_history
+from tests.soak.judgement import Evidence, judge, judged_history
 from tests.soak.layout import Run, make_topics
 from tests.soak.object_server import BUCKET, ObjectServer
 from tests.soak.plot import draw
 from tests.soak.summary import DRAINS, TRIED, Summary
 from tests.soak.supervisor import KINDS, STREAMS, Supervisor
+from tests.soak.untried import untried
 from tests.soak.witness import Witness
 
 _TICK_S = 0.1
@@ -121,9 +123,10 @@ def _soak(run: Run, minutes: float, disk: SmallDisk | None, server: ObjectServer
         supervisor.end_all()
     witness.stop()
     evidence = Evidence.gather(run, _connect(run, server), witness, has_streams=with_spark)
+    write_history(run.judged, judged_history(evidence))
     contradictions = judge(evidence)
     contradictions[DRAINS] = [] if left is None else [left]
-    contradictions[TRIED] = list(untried(evidence))
+    contradictions[TRIED] = untried(evidence, supervisor.events, minutes)
     summary.write(evidence, supervisor.events, contradictions, server.faults() if server is not None else {})
     draw(run, evidence, supervisor.events, witness.samples)
     print(summary.text(), flush=True)

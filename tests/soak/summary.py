@@ -11,6 +11,7 @@ from tests.checker import Kind, Outcome
 from tests.soak.judgement import Evidence
 from tests.soak.layout import Run
 from tests.soak.supervisor import Event
+from tests.soak.untried import not_come_about, without_rows
 
 _MOST_LINES = 10
 DRAINS = "everything drains"
@@ -44,6 +45,7 @@ class Summary:
         network_faults: Mapping[str, int],
     ) -> None:
         """Put it into the run's folder, as ``summary.json`` and ``summary.txt``."""
+        not_tried = [*without_rows(evidence), *not_come_about(evidence, events)]
         self._contradictions = contradictions
         by_kind = Counter((event.kind, event.target) for event in events)
         transactions = Counter(each.outcome.value for each in evidence.writes() if each.kind is Kind.TXN)
@@ -52,6 +54,7 @@ class Summary:
         acknowledged = sum(1 for each in evidence.writes() if each.outcome is Outcome.OK for _ in each.sends())
         self._facts = {
             "verdict": verdict_of(contradictions),
+            "not tried": not_tried,
             "store": self._run.url.partition("://")[0] if "://" in self._run.url else "local disk",
             "seed": self._run.seed,
             "minutes": self._minutes,
@@ -78,22 +81,31 @@ class Summary:
         (self._run.folder / "summary.txt").write_text(self.text() + "\n")
 
     def text(self) -> str:
-        lines = [
-            f"{self._facts['verdict']}: {self._minutes:g} minutes on {self._facts['store']}, seed {self._run.seed}"
-        ]
+        not_tried = self._facts["not tried"]
+        head = f"{self._facts['verdict']}: {self._minutes:g} minutes on {self._facts['store']}, seed {self._run.seed}"
+        lines = [f"{head}; not tried: {', '.join(not_tried)}" if not_tried else head]
         for name, value in self._facts.items():
-            if name in ("verdict", "store", "seed", "minutes", "promises"):
+            if name in ("verdict", "not tried", "store", "seed", "minutes", "promises"):
                 continue
             if isinstance(value, dict):
                 total = f"{sum(value.values())} ({', '.join(f'{key} {count}' for key, count in value.items())})"
                 lines.append(f"  {name}: {total if value else 0}")
             else:
-                lines.append(f"  {name}: {'could not be made here' if value is None else value}")
+                lines.append(f"  {name}: {self._why_none() if value is None else value}")
         lines.append("  promises:")
         for promise, found in self._contradictions.items():
-            answer = "kept" if not found else "NOT YET" if promise in (DRAINS, TRIED) else "BROKEN"
-            lines.append(f"    {answer:7} {promise}")
+            lines.append(f"    {self._answer(promise):7} {promise}")
             lines += [f"      {each}" for each in found[:_MOST_LINES]]
             if len(found) > _MOST_LINES:
                 lines.append(f"      and {len(found) - _MOST_LINES} more")
+        lines.append(f"  the history as it was judged: python -m tests.checker {self._run.judged}")
         return "\n".join(lines)
+
+    def _answer(self, promise: str) -> str:
+        if self._contradictions[promise]:
+            return "NOT YET" if promise in (DRAINS, TRIED) else "BROKEN"
+        return "IN PART" if promise == TRIED and self._facts["not tried"] else "kept"
+
+    def _why_none(self) -> str:
+        """Why the disk was never full."""
+        return "not part of a run on s3" if self._facts["store"] == "s3" else "could not be made here"

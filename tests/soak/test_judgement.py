@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
 from tests.checker import Kind, Operation, Outcome, Poll, Send
 from tests.soak.judgement import (
-    Evidence,
     Row,
     damaged,
     illegal_histories,
@@ -26,43 +23,17 @@ from tests.soak.judgement import (
     uneven_invoices,
     unkept_acknowledgements,
     unstable_rows,
-    untried,
     wrong_fold,
 )
-from tests.soak.layout import INVOICING, PARTITIONS, Run, make_topics
-from tests.soak.summary import DRAINS, TRIED, verdict_of
+from tests.soak.layout import INVOICING, Run
+from tests.soak.made_up import evidence, row
 from tests.soak.two_phase_producer import open_database
 from tests.soak.witness import Witness
-
-
-@pytest.fixture
-def store() -> eoslog.Store:
-    environment = Environment()
-    store = eoslog.Store(MemoryStore(environment), environment)
-    make_topics(store)
-    return store
-
-
-def evidence(
-    store: eoslog.Store,
-    operations: list[Operation],
-    rows: list[Row],
-    folder: Path = Path(),
-    witness: Witness | None = None,
-    *,
-    has_streams: bool = False,
-) -> Evidence:
-    shown = {topic: [row for row in rows if row.place.rpartition("-")[0] == topic] for topic in PARTITIONS}
-    return Evidence(Run(folder, "", 0), store, witness or Witness(store), operations, shown, has_streams)
 
 
 def transaction(outcome: Outcome, *values: str) -> Operation:
     sends = tuple(Send(f"orders-{number}", value) for number, value in enumerate(values))
     return Operation("eager-1.1", Kind.TXN, outcome, 1, 2, sends)
-
-
-def row(place: str, offset: int, value: str) -> Row:
-    return Row(place, offset, value, 0)
 
 
 TWO_ROWS = [row("orders-0", 0, "eager-1/1/1"), row("orders-1", 0, "eager-1/1/2")]
@@ -218,31 +189,6 @@ def test_without_streams_nothing_is_said_of_their_sinks(store: eoslog.Store, tmp
 
     assert about not in judge(evidence(store, [], [], tmp_path))
     assert about in judge(evidence(store, [], [], tmp_path, has_streams=True))
-
-
-def test_streams_that_committed_nothing_tried_nothing(store: eoslog.Store) -> None:
-    rows = [row("orders-0", 0, "eager-1/1/1"), row("copies-0", 0, "eager-1/1/1")]
-
-    assert list(untried(evidence(store, [], rows))) == []
-    assert list(untried(evidence(store, [], rows, has_streams=True))) == [
-        "the streaming query into recopies committed no row"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("broken", "verdict"),
-    [
-        ([], "EXACT"),
-        ([DRAINS], "UNFINISHED"),
-        ([TRIED], "UNFINISHED"),
-        ([DRAINS, TRIED], "UNFINISHED"),
-        (["a promise", TRIED], "BROKEN"),
-    ],
-)
-def test_what_was_not_tried_is_neither_exact_nor_broken(broken: list[str], verdict: str) -> None:
-    promises = ["a promise", DRAINS, TRIED]
-
-    assert verdict_of({each: ["what contradicts it"] * (each in broken) for each in promises}) == verdict
 
 
 @pytest.mark.parametrize(("shown", "count"), [("1/9", 0), ("2/3", 0), ("1/8", 1), (None, 1)])

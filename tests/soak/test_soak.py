@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def test_a_short_soak_is_exact_and_leaves_histories_a_plot_and_a_summary(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
 
-    ended = _soak("--minutes", "0.5", "--seed", "7", "--no-spark", "--folder", str(folder))
+    ended = _run("tests.soak.run", "--minutes", "0.5", "--seed", "7", "--no-spark", "--folder", str(folder))
 
     assert ended.returncode == 0, ended.stdout
     summary = json.loads((folder / "summary.json").read_text())
@@ -25,11 +25,13 @@ def test_a_short_soak_is_exact_and_leaves_histories_a_plot_and_a_summary(tmp_pat
     assert summary["rows"]["orders"] == summary["rows"]["invoices"] > 0
     assert summary["rows acknowledged to Python producers"] > 0
     assert (folder / "soak.png").read_bytes().startswith(b"\x89PNG")
+    checked = _run("tests.checker", str(folder / "judged.jsonl"))
+    assert checked.returncode == 0, checked.stdout
 
 
-def _soak(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.soak.run", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

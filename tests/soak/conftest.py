@@ -1,0 +1,18 @@
+"""A store in memory with the topics of a soak."""
+
+from __future__ import annotations
+
+import pytest
+
+import eoslog
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+from tests.soak.layout import make_topics
+
+
+@pytest.fixture
+def store() -> eoslog.Store:
+    environment = Environment()
+    store = eoslog.Store(MemoryStore(environment), environment)
+    make_topics(store)
+    return store

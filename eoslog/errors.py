@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LONGEST_MESSAGE = 8_000
 """Characters: what a store or a user gives is repeated in messages, and logs must not be filled with it."""
+_LONGEST_GIVEN = 100
+"""Characters."""
 _CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
@@ -28,6 +30,17 @@ def one_line(text: str) -> str:
         each if each.isprintable() else " " if each in "\n\r\t" else each.encode("unicode_escape").decode()
         for each in text
     )
+
+
+def shortened(given: object) -> str:
+    """What a caller gave, as messages repeat it: its beginning alone if it is long."""
+    text = str(given)
+    return text if len(text) <= _LONGEST_GIVEN else f"{text[: _LONGEST_GIVEN - 3]}..."
+
+
+def quoted(given: object) -> str:
+    """What a caller gave, as Python writes it, and not whole if it is long."""
+    return repr(shortened(given)) if isinstance(given, str) else shortened(repr(given))
 
 
 def without_code(error: Exception | str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from eoslog.cli.context import Session, global_options, pass_session
-from eoslog.errors import GroupIdNotFound
+from eoslog.errors import GroupIdNotFound, quoted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import StoreState
@@ -32,7 +32,7 @@ def offsets(session: Session, topic: str, group: str | None) -> None:
     def look(state: StoreState, slot: int) -> list[tuple[int | None, ...]]:
         if group is not None and group not in state.groups:
             known = ", ".join(sorted(state.groups)) or "none"
-            raise GroupIdNotFound(f"no consumer group is named {group!r}; the store has: {known}")
+            raise GroupIdNotFound(f"no consumer group is named {quoted(group)}; the store has: {known}")
         rows: list[tuple[int | None, ...]] = []
         for place in topic_named(state, topic).partition_ids():
             found = partition_of(state, place)

@@ -15,7 +15,7 @@ from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, chec
 from eoslog.client.topic_config import changed_config
 from eoslog.client.transaction_administration import TransactionAdministration
 from eoslog.client.verification import repair_store, verify_store
-from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic
+from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic, quoted, shortened
 from eoslog.rules.draft import Draft
 from eoslog.rules.features import STATISTICS_COLUMNS, need_feature
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
@@ -78,7 +78,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         _check_partition_count(topic, partitions)
         if config is not None and not isinstance(config, TopicConfig):
             raise InvalidTopic(
-                f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), not {config!r}"
+                f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), "
+                f"not {quoted(config)}"
             )
         keys = (key,) if isinstance(key, str) else tuple(key)
         topic_schema = _topic_schema(topic, schema, keys, spark_schema)
@@ -370,13 +371,14 @@ def _check_partition_count(topic: str, partitions: object) -> None:
         or not 1 <= partitions <= _LARGEST_PARTITION_COUNT
     ):
         raise InvalidTopic(
-            f"topic {topic}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, not {partitions!r}"
+            f"topic {shortened(topic)}: the number of partitions must be 1 to {_LARGEST_PARTITION_COUNT}, "
+            f"not {quoted(partitions)}"
         )
 
 
 def _check_number(name: str, value: object, at_least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise InvalidOption(f"{name} is {value!r}; it must be a whole number, {at_least} or more")
+        raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number, {at_least} or more")
 
 
 def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
@@ -392,7 +394,7 @@ def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], sp
     check_storable(schema)
     for name in key:
         if name not in schema.names:
-            raise InvalidTopic(f"topic {topic}: key column {name!r} is not one of {', '.join(schema.names)}")
+            raise InvalidTopic(f"topic {topic}: key column {quoted(name)} is not one of {', '.join(schema.names)}")
         check_key_type(name, schema.field(name).type)
     if spark_schema is not None:
         check_spark_schema(spark_schema)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
 from eoslog.read.columns import choose_columns, default_columns
 from eoslog.read.commits import slices_by_commit
 from eoslog.read.planner import FileSlice, PartitionPlan
@@ -83,7 +83,9 @@ class Commit:
         """
         known = self._topics.get(topic)
         if known is None:
-            raise InvalidOption(f"topic {topic!r} is not read here; the topics are: {', '.join(sorted(self._topics))}")
+            raise InvalidOption(
+                f"topic {quoted(topic)} is not read here; the topics are: {', '.join(sorted(self._topics))}"
+            )
         plans = [
             PartitionPlan(
                 topic,
@@ -115,7 +117,7 @@ def read_commits(store: Store, topics: Sequence[str], after_slot: int, until_slo
         raise InvalidOption("name the topics whose commits are to be read")
     for slot in (after_slot, 0 if until_slot is None else until_slot):
         if not isinstance(slot, int) or isinstance(slot, bool):
-            raise InvalidOption(f"a slot is a number of the log, not {slot!r}")
+            raise InvalidOption(f"a slot is a number of the log, not {quoted(slot)}")
 
     def look(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:
         found = {name: topic_named(state, name) for name in names}

@@ -26,6 +26,8 @@ from eoslog.errors import (
     RetriableError,
     StoreAccessDenied,
     UnstableOffsetCommit,
+    quoted,
+    shortened,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.names import TopicPartition, check_id, topic_partition
@@ -87,7 +89,7 @@ class Consumer:
             raise InvalidOption("a consumer follows offsets and cannot read a snapshot; use store.scan(), or Spark")
         if auto_offset_reset not in _RESET_POLICIES:
             raise InvalidOption(
-                f"auto_offset_reset {auto_offset_reset!r} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
+                f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
             )
         if max_poll_records < 1:
             raise InvalidOption(f"max_poll_records must be at least 1, not {max_poll_records}")
@@ -298,7 +300,7 @@ class Consumer:
             self._assigned.resolve()
         if fetch.position is None:
             raise UnstableOffsetCommit(
-                f"a prepared transaction may still set the group's offset of {partition[0]}-{partition[1]}"
+                f"a prepared transaction may still set the group's offset of {_place(partition)}"
             )
         return fetch.position
 
@@ -311,9 +313,9 @@ class Consumer:
         """
         self._fetch(partition, "seek()")
         if not isinstance(offset, int) or isinstance(offset, bool):
-            raise InvalidRequest(f"an offset of {partition[0]}-{partition[1]} is a number, not {offset!r}")
+            raise InvalidRequest(f"an offset of {_place(partition)} is a number, not {quoted(offset)}")
         if offset < 0:
-            raise InvalidRequest(f"offset {offset} of {partition[0]}-{partition[1]} is negative")
+            raise InvalidRequest(f"offset {offset} of {_place(partition)} is negative")
         self._assigned.seek(partition, offset)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
@@ -400,7 +402,7 @@ class Consumer:
         """
         for place, timestamp in timestamps.items():
             if not isinstance(timestamp, int) or isinstance(timestamp, bool):
-                raise InvalidRequest(f"a time for {place[0]}-{place[1]} is a number of ms, not {timestamp!r}")
+                raise InvalidRequest(f"a time for {_place(place)} is a number of ms, not {quoted(timestamp)}")
         store = self._store
         return {
             place: offset_for_time(
@@ -450,7 +452,7 @@ class Consumer:
         self._check_open(call)
         fetch = self._assigned.get(place)
         if fetch is None:
-            raise IllegalState(f"{call} is not allowed: {place[0]}-{place[1]} is not assigned to this consumer")
+            raise IllegalState(f"{call} is not allowed: {_place(place)} is not assigned to this consumer")
         return fetch
 
     def _partitions_of(
@@ -462,8 +464,12 @@ class Consumer:
         )
 
 
+def _place(partition: TopicPartition) -> str:
+    return f"{shortened(partition[0])}-{partition[1]}"
+
+
 def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except (re.error, TypeError) as error:
-        raise InvalidRequest(f"pattern {pattern!r} is no regular expression: {error}") from None
+        raise InvalidRequest(f"pattern {quoted(pattern)} is no regular expression: {error}") from None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eoslog.errors import EosLogError, InvalidOption, NotAStore, PutIfAbsentUnsupported, UnsupportedFormat
+from eoslog.errors import EosLogError, InvalidOption, NotAStore, PutIfAbsentUnsupported, UnsupportedFormat, quoted
 
 if TYPE_CHECKING:
     from eoslog.client.coordinator import Coordinator
@@ -141,7 +141,7 @@ def chosen_steps(names: Collection[str] | None) -> list[Step]:
     known = [step.name for step in STEPS]
     for name in names or ():
         if name not in known:
-            raise InvalidOption(f"the coordinator has no step {name!r}; its steps are: {', '.join(known)}")
+            raise InvalidOption(f"the coordinator has no step {quoted(name)}; its steps are: {', '.join(known)}")
     return [step for step in STEPS if names is None or step.name in names]
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.topics import partition_named
-from eoslog.errors import InvalidRequest, UnknownTopicOrPartition
+from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, shortened
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffset, GroupOffsets
 from eoslog.rules.names import TopicPartition, check_id
@@ -65,7 +65,7 @@ def group_offsets(
         if not isinstance(position, OffsetAndMetadata):
             position = OffsetAndMetadata(position)
         if position.offset < 0:
-            raise InvalidRequest(f"offset {position.offset} of {place[0]}-{place[1]} is negative")
+            raise InvalidRequest(f"offset {position.offset} of {shortened(place[0])}-{place[1]} is negative")
         found.append(
             GroupOffset(
                 topic_id=topic.topic_id,

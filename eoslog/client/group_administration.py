@@ -167,7 +167,9 @@ class GroupAdministration:
         Raises:
             GroupIdNotFound
             GroupNotEmpty: it has members.
+            InvalidRequest: no group can have this id.
         """
+        check_id("group id", group_id)
         self._store.append(lambda draft: draft.append(GroupDeleted(group=group_id)))
 
     def remove_members(self, group_id: str, members: Iterable[str] | None = None) -> list[str]:

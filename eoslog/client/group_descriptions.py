@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
-from eoslog.errors import InvalidRequest
+from eoslog.errors import InvalidRequest, quoted
 from eoslog.rules.groups import group_named
 from eoslog.rules.names import PartitionId, TopicPartition
 from eoslog.rules.partitions import partition_of
@@ -77,7 +77,7 @@ def _state_named(name: str) -> str:
     for known in GROUP_STATES:
         if name.lower() == known.lower():
             return known
-    raise InvalidRequest(f"no group is ever in state {name!r}; the states are: {', '.join(GROUP_STATES)}")
+    raise InvalidRequest(f"no group is ever in state {quoted(name)}; the states are: {', '.join(GROUP_STATES)}")
 
 
 def state_of(group: Group) -> str:

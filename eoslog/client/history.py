@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoslog.client.operations import Operation, operations_of
-from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat
+from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, quoted
 from eoslog.log.backwards import records_backwards
 from eoslog.log.record import SlotRecord
 from eoslog.rules.entries import Entry
@@ -52,7 +52,7 @@ class History(Iterator[Operation]):
         include_aborts: bool,
     ) -> None:
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-            raise InvalidOption(f"a limit is a number of operations, 1 or more, not {limit!r}")
+            raise InvalidOption(f"a limit is a number of operations, 1 or more, not {quoted(limit)}")
 
         def look(state: StoreState, slot: int) -> _Bounds:
             names = {each.topic_id: each.topic for each in state.topics.values()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from eoslog.client.positions import OffsetAndMetadata
-from eoslog.errors import TransactionalIdNotFound
+from eoslog.errors import TransactionalIdNotFound, quoted
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
@@ -53,7 +53,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
     )
     if transaction is None and not versions:
         raise TransactionalIdNotFound(
-            f"no transactional id is named {transactional_id!r}, or it has expired; see list_transactions()"
+            f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
         )
     commit = None if transaction is None else transaction.last_commit
     if commit is None:

@@ -29,6 +29,7 @@ from eoslog.errors import (
     InvalidRequest,
     RetriableError,
     TransactionAborted,
+    quoted,
 )
 from eoslog.rules.names import TopicPartition, check_id
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
@@ -358,9 +359,9 @@ class Producer:
     def _token(self, application_id: str | None, version: int | None) -> ApplicationToken | None:
         """What the application calls the work that is to be committed."""
         if version is None and application_id is not None:
-            raise InvalidRequest(f"application {application_id!r} is given without a version of its work")
+            raise InvalidRequest(f"application {quoted(application_id)} is given without a version of its work")
         if version is not None and (type(version) is not int or not 0 <= version < 2**63):
-            raise InvalidRequest(f"version {version!r} is not a whole number from 0 on")
+            raise InvalidRequest(f"version {quoted(version)} is not a whole number from 0 on")
         token = None
         if version is not None:
             named = (self.transactional_id or "") if application_id is None else application_id

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from eoslog.client.topics import partition_named
-from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange
+from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange, quoted
 from eoslog.read.planner import SegmentIndexes
 from eoslog.rules.draft import Draft
 from eoslog.rules.log_start import last_end_slot_below, segment_cut_at
@@ -90,7 +90,7 @@ def delete_records(
 def _wanted_offset(topic: Topic, partition: Partition, offset: object) -> int:
     place = f"{topic.topic}-{partition.id.partition}"
     if isinstance(offset, bool) or not isinstance(offset, int):
-        raise InvalidRequest(f"records of {place} are deleted up to an offset, not {offset!r}")
+        raise InvalidRequest(f"records of {place} are deleted up to an offset, not {quoted(offset)}")
     if "delete" not in topic.config.cleanup_policy:
         raise InvalidRequest(
             f"topic {topic.topic} is compacted, and its records are deleted by tombstones; its cleanup_policy "

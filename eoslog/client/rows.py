@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.client.topics import check_partition
-from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, quoted
 from eoslog.rules.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.rules.state import Topic
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
@@ -40,11 +40,13 @@ def record_row(
         raise _without_key(topic)
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 2**53:
         raise SchemaMismatch(
-            f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {timestamp_ms!r}"
+            f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}"
         )
     for header in headers or ():
         if not _is_header(header):
-            raise SchemaMismatch(f"topic {topic.topic}: a header is a pair of str and bytes or None, not {header!r}")
+            raise SchemaMismatch(
+                f"topic {topic.topic}: a header is a pair of str and bytes or None, not {quoted(header)}"
+            )
     return {
         "key": key if key is None else bytes(key),
         "value": value if value is None else bytes(value),

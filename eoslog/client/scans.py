@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eoslog.client.topics import check_partition
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, quoted
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
@@ -95,18 +95,18 @@ def plan_scan(
 
 def _check_columns(names: object) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise InvalidOption(f"columns are a list of names, not {names!r}")
+        raise InvalidOption(f"columns are a list of names, not {quoted(names)}")
     if len(set(names)) < len(names):
         raise InvalidOption(f"each column can be read once, not as {', '.join(map(repr, names))}")
 
 
 def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
     if not isinstance(offsets, Mapping):
-        raise InvalidOption(f"{option} are offsets by partition, as {{0: 100}}, not {offsets!r}")
+        raise InvalidOption(f"{option} are offsets by partition, as {{0: 100}}, not {quoted(offsets)}")
     for partition, offset in offsets.items():
         check_partition(topic, partition)
         if not isinstance(offset, int) or isinstance(offset, bool):
-            raise InvalidOption(f"{option} of partition {topic.topic}-{partition} is an offset, not {offset!r}")
+            raise InvalidOption(f"{option} of partition {topic.topic}-{partition} is an offset, not {quoted(offset)}")
 
 
 def _consistent_ends(

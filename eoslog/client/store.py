@@ -21,7 +21,7 @@ from eoslog.client.metrics import CallTimes, StoreMetrics, store_metrics
 from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
-from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidRequest, NotAStore, StoreAlreadyExists
+from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidRequest, NotAStore, StoreAlreadyExists, quoted
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
 from eoslog.read.isolation import IsolationLevel
@@ -365,7 +365,7 @@ class Store:
             OffsetOutOfRange: rows that were committed after ``after_slot`` have been deleted since.
         """
         if not isinstance(topics, Iterable):
-            raise InvalidRequest(f"topics are given as a name or a list of names, not as {topics!r}")
+            raise InvalidRequest(f"topics are given as a name or a list of names, not as {quoted(topics)}")
         return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)
 
     def history(

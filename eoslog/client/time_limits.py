@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError
+from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError, quoted
 from eoslog.store.environment import Environment
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class TimeLimits:
     def __init__(self, environment: Environment, max_block_ms: int, delivery_timeout_ms: int) -> None:
         for name, value in (("max_block_ms", max_block_ms), ("delivery_timeout_ms", delivery_timeout_ms)):
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-                raise InvalidOption(f"{name} is {value!r}; it is a number of ms, 1 or more")
+                raise InvalidOption(f"{name} is {quoted(value)}; it is a number of ms, 1 or more")
         self._environment = environment
         self.max_block_ms = min(max_block_ms, LONGEST_WAIT_MS)
         self._delivery_timeout_ms = delivery_timeout_ms

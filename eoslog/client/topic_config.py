@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from eoslog.errors import InvalidTopic
+from eoslog.errors import InvalidTopic, quoted
 from eoslog.rules.topic_entries import TopicConfig
 
 
@@ -39,9 +39,9 @@ def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
-            raise InvalidTopic(f"topic {topic}: setting {text!r} is not NAME=VALUE, as retention.ms=86400000")
+            raise InvalidTopic(f"topic {topic}: setting {quoted(text)} is not NAME=VALUE, as retention.ms=86400000")
         if "=" in value:
-            raise InvalidTopic(f"topic {topic}: {text!r} is more than one setting: give each by itself")
+            raise InvalidTopic(f"topic {topic}: {quoted(text)} is more than one setting: give each by itself")
         # Kafka's tool has values with commas in brackets: cleanup.policy=[compact,delete].
         given[setting_named(topic, name.strip())] = value.strip().removeprefix("[").removesuffix("]")
     try:
@@ -69,10 +69,10 @@ def kafka_spelling(field: str) -> str:
 
 
 def _unknown(topic: str, name: str, known: Iterable[str]) -> InvalidTopic:
-    return InvalidTopic(f"topic {topic}: setting {name!r} is unknown; the settings there are: {', '.join(known)}")
+    return InvalidTopic(f"topic {topic}: setting {quoted(name)} is unknown; the settings there are: {', '.join(known)}")
 
 
 def _refused(topic: str, error: ValidationError) -> InvalidTopic:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
-    return InvalidTopic(f"topic {topic}: setting {name} cannot be {first['input']!r}: {first['msg']}")
+    return InvalidTopic(f"topic {topic}: setting {name} cannot be {quoted(first['input'])}: {first['msg']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eoslog.errors import UnknownTopicOrPartition
+from eoslog.errors import UnknownTopicOrPartition, quoted
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId, TopicPartition
 from eoslog.rules.partition_state import Partition
@@ -49,6 +49,6 @@ def check_partition(topic: Topic, partition: int) -> int:
     """
     if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
         raise UnknownTopicOrPartition(
-            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {partition!r}"
+            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {quoted(partition)}"
         )
     return partition

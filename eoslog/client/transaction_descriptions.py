@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from eoslog.client.topics import partition_named
-from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound
+from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound, quoted
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId, TopicPartition, check_id
 from eoslog.rules.partition_state import Partition
@@ -135,7 +135,7 @@ def transaction_filter(
         pattern = re.compile(transactional_id_pattern) if transactional_id_pattern else None
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidRegularExpression(
-            f"transactional id pattern {transactional_id_pattern!r} is not a regular expression: {error}"
+            f"transactional id pattern {quoted(transactional_id_pattern)} is not a regular expression: {error}"
         ) from None
     return TransactionFilter(
         None if named is None else frozenset(state for state in named.values() if state is not None),
@@ -326,5 +326,5 @@ def _find(state: StoreState, transactional_id: str) -> Transaction:
     if job is not None and number.isdigit() and int(number) < job.task_count:
         return _task(job, int(number))
     raise TransactionalIdNotFound(
-        f"no transactional id is named {transactional_id!r}, or it has expired; see list_transactions()"
+        f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, quoted
 from eoslog.rules.state import Topic
 from eoslog.segment.kafka_records import HEADERS_TYPE
 from eoslog.segment.stored_schema import stored_schema
@@ -97,6 +97,6 @@ def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:
     for name in names:
         if name not in available.names:
             raise InvalidOption(
-                f"topic {topic.topic} has no column {name!r}; its columns are: {', '.join(available.names)}"
+                f"topic {topic.topic} has no column {quoted(name)}; its columns are: {', '.join(available.names)}"
             )
     return pa.schema([available.field(name) for name in names])

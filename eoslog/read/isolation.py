@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, quoted
 from eoslog.rules.partition_state import Batch, Partition, Verdict
 
 
@@ -25,7 +25,7 @@ class IsolationLevel(StrEnum):
             return cls(value)
         except ValueError:
             levels = ", ".join(level.value for level in cls)
-            raise InvalidOption(f"isolation level {value!r} is unknown; the levels are: {levels}") from None
+            raise InvalidOption(f"isolation level {quoted(value)} is unknown; the levels are: {levels}") from None
 
 
 def visible_end(partition: Partition, isolation: IsolationLevel) -> int:

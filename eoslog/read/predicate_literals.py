@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eoslog.errors import quoted
 from eoslog.read.predicate import Below, Condition, Not, OneOf
 from eoslog.segment.statistics import Value, order
 
@@ -151,7 +152,7 @@ def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Plac
     _expect(literal, what, LiteralKind.NUMBER)
     found = _NUMBER.fullmatch(literal.text)
     if found is None or not (found[2] or found[3]):
-        raise CannotCompare(f"{literal.text!r} is no number")
+        raise CannotCompare(f"{quoted(literal.text)} is no number")
     sign, whole, fraction = found[1], found[2].lstrip("0"), found[3] or ""
     if max(len(whole), whole_digits) + max(len(fraction), scale) > _MOST_DIGITS:
         raise CannotCompare(f"{literal.text} has more digits than can be compared with it exactly")
@@ -170,12 +171,12 @@ def _float(literal: Literal) -> float:
     if literal.kind is LiteralKind.TEXT:
         raise CannotCompare("it is a float, which is compared with a number, 'NaN', 'Infinity' or '-Infinity'")
     if not _DOUBLE.fullmatch(literal.text):
-        raise CannotCompare(f"{literal.text!r} is no number")
+        raise CannotCompare(f"{quoted(literal.text)} is no number")
     return float(literal.text)
 
 
 def _days(text: str) -> int:
-    wrong = CannotCompare(f"{text!r} is no date, as '2026-01-31'")
+    wrong = CannotCompare(f"{quoted(text)} is no date, as '2026-01-31'")
     if not _DATE.fullmatch(text):
         raise wrong
     try:
@@ -188,7 +189,7 @@ def _nanoseconds(text: str) -> int:
     found = _TIME.fullmatch(text)
     hours, minutes, seconds = (int(found[group] or 0) if found else 99 for group in (1, 2, 3))
     if found is None or hours > 23 or minutes > 59 or seconds > 59:
-        raise CannotCompare(f"{text!r} is no time, as '12:30:00'")
+        raise CannotCompare(f"{quoted(text)} is no time, as '12:30:00'")
     return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + int((found[4] or "").ljust(9, "0"))
 
 
@@ -196,13 +197,13 @@ def _microseconds(literal: Literal, *, with_zone: bool) -> int:
     what = "a timestamp" if with_zone else "a timestamp without zone"
     _expect(literal, what, LiteralKind.TIMESTAMP if with_zone else LiteralKind.TIMESTAMP_NTZ, LiteralKind.TEXT)
     example = "'2026-01-31T12:00:00Z'" if with_zone else "'2026-01-31T12:00:00'"
-    wrong = CannotCompare(f"{literal.text!r} is no timestamp, as {example}")
+    wrong = CannotCompare(f"{quoted(literal.text)} is no timestamp, as {example}")
     found = _TIMESTAMP.fullmatch(literal.text)
     if found is None:
         raise wrong
     if (found[3] is not None) != with_zone:
         hint = "give one, for sessions differ in theirs" if with_zone else "leave it out"
-        raise CannotCompare(f"{literal.text!r} has {'no' if with_zone else 'a'} time zone: {hint}, as {example}")
+        raise CannotCompare(f"{quoted(literal.text)} has {'no' if with_zone else 'a'} time zone: {hint}, as {example}")
     zone = "+00:00" if found[3] in (None, "Z", "UTC") else found[3]
     try:
         time = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}")

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, quoted
 from eoslog.read.columns import available_columns
 from eoslog.read.predicate import AllOf, AnyOf, Condition, Constant, IsNull, Not, OneOf, Predicate, StartsWith
 from eoslog.read.predicate_literals import CannotCompare, Literal, LiteralKind, below, one_of
@@ -63,18 +63,18 @@ class _Compiler:
             raise InvalidOption(f"a predicate has at most {_LONGEST_TEXT} characters, not {len(text)}")
         if _ESCAPES.sub("", text):
             raise InvalidOption(
-                f"predicate {_short(text)}: of escapes \\\\, \\', \\\", \\n, \\r, \\t, \\b and \\uXXXX are supported"
+                f"predicate {quoted(text)}: of escapes \\\\, \\', \\\", \\n, \\r, \\t, \\b and \\uXXXX are supported"
             )
         try:
             # In brackets it cannot be taken for a statement, whatever its columns are called.
             statements = parse(f"({text}\n)", read="spark")
         except SqlglotError as error:
             first = (getattr(error, "errors", None) or [{}])[0]
-            near = f" near {first['highlight']!r}" if first.get("highlight") else ""
-            raise InvalidOption(f"predicate {_short(text)} cannot be parsed{near}; supported are {SUPPORTED}") from None
+            near = f" near {quoted(first['highlight'])}" if first.get("highlight") else ""
+            raise InvalidOption(f"predicate {quoted(text)} cannot be parsed{near}; supported are {SUPPORTED}") from None
         found = statements[0] if len(statements) == 1 else None
         if not isinstance(found, exp.Paren):
-            raise InvalidOption(f"predicate {_short(text)} is not one condition; supported are {SUPPORTED}")
+            raise InvalidOption(f"predicate {quoted(text)} is not one condition; supported are {SUPPORTED}")
         return found
 
     def _condition(self, node: Any) -> Condition:
@@ -197,7 +197,7 @@ class _Compiler:
     def _is_true(self, column: pa.Field[Any]) -> Condition:
         if not pa.types.is_boolean(column.type):
             raise InvalidOption(
-                f"predicate {_short(self._text)}: column {column.name!r} is {column.type}, and by itself no condition"
+                f"predicate {quoted(self._text)}: column {column.name!r} is {column.type}, and by itself no condition"
             )
         return OneOf(column.name, (True,))
 
@@ -236,8 +236,8 @@ class _Compiler:
         name = given if given in self._available.names else self._by_lower_name.get(given.lower())
         if name is None:
             raise InvalidOption(
-                f"predicate {_short(self._text)}: topic {self._topic.topic} has no column {given!r}; its columns are: "
-                f"{', '.join(self._available.names)}"
+                f"predicate {quoted(self._text)}: topic {self._topic.topic} has no column {quoted(given)}; its "
+                f"columns are: {', '.join(self._available.names)}"
             )
         return self._used.setdefault(name, self._available.field(name))
 
@@ -298,7 +298,7 @@ class _Compiler:
             return compare()
         except CannotCompare as error:
             raise InvalidOption(
-                f"predicate {_short(self._text)}: {self._sql(node)}: column {column.name!r}: {error}"
+                f"predicate {quoted(self._text)}: {self._sql(node)}: column {column.name!r}: {error}"
             ) from None
 
     def _only(self, node: Any, *names: str) -> Any:
@@ -310,11 +310,11 @@ class _Compiler:
     def _refuse(self, node: Any, reason: str = "") -> NoReturn:
         why = f": {reason}" if reason else ""
         raise InvalidOption(
-            f"predicate {_short(self._text)}: {self._sql(node)} is not supported{why}; supported are {SUPPORTED}"
+            f"predicate {quoted(self._text)}: {self._sql(node)} is not supported{why}; supported are {SUPPORTED}"
         )
 
     def _sql(self, node: Any) -> str:
-        return _short(node.sql(dialect="spark"))
+        return quoted(node.sql(dialect="spark"))
 
 
 def _collated_columns(topic: Topic) -> frozenset[str]:
@@ -324,7 +324,3 @@ def _collated_columns(topic: Topic) -> frozenset[str]:
         return frozenset(field["name"] for field in fields if "__COLLATIONS" in field.get("metadata", {}))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return frozenset()
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 100 else f"{text[:97]}...")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from eoslog.errors import EosLogError, InvalidTxnState, RecordFull, Replayed, TransactionalIdNotFound
+from eoslog.errors import EosLogError, InvalidTxnState, RecordFull, Replayed, TransactionalIdNotFound, quoted
 from eoslog.rules.batches import plan_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets
@@ -259,7 +259,7 @@ def _known(draft: Draft, transactional_id: str) -> Transaction:
     transaction = draft.transactions.get(transactional_id)
     if transaction is None:
         raise TransactionalIdNotFound(
-            f"no transactional id is named {transactional_id!r}, or it has expired; see list_transactions()"
+            f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
         )
     return transaction
 

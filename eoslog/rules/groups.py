@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eoslog.errors import FencedInstanceId, GroupIdNotFound, GroupNotEmpty, IllegalGeneration, UnknownMember
+from eoslog.errors import FencedInstanceId, GroupIdNotFound, GroupNotEmpty, IllegalGeneration, UnknownMember, quoted
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId
@@ -25,7 +25,7 @@ def group_named(state: StoreState | Draft, group_id: str) -> Group:
     group = state.groups.get(group_id)
     if group is None:
         known = ", ".join(sorted(state.groups)[:20]) or "none"
-        raise GroupIdNotFound(f"no consumer group is named {group_id!r}; the store has: {known}")
+        raise GroupIdNotFound(f"no consumer group is named {quoted(group_id)}; the store has: {known}")
     return group
 
 

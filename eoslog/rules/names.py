@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from eoslog.errors import InvalidRequest, InvalidTopic
+from eoslog.errors import InvalidRequest, InvalidTopic, quoted
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_ID = 1024
@@ -27,7 +27,7 @@ def topic_partition(place: object) -> TopicPartition:
     """
     if isinstance(place, tuple) and len(place) == 2:
         return TopicPartition(*place)
-    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {place!r}")
+    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
 
 
 class PartitionId(NamedTuple):
@@ -45,12 +45,13 @@ def check_topic_name(topic: str) -> None:
     """
     if not isinstance(topic, str) or not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise InvalidTopic(
-            f"topic name {topic!r} is not allowed: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
-            "and neither '.' nor '..'"
+            f"topic name {quoted(topic)} is not allowed: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and "
+            "'-', and neither '.' nor '..'"
         )
     if topic.startswith(("__", ".")) or topic.lower() == _DESCRIPTION:
         raise InvalidTopic(
-            f"topic name {topic!r} is not allowed: names that begin with '__' or '.' and {_DESCRIPTION!r} are reserved"
+            f"topic name {quoted(topic)} is not allowed: names that begin with '__' or '.' and {_DESCRIPTION!r} are "
+            "reserved"
         )
 
 
@@ -63,6 +64,6 @@ def check_id(kind: str, value: str) -> None:
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{kind} must be a string that is not empty")
     if len(value.encode()) > _LONGEST_ID:
-        raise InvalidRequest(f"{kind} {value[:40]!r}… is longer than {_LONGEST_ID} bytes")
+        raise InvalidRequest(f"{kind} {quoted(value)} is longer than {_LONGEST_ID} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
         raise InvalidRequest(f"{kind} {value!r} holds control characters")

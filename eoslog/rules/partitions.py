@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidTxnState,
+    OffsetOutOfRange,
+    StagedFilesExpired,
+    UnknownTopicOrPartition,
+    quoted,
+)
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
@@ -38,7 +45,7 @@ def partition_of(state: StoreState | Draft, partition_id: PartitionId) -> Partit
     partition = state.partitions.get(partition_id)
     if partition is None:
         raise UnknownTopicOrPartition(
-            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {partition_id.partition}"
+            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {quoted(partition_id.partition)}"
         )
     return partition
 

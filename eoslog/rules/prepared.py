@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState
+from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, quoted
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffset, GroupOffsets
 from eoslog.rules.groups import check_offsets, committed_offset
@@ -58,7 +58,7 @@ def parse_prepared_state(text: str) -> ProducerIdentity | None:
         return None
     found = _PREPARED_STATE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise InvalidRequest(f"a prepared transaction is named as '2097152:7', or '' for none, not {text!r}")
+        raise InvalidRequest(f"a prepared transaction is named as '2097152:7', or '' for none, not {quoted(text)}")
     return ProducerIdentity(int(found[1]), int(found[2]))
 
 

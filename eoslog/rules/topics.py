@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eoslog.errors import InvalidEntry, InvalidRequest, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidRequest,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    quoted,
+)
 from eoslog.rules.draft import Draft
 from eoslog.rules.groups import without_topic
 from eoslog.rules.names import check_topic_name
@@ -30,11 +37,11 @@ def topic_named(state: StoreState | Draft, name: str) -> Topic:
         UnknownTopicOrPartition: there is none; the message names those there are.
     """
     if not isinstance(name, str):
-        raise InvalidRequest(f"a topic is given by its name, not as {name!r}")
+        raise InvalidRequest(f"a topic is given by its name, not as {quoted(name)}")
     topic_id = state.topic_ids.get(name)
     if topic_id is None:
         names = ", ".join(sorted(state.topic_ids)[:20]) or "none"
-        raise UnknownTopicOrPartition(f"no topic is named {name!r}; the store has: {names}")
+        raise UnknownTopicOrPartition(f"no topic is named {quoted(name)}; the store has: {names}")
     return state.topics[topic_id]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
+from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema, quoted
 from eoslog.segment.column_types import LossyCast, cast_losslessly, check_names, check_type, normal_field, widens
 from eoslog.segment.declared_arrays import nulls
 from eoslog.segment.text import check_text
@@ -69,7 +69,7 @@ def check_storable(schema: pa.Schema) -> None:
     for name in schema.names:
         if name.lower() in RESERVED_NAMES:
             raise UnsupportedSchema(
-                f"column {name!r}: this name is reserved for what a reader tells of a row; rename the column"
+                f"column {quoted(name)}: this name is reserved for what a reader tells of a row; rename the column"
             )
     check_names(schema.names, "columns")
     for field in schema:
@@ -100,9 +100,9 @@ def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
         if schema.get_field_index(name) < 0:
             like = next((other for other in schema.names if other.lower() == name.lower()), None)
             hint = f"did you mean {like!r}?" if like else f"it has {', '.join(schema.names)}"
-            raise SchemaMismatch(f"column {name!r} ({table.schema.field(name).type}) is not in the topic; {hint}")
+            raise SchemaMismatch(f"column {quoted(name)} ({table.schema.field(name).type}) is not in the topic; {hint}")
         if table.schema.names.count(name) > 1:
-            raise SchemaMismatch(f"column {name!r} is given more than once")
+            raise SchemaMismatch(f"column {quoted(name)} is given more than once")
     columns: list[pa.ChunkedArray[Any]] = []
     for field in schema:
         index = table.schema.get_field_index(field.name)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, quoted
 
 _LARGEST = 2**63 - 1
 _MOST_DIGITS = 100
@@ -35,7 +35,8 @@ def whole_number(options: Mapping[str, str], name: str, *, at_least: int, unit: 
     number = plain_number(value.strip())
     if number is None or number < at_least:
         raise InvalidOption(
-            f"option {name!r} is {value!r}; it must be a whole number{unit and f' of {unit},'} of at least {at_least}"
+            f"option {name!r} is {quoted(value)}; it must be a whole number{unit and f' of {unit},'} "
+            f"of at least {at_least}"
         )
     return number
 
@@ -54,7 +55,7 @@ def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if value is None:
         return default
     if value.strip().lower() not in ("true", "false"):
-        raise InvalidOption(f"option {name!r} is {value!r}; it must be true or false")
+        raise InvalidOption(f"option {name!r} is {quoted(value)}; it must be true or false")
     return value.strip().lower() == "true"
 
 
@@ -73,7 +74,7 @@ def names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
         return None
     found = tuple(dict.fromkeys(each.strip() for each in value.split(",") if each.strip()))
     if not found:
-        raise InvalidOption(f"option {name!r} is {value!r}; give names with commas between them")
+        raise InvalidOption(f"option {name!r} is {quoted(value)}; give names with commas between them")
     return found
 
 
@@ -130,7 +131,7 @@ def _with_unit(options: Mapping[str, str], name: str, units: Mapping[str, int], 
     number = None if found is None else plain_number(found[1])
     unit = None if found is None else units.get(found[2])
     if number is None or unit is None or number * unit > _LARGEST:
-        raise InvalidOption(f"option {name!r} is {value!r}; give {valid}")
+        raise InvalidOption(f"option {name!r} is {quoted(value)}; give {valid}")
     return number * unit
 
 

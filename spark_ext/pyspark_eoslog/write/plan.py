@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql.types import StructType
 
 from eoslog.client.store import Store
-from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
+from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema, quoted
 from eoslog.rules.state import LastVersion, StoreState, Topic
 from eoslog.rules.tokens import last_version, starts_anew
 from eoslog.rules.topics import topic_named
@@ -115,6 +115,6 @@ def _topic(state: StoreState, name: str) -> Topic:
     except UnknownTopicOrPartition:
         known = ", ".join(sorted(state.topic_ids)) or "none"
         raise UnknownTopicOrPartition(
-            f"no topic is named {name!r}; the store has: {known}. Create it first: eoslog.connect(path).admin."
+            f"no topic is named {quoted(name)}; the store has: {known}. Create it first: eoslog.connect(path).admin."
             "create_topic(name, partitions=…, schema=pyspark_eoslog.topic_schema(df.schema))"
         ) from None

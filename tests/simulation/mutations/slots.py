@@ -16,6 +16,7 @@ from eoslog.log.proposals import Proposal
 from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
 from eoslog.log.view import Moment, View
 from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.store.clock import StoreClock
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from tests.simulation.mutations.mutation import Focus, method, mutation
 
@@ -214,6 +215,13 @@ def answer_from_the_newest_state() -> Iterator[None]:
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale view is believed: it may lie in a name that was deleted, and what it held is lost."""
     with method(Log, "_is_genuine", lambda self, slot, token: True):
+        yield
+
+
+@mutation(OVERSLEEPERS)
+def unconfirmed_date_not_heeded() -> Iterator[None]:
+    """A date counts only once a second answer confirms it: who was suspended believes what its first one tells."""
+    with method(StoreClock, "latest_claim_ms", StoreClock.last_date_ms):
         yield
 
 

@@ -62,9 +62,11 @@ def verify(session: Session, place: str | None, topic: str | None, data: bool, r
         raise click.exceptions.Exit(_COULD_NOT_LOOK) from None
     done_with = [each.finding for each in repairs if each.done]
     left = [each for each in found if each.severity is not Severity.INFO and each not in done_with]
+    unread = [] if data else ["data files were not read (--data reads them)"]
     if session.as_json:
         print_json(
             {
+                "data_files_read": data,
                 "findings": [each.as_json() for each in found],
                 "repairs": [
                     {"kind": each.finding.kind, "path": each.finding.path, "done": each.done, "what": each.what}
@@ -73,9 +75,9 @@ def verify(session: Session, place: str | None, topic: str | None, data: bool, r
             }
         )
     elif repairs:
-        print_line(f"left: {_counted(left)}" if left else "all that was wrong is repaired")
+        print_line(f"left: {_counted(left)}" if left else "; ".join(["all that was wrong is repaired", *unread]))
     elif not left:
-        print_line(f"nothing is wrong; {_counted(found)}" if found else "nothing is wrong")
+        print_line("; ".join(["nothing is wrong", *([_counted(found)] if found else []), *unread]))
     elif repair:
         hint = "nothing was repaired" if wanted else "none of it can be repaired from here; see what to do about each"
         print_line(f"{_counted(found)}: {hint}")

@@ -16,6 +16,8 @@ from eoslog.store.local import LocalStore
 from tests.unit.cli.command import Command
 from tests.unit.verification.histories import references, small_history
 
+NOT_READ = "data files were not read (--data reads them)"
+
 
 @pytest.fixture
 def damaged(command: Command) -> eoslog.Store:
@@ -30,14 +32,26 @@ def a_data_file(command: Command) -> Path:
 
 
 def test_a_sound_store_has_status_0(command: Command, store: eoslog.Store) -> None:
-    assert command.ok("verify").strip() == "nothing is wrong"
-    assert command.json("verify", "--data") == {"findings": [], "repairs": []}
+    assert command.ok("verify", "--data").strip() == "nothing is wrong"
+    assert command.json("verify", "--data") == {"data_files_read": True, "findings": [], "repairs": []}
+
+
+def test_where_data_files_are_not_read_it_says_so(command: Command, damaged: eoslog.Store) -> None:
+    command.ok("verify", "--repair", "--yes")
+    data_file = a_data_file(command)
+    body = bytearray(data_file.read_bytes())
+    body[len(body) // 2] ^= 0xFF
+    data_file.write_bytes(body)
+
+    assert command.ok("verify").strip() == f"nothing is wrong; {NOT_READ}"
+    assert command.json("verify") == {"data_files_read": False, "findings": [], "repairs": []}
+    assert "data-damaged" in command.run("verify", "--data").stdout
 
 
 def test_the_store_may_stand_behind_the_command(command: Command, store: eoslog.Store) -> None:
     place, command.url = command.url, "/nowhere"
 
-    assert command.ok("verify", place).strip() == "nothing is wrong"
+    assert command.ok("verify", place, "--data").strip() == "nothing is wrong"
 
 
 def test_what_is_found_is_told_with_what_follows_and_what_to_do(command: Command, damaged: eoslog.Store) -> None:
@@ -69,7 +83,7 @@ def test_each_thing_is_told_once_and_not_logged_too(command: Command, damaged: e
 def test_notes_are_counted_and_are_no_fault(command: Command, store: eoslog.Store) -> None:
     (Path(command.url) / "notes.txt").write_text("not the store's")
 
-    assert command.ok("verify").splitlines()[-1] == "nothing is wrong; 1 note"
+    assert command.ok("verify").splitlines()[-1] == f"nothing is wrong; 1 note; {NOT_READ}"
 
 
 def test_a_repair_of_what_cannot_be_repaired_says_so(command: Command, damaged: eoslog.Store) -> None:
@@ -118,7 +132,10 @@ def test_a_question_that_nobody_answers_is_a_no_and_json_is_told_all_the_same(
 
 
 def test_a_repair_says_what_it_did_and_then_nothing_is_wrong(command: Command, damaged: eoslog.Store) -> None:
-    assert "repaired: slot" in command.ok("verify", "--repair", "--yes")
+    *_, repaired, last = command.ok("verify", "--repair", "--yes").splitlines()
+
+    assert repaired.startswith("repaired: slot")
+    assert last == f"all that was wrong is repaired; {NOT_READ}"
     assert command.ok("verify", "--data").strip() == "nothing is wrong"
 
 

@@ -66,4 +66,4 @@ def check_id(kind: str, value: str) -> None:
     if len(value.encode()) > _LONGEST_ID:
         raise InvalidRequest(f"{kind} {quoted(value)} is longer than {_LONGEST_ID} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in value):
-        raise InvalidRequest(f"{kind} {value!r} holds control characters")
+        raise InvalidRequest(f"{kind} {quoted(value)} holds control characters")

@@ -111,6 +111,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "commit_transaction, no version": lambda store: _producer(store).commit_transaction(application_id=NAME),
     "complete_transaction": lambda store: store.producer("q").complete_transaction(NAME),
     "consumer": lambda store: store.consumer(NAME),
+    "consumer, control characters": lambda store: store.consumer("\0" * 1_000),
     "consumer, reset": lambda store: store.consumer("g", auto_offset_reset=NAME),
     "consumer, isolation": lambda store: store.consumer("g", isolation_level=NAME),
     "consumer, instance": lambda store: _joined(store, group_instance_id=NAME),

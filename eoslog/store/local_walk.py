@@ -6,13 +6,13 @@ import os
 import stat
 from collections.abc import Iterator
 
-from eoslog.store.paths import TEMPORARY
+from eoslog.store.paths import LONGEST_PATH_BYTES, TEMPORARY
 
 
 def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
     """Paths of plain files that begin with ``prefix`` and sort after ``start_after``, with their status.
 
-    Directories that cannot hold any are not read.
+    Directories that cannot hold any are not read, nor those deeper than any object's path.
     """
     directory = prefix[: prefix.rfind("/") + 1]
     if not _escapes(root, directory):
@@ -20,18 +20,22 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.sta
 
 
 def irregular(root: str) -> Iterator[tuple[str, str]]:
-    """Links and special files below the root, with what they are; no link is followed. Paths are from the root."""
+    """What ``walk`` passes over as no object, and what each is; no link is followed. Paths are from the root."""
     for directory, directories, files in os.walk(root, followlinks=False):
+        below = os.path.relpath(directory, root) + "/" if directory != root else ""
         for name in sorted((*directories, *files)):
-            path = os.path.join(directory, name)
+            if _is_too_long(below + name):
+                yield below + name, f"at a path of more than {LONGEST_PATH_BYTES} bytes, which no object has"
+                continue
             try:
-                mode = os.lstat(path).st_mode
+                mode = os.lstat(os.path.join(directory, name)).st_mode
             except FileNotFoundError:
                 continue
             if stat.S_ISLNK(mode):
-                yield os.path.relpath(path, root), "a symbolic link"
+                yield below + name, "a symbolic link"
             elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                yield os.path.relpath(path, root), "no plain file"
+                yield below + name, "no plain file"
+        directories[:] = [name for name in directories if not _is_too_long(below + name)]
 
 
 def has_object(root: str, directory: str) -> bool:
@@ -64,7 +68,12 @@ def _listed_name(directory: str, entry: os.DirEntry[str]) -> str:
 
 def _is_listed(directory: str, entry: os.DirEntry[str]) -> bool:
     plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
-    return plain and not (not directory and entry.name == TEMPORARY)
+    hidden = not directory and entry.name == TEMPORARY
+    return plain and not hidden and not _is_too_long(directory + entry.name)
+
+
+def _is_too_long(path: str) -> bool:
+    return len(os.fsencode(path)) > LONGEST_PATH_BYTES
 
 
 def _escapes(root: str, directory: str) -> bool:

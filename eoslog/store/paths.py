@@ -7,8 +7,9 @@ from eoslog.errors import InvalidRequest
 TEMPORARY = ".tmp"
 """The root's directory for files that are being written; no object lies in it and no list shows it."""
 
+LONGEST_PATH_BYTES = 900
+
 _LONGEST_PART_BYTES = 255
-_LONGEST_PATH_BYTES = 900
 
 
 def check_path(path: str) -> str:
@@ -47,8 +48,8 @@ def _check_parts(path: str, parts: list[str]) -> None:
         raise InvalidRequest(f"Path {path!r} has a part '.' or '..', or begins with '{TEMPORARY}'; leave it out.")
     if "\\" in path or not path.isprintable():
         raise InvalidRequest(f"Path {path!r} has a control character or a backslash; leave it out.")
-    if max(len(part.encode()) for part in parts) > _LONGEST_PART_BYTES or len(path.encode()) > _LONGEST_PATH_BYTES:
+    if max(len(part.encode()) for part in parts) > _LONGEST_PART_BYTES or len(path.encode()) > LONGEST_PATH_BYTES:
         raise InvalidRequest(
             f"Path {path[:80]!r}… is too long; a part has at most {_LONGEST_PART_BYTES} bytes and the whole at most"
-            f" {_LONGEST_PATH_BYTES}."
+            f" {LONGEST_PATH_BYTES}."
         )

@@ -147,7 +147,7 @@ KINDS: dict[str, Kind] = {
     "group-offset-beyond-end": Kind(
         _WARNING, "the group's consumers begin as their auto_offset_reset says", "groups reset-offsets"
     ),
-    "not-an-object": Kind(_WARNING, "a store never follows or lists it", "remove the link or special file"),
+    "not-an-object": Kind(_WARNING, "a store never follows or lists it", "remove it"),
     "files-unreferenced": Kind(
         _INFO, "none: no reader sees them", "none; vacuum deletes them when they are old enough"
     ),

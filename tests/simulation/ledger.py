@@ -96,14 +96,18 @@ class Ledger:
         """The topics to which anybody wrote."""
         return {topic for work in self.works.values() for topic, _, _ in work.rows}
 
-    def work_of(self, value: bytes) -> Work:
-        return self.works[value.partition(b"#")[0].decode()]
+    def work_of(self, value: bytes | None) -> Work:
+        """Whose row has this value; raises ``Violation`` if nobody wrote one."""
+        work = self.works.get((value or b"").partition(b"#")[0].decode(errors="replace"))
+        if work is None:
+            raise Violation(f"a row with the value {value!r} shows, which nobody wrote")
+        return work
 
     def observe(
         self,
         topic: str,
         partition: int,
-        rows: Iterator[tuple[int, bytes]],
+        rows: Iterator[tuple[int, bytes | None]],
         *,
         committed: bool,
         all_decided: bool = False,

@@ -85,3 +85,11 @@ def test_a_snapshot_may_pass_over_what_is_committed_later() -> None:
     ledger.observe(IN, 0, iter([(0, undecided), (1, committed)]), committed=True, all_decided=True)
 
     check_shown(ledger, all_of(slow) | all_of(fast))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"noise", b"writer0:1#0", b"\xff#0"])
+def test_a_row_that_nobody_wrote_does_not_show(value: bytes | None) -> None:
+    ledger, _ = a_read_of_one_row()
+
+    with pytest.raises(Violation, match="which nobody wrote"):
+        ledger.observe(IN, 0, iter([(1, value)]), committed=True)

@@ -211,6 +211,23 @@ def test_symbolic_links_are_neither_followed_nor_listed(local_store: LocalStore,
     assert (outside / "secret").read_bytes() == b"secret"
 
 
+def test_directories_deeper_than_any_objects_path_are_told_and_not_entered(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a/b", b"body")
+    monkeypatch.chdir(root_of(local_store) / "a")
+    for _ in range(500):
+        os.mkdir("d")
+        os.chdir("d")
+    Path("file").touch()
+
+    told = dict(local_store.irregular())
+
+    assert [info.path for info in local_store.list("")] == ["a/b"]
+    assert list(local_store.list_directories("a/")) == []
+    assert told == {"a/" + "d/" * 449 + "d": "at a path of more than 900 bytes, which no object has"}
+
+
 def test_a_symbolic_link_as_the_root_is_the_users_choice(tmp_path: Path, environment: Environment) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

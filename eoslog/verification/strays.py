@@ -53,6 +53,12 @@ class _Unknown:
             self.shown.append(path)
 
 
+def find_irregular(store: ObjectStore) -> Iterator[Finding]:
+    """Look at every name once for links and special files. One in an object's place is refused to who reads that."""
+    for path, what in store.irregular():
+        yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
+
+
 def find_strays(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
     """Look at every object's name once. Partitions of topics that there are have been looked at before.
 
@@ -109,9 +115,7 @@ def _topics(state: StoreState) -> set[str]:
 
 
 def _of_the_place(store: ObjectStore) -> Iterator[Finding]:
-    """What no LIST shows: links and special files, interrupted writes, and uploads that were not finished."""
-    for path, what in store.irregular():
-        yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
+    """What no LIST shows beside links and special files: interrupted writes, and uploads that were not finished."""
     leftovers = [each for each in store.leftovers() if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
     if leftovers:
         size = sum(each.size for each in leftovers)

@@ -1,4 +1,6 @@
-"""Verifying: the log first, then what it says there is, then what there is beside it. Nothing is written.
+"""Verifying: the log, then what it says there is, then what there is beside it. Nothing is written.
+
+Links and special files come first: where one is in the place of a part of the log, that cannot be looked at.
 
 The state is read once. What others change meanwhile is no fault: before anything is reported of an object, the newest
 state is asked whether it still names it. Memory holds the state, one partition's paths and one data file.
@@ -19,7 +21,7 @@ from eoslog.verification.live import Live
 from eoslog.verification.log import LogVerification, verify_log
 from eoslog.verification.partitions import PartitionVerification
 from eoslog.verification.progress import Progress
-from eoslog.verification.strays import find_strays
+from eoslog.verification.strays import find_irregular, find_strays
 
 
 def verify(
@@ -45,6 +47,8 @@ def verify(
         UnsupportedFormat: a newer version wrote something.
         StoreUnavailable, StoreAccessDenied: it could not be looked at.
     """
+    if topic is None:
+        yield from find_irregular(log.store)
     verification, found = verify_state(log, description_path, store_id, progress)
     yield from found
     state, slot = verification.state, verification.slot

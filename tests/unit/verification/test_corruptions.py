@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eoslog import Store
+from eoslog.errors import StoreAccessDenied
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
 from eoslog.log.paths import CHECKPOINTS, slot_path
@@ -423,7 +424,23 @@ def test_a_link_in_the_place_of_a_file_is_found_twice_as_missing_and_as_a_link(l
     (root / path).rename(elsewhere)
     (root / path).symlink_to(elsewhere)
 
-    assert [(each.kind, each.path) for each in faults(store)] == [("data-missing", path), ("not-an-object", path)]
+    assert [(each.kind, each.path) for each in faults(store)] == [("not-an-object", path), ("data-missing", path)]
+
+
+@pytest.mark.parametrize("place", ["slot", "checkpoint"])
+def test_links_and_special_files_are_all_told_before_one_stops_the_look(local: tuple[Store, Path], place: str) -> None:
+    store, root = local
+    path = slot_path(newest(store) - 1) if place == "slot" else references(store)[0].path
+    (root / path).unlink()
+    (root / path).symlink_to("/etc/passwd")
+    os.mkfifo(root / "pipe")
+    found = iter(store.admin.verify())
+
+    told = [next(found), next(found)]
+
+    assert sorted((each.kind, each.path) for each in told) == [("not-an-object", path), ("not-an-object", "pipe")]
+    with pytest.raises(StoreAccessDenied, match=path):
+        next(found)
 
 
 def test_a_broken_chain_names_both_slots_for_either_may_be_the_damaged_one(store: Store) -> None:

@@ -232,7 +232,11 @@ class LocalStore(ObjectStore):
         return removed
 
     def irregular(self) -> Iterator[tuple[str, str]]:
-        return irregular(self._root)
+        try:
+            yield from irregular(self._root)
+        except OSError as error:
+            where = str(error.filename or "").removeprefix(f"{self._root}/")
+            raise self._refused_or_unavailable(where, error) from error
 
     def _left_aside(self) -> Iterator[os.DirEntry[str]]:
         """Files that are being written, or were when their writer died."""

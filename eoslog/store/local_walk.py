@@ -29,7 +29,7 @@ def irregular(root: str) -> Iterator[tuple[str, str]]:
                 continue
             try:
                 mode = os.lstat(os.path.join(directory, name)).st_mode
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             if stat.S_ISLNK(mode):
                 yield below + name, "a symbolic link"

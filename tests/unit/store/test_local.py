@@ -228,6 +228,25 @@ def test_directories_deeper_than_any_objects_path_are_told_and_not_entered(
     assert told == {"a/" + "d/" * 449 + "d": "at a path of more than 900 bytes, which no object has"}
 
 
+def test_what_the_file_system_refuses_to_a_look_at_irregular_names_is_told_as_refused(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a", b"body")
+    monkeypatch.setattr(os, "lstat", fail_with(errno.EACCES))
+
+    with pytest.raises(StoreAccessDenied, match="check the path, permissions"):
+        list(local_store.irregular())
+
+
+def test_what_vanishes_during_a_look_at_irregular_names_is_passed_over(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a", b"body")
+    for gone in (errno.ENOENT, errno.ENOTDIR):
+        monkeypatch.setattr(os, "lstat", fail_with(gone))
+        assert list(local_store.irregular()) == []
+
+
 def test_a_symbolic_link_as_the_root_is_the_users_choice(tmp_path: Path, environment: Environment) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

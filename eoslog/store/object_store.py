@@ -122,7 +122,7 @@ class ObjectStore(ABC):
         return 0
 
     def irregular(self) -> Iterator[tuple[str, str]]:
-        """What lies in the store's place and can be no object, with what it is: a link, a special file."""
+        """What lies in the place and can be no object, with what it is: a link, a special file, a path too long."""
         return iter(())
 
     def unfinished_uploads(self) -> Iterator[str]:

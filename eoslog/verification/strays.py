@@ -54,7 +54,7 @@ class _Unknown:
 
 
 def find_irregular(store: ObjectStore) -> Iterator[Finding]:
-    """Look at every name once for links and special files. One in an object's place is refused to who reads that."""
+    """Look at every name once for what can be no object. A link in the place of one is refused to who reads that."""
     for path, what in store.irregular():
         yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
 

@@ -65,7 +65,15 @@ class EosLogError(Exception):
         cls.code = "EOSLOG_" + re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).upper()
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"[{self.code}] {one_line(message)}")
+        # Unpickling an error that came from another process calls this with the whole text, its code included.
+        super().__init__(f"[{self.code}] {one_line(without_code(message))}")
+
+
+class Wakeup(EosLogError):
+    """``Consumer.wakeup`` ended a poll (Kafka's ``WakeupException``). Positions stay, and the next poll goes on.
+
+    It is not a ``RetriableError``: a retry loop would ignore the request to stop.
+    """
 
 
 class RetriableError(EosLogError):
@@ -156,6 +164,10 @@ class OutcomeLost(ApplicationRecoverableError):
     """
 
 
+class OpenedBeforeFork(ApplicationRecoverableError):
+    """An object that the parent process opened was used in a forked child. Open another one in the child."""
+
+
 class ProducerFenced(ApplicationRecoverableError):
     """Another producer has initialised this transactional id since."""
 
@@ -178,6 +190,10 @@ class InvalidTxnState(FatalError):
 
 class IllegalState(FatalError):
     """The call is not allowed in the client's state."""
+
+
+class ConcurrentAccess(FatalError):
+    """Another thread is using this object, which allows one thread at a time."""
 
 
 class CheckpointMismatch(FatalError):
@@ -258,6 +274,10 @@ class UnsupportedFormat(FatalError):
 
 class NotAStore(FatalError):
     """There is no eoslog store at this place."""
+
+
+class StoreVanished(NotAStore):
+    """The store that was opened here was removed, or another was put in its place."""
 
 
 class StoreAlreadyExists(FatalError):

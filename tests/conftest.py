@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eoslog.client import exit_flush
 from eoslog.store.environment import Environment
 from eoslog.store.local import LocalStore
 from eoslog.store.memory import MemoryStore
@@ -24,6 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="local",
         help="where the tests of Spark keep their stores: on disk, or on a real S3 server (make s3 builds it)",
     )
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_for_the_exit() -> Iterator[None]:
+    """Forget producers that a test leaves with rows, so that the exit does not flush them."""
+    yield
+    exit_flush._holders.clear()
 
 
 @pytest.fixture

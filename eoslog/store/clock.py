@@ -6,6 +6,7 @@ import threading
 from typing import NamedTuple
 
 from eoslog.store.environment import Environment
+from eoslog.store.process import ProcessLock
 
 _TOLERANCE_MS = 60_000
 """How far the dates of a store's servers may lie apart, beside the time that elapsed between their answers."""
@@ -40,7 +41,7 @@ class StoreClock:
         self._environment = environment
         self._reading = _Reading()
         self._newest_answer = _NewestAnswer()
-        self._taking_in = threading.Lock()
+        self._taking_in = ProcessLock()
         self.first_date_ms = 0
         """The date of the first answer."""
 

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 
 class Environment:
@@ -25,6 +26,14 @@ class Environment:
 
     def sleep_ms(self, duration_ms: float) -> None:
         time.sleep(duration_ms / 1000)
+
+    def wait_ms(self, duration_ms: float, wakeups: SimpleQueue[None]) -> None:
+        """Sleep for up to ``duration_ms``. Return early once ``wakeups`` has an item, and leave the item there."""
+        # A signal handler may put into a SimpleQueue at any time. Setting a threading.Event there could deadlock.
+        try:
+            wakeups.put(wakeups.get(timeout=duration_ms / 1000))
+        except Empty:
+            return
 
     def new_token(self) -> str:
         """A name that is drawn once in the life of a store (128 random bits, safe after a fork)."""

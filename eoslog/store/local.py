@@ -11,9 +11,10 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable, StoreVanished
 from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
 from eoslog.store.local_clock import LocalClockFile
@@ -42,6 +43,7 @@ _REFUSALS = frozenset(
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _TURN_PATIENCE_MS = 50
 _TURN_STEP_MS = 0.5
+_LARGEST_WATCHED_BYTES = 1 << 20
 _LEFTOVER_AGE_MS = 24 * 3600 * 1000
 
 
@@ -51,6 +53,7 @@ class LocalStore(ObjectStore):
     ``fsync=False`` gives durability up, for tests; atomicity and exclusivity stay.
     """
 
+    least_poll_pause_ms = 20
     lists_in_order = True
 
     def __init__(self, root: str | os.PathLike[str], environment: Environment, fsync: bool = True) -> None:
@@ -62,6 +65,7 @@ class LocalStore(ObjectStore):
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
         """Directories that exist durably and that no symbolic link leads to."""
+        self._watched: _Watched | None = None
         self._not_durable: set[str] = set()
         """Objects that this process put in place, but whose directory it could not make durable."""
 
@@ -78,6 +82,8 @@ class LocalStore(ObjectStore):
                 self._make_durable(path, target)
             return PutOutcome.EXISTS
         with self._written_aside(path, body) as (descriptor, temporary):
+            # Again, because to write the file aside takes long.
+            self._check_watched()
             outcome = self._link(path, descriptor, temporary, target)
             self.clock.observe(_ctime_ms(os.fstat(descriptor)))
             if outcome is PutOutcome.CREATED:
@@ -111,6 +117,7 @@ class LocalStore(ObjectStore):
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
+        self._check_watched()
         self.requests["LIST"] += 1
         self.clock.observe(self._clock_file.date_ms())
         found = 0
@@ -125,6 +132,7 @@ class LocalStore(ObjectStore):
 
     def list_directories(self, prefix: str) -> Sequence[str]:
         check_directory(prefix)
+        self._check_watched()
         self.requests["LIST"] += 1
         self.clock.observe(self._clock_file.date_ms())
         try:
@@ -150,9 +158,50 @@ class LocalStore(ObjectStore):
         if paths:
             self.clock.observe(self._clock_file.date_ms())
 
+    def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:
+        # Without an identity the first request compares the bytes: the file may be another since the caller read it.
+        self._watched = _Watched(os.path.join(self._root, check_path(path)), is_same, identity=None)
+
+    def is_missing(self, path: str) -> bool:
+        return not os.path.lexists(os.path.join(self._root, check_path(path)))
+
+    def _check_watched(self) -> None:
+        """Raises: StoreVanished"""
+        watched = self._watched
+        if watched is None:
+            return
+        try:
+            status = os.lstat(watched.target)
+            identity = _file_identity(status)
+            if identity == watched.identity:
+                return
+            if not stat.S_ISREG(status.st_mode):
+                raise FileNotFoundError
+            # The file was touched, copied back, or belongs to another store. Only its bytes tell which.
+            descriptor = os.open(watched.target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                found = _read_fully(descriptor, 0, _LARGEST_WATCHED_BYTES)
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreVanished(
+                f"{self.url}: the store that was opened here has been removed: {os.path.basename(watched.target)} is "
+                "missing. Nothing more is written. Call eoslog.connect() again"
+            ) from None
+        except OSError:
+            # Any other error of the file system: the request itself will meet it and report it.
+            return
+        if not watched.is_same(found):
+            raise StoreVanished(
+                f"{self.url}: the store that was opened here has been replaced by another. Nothing more is "
+                "written. Call eoslog.connect() again to use the new one"
+            )
+        self._watched = watched._replace(identity=identity)
+
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Wait up to 50 ms for an advisory lock, which the kernel releases when its holder dies."""
+        self._check_watched()
         try:
             descriptor = os.open(
                 os.path.join(self._temporary, "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
@@ -164,6 +213,9 @@ class LocalStore(ObjectStore):
             self._wait_for_lock(descriptor)
             yield
         finally:
+            # Unlock before closing: a child forked meanwhile has a copy of the descriptor, which would keep the lock.
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def _wait_for_lock(self, descriptor: int) -> None:
@@ -207,10 +259,12 @@ class LocalStore(ObjectStore):
         try:
             return os.open(temporary, flags, 0o644)
         except FileNotFoundError:
+            self._check_watched()
             os.makedirs(self._temporary, exist_ok=True)
             return os.open(temporary, flags, 0o644)
 
     def leftovers(self) -> Iterator[ObjectInfo]:
+        self._check_watched()
         self.clock.observe(self._clock_file.date_ms())
         for entry in self._left_aside():
             with contextlib.suppress(FileNotFoundError):
@@ -218,6 +272,7 @@ class LocalStore(ObjectStore):
                 yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, _ctime_ms(status))
 
     def remove_leftovers(self, older_than_ms: int) -> int:
+        self._check_watched()
         removed = 0
         before_ms = self._clock_file.date_ms() - older_than_ms
         for entry in self._left_aside():
@@ -259,6 +314,7 @@ class LocalStore(ObjectStore):
         directory = os.path.dirname(target)
         if directory in self._known_directories and not anew:
             return
+        self._check_watched()
         try:
             os.makedirs(directory, exist_ok=True)
             self._refuse_symlinked_directory(path, directory)
@@ -336,6 +392,7 @@ class LocalStore(ObjectStore):
             os.close(descriptor)
 
     def _target(self, path: str) -> str:
+        self._check_watched()
         target = os.path.join(self._root, check_path(path))
         directory = os.path.dirname(target)
         if directory not in self._known_directories:
@@ -366,6 +423,22 @@ class LocalStore(ObjectStore):
                 f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."
             )
         return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}); try again.")
+
+
+class _Watched(NamedTuple):
+    """The object by which a local store recognizes itself."""
+
+    target: str
+    """Its path in the file system."""
+    is_same: Callable[[bytes], bool]
+    """Whether the bytes of a file at this path are this store's."""
+    identity: tuple[int, int, int] | None
+    """Of the file that was compared last."""
+
+
+def _file_identity(status: os.stat_result) -> tuple[int, int, int]:
+    """The fields that tell a file from a later one at the same path. An inode number alone may be reused."""
+    return status.st_dev, status.st_ino, status.st_ctime_ns
 
 
 def _ctime_ms(status: os.stat_result) -> int:

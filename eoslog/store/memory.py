@@ -1,4 +1,4 @@
-"""A store in this process's memory, for tests and for trying things out. A forked child gets a copy of its own."""
+"""A store in this process's memory, for tests and for trying things out. A forked child cannot use it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+from eoslog.errors import OpenedBeforeFork
 from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment, host_time_ms
 from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 from eoslog.store.paths import check_directory, check_path, check_prefix, check_range
+from eoslog.store.process import HomeProcess, forks
 
 
 class MemoryStore(ObjectStore):
@@ -18,8 +20,10 @@ class MemoryStore(ObjectStore):
     ``wall_clock`` (ms since the epoch) is the store's clock.
     """
 
+    least_poll_pause_ms = 20
     lists_in_order = True
-    _shared: ClassVar[dict[str, dict[str, StoredObject]]] = {}
+    _shared: ClassVar[dict[tuple[int, str], dict[str, StoredObject]]] = {}
+    """By process, as ``forks()`` names it, and by name: a child that opens a name finds an empty store."""
 
     def __init__(
         self,
@@ -33,8 +37,9 @@ class MemoryStore(ObjectStore):
         self.tail_bytes = tail_bytes
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
+        self._home = HomeProcess("store")
         # setdefault is atomic, so two stores that share these objects need no common lock.
-        self._objects: dict[str, StoredObject] = self._shared.setdefault(name, {}) if name else {}
+        self._objects: dict[str, StoredObject] = self._shared.setdefault((forks(), name), {}) if name else {}
 
     def __repr__(self) -> str:
         return f"MemoryStore({self.url!r})"
@@ -84,7 +89,16 @@ class MemoryStore(ObjectStore):
             self._objects.pop(path, None)
 
     def _answer(self, kind: str) -> int:
-        """Count a request and take in the date of its answer, which is returned."""
+        """Count a request and take in the date of its answer, which is returned.
+
+        Raises:
+            OpenedBeforeFork: this process was forked since, and its writes would reach no other process.
+        """
+        if not self._home.is_this:
+            raise OpenedBeforeFork(
+                f"{self.url} lives in the memory of the process that opened it, and this process was forked from that "
+                "one. Use a local directory or S3 to share a store between processes"
+            )
         date_ms = self._wall_clock()
         with self._lock:
             self.requests[kind] += 1

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
+from typing import NoReturn
 
 from eoslog.store.clock import StoreClock
+from eoslog.store.process import cannot_be_pickled
 
 
 class ObjectNotFound(Exception):
@@ -53,14 +55,22 @@ class ObjectStore(ABC):
     tail_bytes: int = 0
     """How much of the log's tail a slot record repeats for cold readers (bytes); 0 where reads are cheap."""
 
+    least_poll_pause_ms: int = 1_000
+    """The pause between two polls of a reader that waits for the next slot, at least: a request may cost money."""
+
     lists_in_order: bool = False
     """Whether a LIST returns paths in lexical order (S3 does, S3 Express does not)."""
 
     def __init__(self, url: str, clock: StoreClock) -> None:
         self.url = url
         self.clock = clock
-        self.requests: Counter[str] = Counter()
+        # Every key is there from the start: for a missing one, Counter runs Python code between the read and the write,
+        # and the count of another thread could be lost.
+        self.requests: Counter[str] = Counter({"PUT": 0, "GET": 0, "LIST": 0, "DELETE": 0})
         """Requests sent so far by kind: PUT, GET, LIST, DELETE. Every attempt and every page counts."""
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "the store's URL and options, and call eoslog.connect() there")
 
     @abstractmethod
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
@@ -128,6 +138,17 @@ class ObjectStore(ABC):
     def unfinished_uploads(self) -> Iterator[str]:
         """The paths of objects whose upload in parts was begun and not finished. A store never begins one."""
         return iter(())
+
+    def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:  # noqa: B027 - optional: only local stores do this
+        """Watch an object that never changes, if the check costs no request (local disk).
+
+        Later requests raise ``StoreVanished`` if it is gone, or if ``is_same`` returns False for its bytes. Without
+        this check a put would bring a removed directory back.
+        """
+
+    def is_missing(self, path: str) -> bool:
+        """Whether an object does not exist. False where that would cost a request, too."""
+        return False
 
     def turn(self) -> AbstractContextManager[None]:
         """Queue behind the other writers of this machine. A hint only: it excludes nobody and never waits long."""

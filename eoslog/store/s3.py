@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
@@ -17,11 +16,10 @@ from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 from eoslog.store.paths import check_directory, check_path, check_prefix, check_range
+from eoslog.store.process import forks
+from eoslog.store.s3_connection import S3Connection
 from eoslog.store.s3_errors import answer_of, code_of, status_of, translated
 from eoslog.store.s3_options import S3Options
-
-if TYPE_CHECKING:
-    from eoslog.store.s3_connection import S3Connection
 
 _T = TypeVar("_T")
 _PAGE = 1000
@@ -48,7 +46,7 @@ class S3Store(ObjectStore):
         self._environment = environment
         self._options = options or S3Options()
         self._connections: dict[int, S3Connection] = {}
-        """By process id. A parent's connection is kept in its child, where closing it would hang, but never used."""
+        """By ``forks()``. A child keeps its parent's connection, but never uses or closes it: closing would hang."""
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r}, {self._options!r})"
@@ -295,13 +293,10 @@ class S3Store(ObjectStore):
         return meaning
 
     def _connected(self) -> S3Connection:
-        connection = self._connections.get(os.getpid())
+        connection = self._connections.get(forks())
         if connection is None:
-            # Here, so that opening another kind of store does not wait a second for these imports.
-            from eoslog.store.s3_connection import S3Connection
-
             # Threads that come here at once all get the first one's; a lock might be held for ever after a fork.
-            connection = self._connections.setdefault(os.getpid(), S3Connection(self._options, self.requests))
+            connection = self._connections.setdefault(forks(), S3Connection(self._options, self.requests))
         return connection
 
     def _run(self, work: Callable[[], Awaitable[_T]]) -> _T:

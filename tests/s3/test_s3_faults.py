@@ -329,7 +329,7 @@ def test_a_server_that_is_not_there_is_unavailable(environment: Environment) -> 
     with pytest.raises(StoreUnavailable):
         store.put_if_absent("a", b"")
 
-    assert store.requests == {"GET": 2, "PUT": 1}
+    assert +store.requests == {"GET": 2, "PUT": 1}
 
 
 def test_missing_credentials_are_a_refusal(

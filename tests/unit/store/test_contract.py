@@ -266,6 +266,11 @@ def test_every_request_is_counted(any_store: ObjectStore) -> None:
     assert any_store.requests == {"PUT": 3, "GET": 4, "LIST": 2, "DELETE": 2}
 
 
+def test_every_kind_of_request_is_counted_from_zero(any_store: ObjectStore) -> None:
+    """A Counter runs Python code when a kind is missing, where threads may be switched and a count be lost."""
+    assert any_store.requests.keys() == {"PUT", "GET", "LIST", "DELETE"}
+
+
 def test_a_turn_is_taken_one_after_another_and_never_waits_for_ever(any_store: ObjectStore) -> None:
     any_store.put("a", b"")
     with any_store.turn(), any_store.turn():

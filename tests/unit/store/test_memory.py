@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
@@ -17,7 +18,7 @@ def test_stores_of_one_name_share_their_objects_but_not_their_counts(environment
 
     assert other.get("a").body == b"body"
     assert other.put_if_absent("a", b"") is PutOutcome.EXISTS
-    assert (one.requests, other.requests) == ({"PUT": 1}, {"GET": 1, "PUT": 1})
+    assert (one.requests, other.requests) == (Counter(PUT=1), Counter(GET=1, PUT=1))
 
 
 def test_stores_without_a_name_are_private(environment: Environment) -> None:

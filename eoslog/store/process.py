@@ -1,0 +1,88 @@
+"""Detecting that an object was opened before a fork.
+
+A forked child has copies of its parent's objects: of locks that another thread holds, of sequences that the parent goes
+on counting, of rows that the parent will write. So clients refuse to work in the child, or open anew what they need.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import TracebackType
+
+from eoslog.errors import InvalidRequest, OpenedBeforeFork
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def forks() -> int:
+    """The number of forks between this process and its first ancestor that imported this module.
+
+    It identifies the process for the objects that it holds, since each was opened by this process or an ancestor.
+    Unlike a process id it never repeats along a line of descent, and it costs no system call.
+    """
+    return _forks
+
+
+class HomeProcess:
+    """The process that opened a client. Only that process may use it."""
+
+    def __init__(self, client: str) -> None:
+        """
+        Args:
+            client: what the user calls it, such as ``producer``.
+        """
+        self._client = client
+        self._process = _forks
+
+    @property
+    def is_this(self) -> bool:
+        """False in a child that was forked since."""
+        return self._process == _forks
+
+    def check(self, call: str) -> None:
+        """Refuse a user's call in a forked child.
+
+        Raises:
+            OpenedBeforeFork
+        """
+        if self._process != _forks:
+            raise OpenedBeforeFork(
+                f"{call}: this {self._client} belongs to the parent process. "
+                f"Open another {self._client} in this process"
+            )
+
+
+def cannot_be_pickled(held: object, instead: str) -> InvalidRequest:
+    """Return the error for pickling an object that belongs to one process.
+
+    Args:
+        instead: what to hand over, and what to do with it there.
+    """
+    return InvalidRequest(f"a {type(held).__name__} belongs to its process and cannot be pickled: hand over {instead}")
+
+
+class ProcessLock:
+    """A lock that is free in a forked child, even if a thread of the parent held it during the fork."""
+
+    def __init__(self) -> None:
+        self._locks = {_forks: threading.Lock()}
+
+    def __enter__(self) -> None:
+        lock = self._locks.get(_forks)
+        if lock is None:
+            lock = self._locks.setdefault(_forks, threading.Lock())
+        lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._locks[_forks].release()

@@ -27,10 +27,12 @@ from eoslog.rules.transaction_entries import (
     TransactionEnded,
     TransactionPrepared,
 )
-from eoslog.rules.transactions import EndRepeated, plan_end, timed_out
+from eoslog.rules.transactions import EndRepeated, overdue_transactions, plan_end
 
 _TO_BE_PLANNED = 0
 _MOST_ABORTED_A_RECORD = 100
+_MOST_PARTITIONS_ABORTED_A_RECORD = 50_000
+"""Of all transactions that a record aborts, unless it aborts only one. The control row of each takes some 100 bytes."""
 _MOST_STATISTICS_BYTES = 16 << 20
 """Of an entry: a record has room for them, escaped, beside as many files as may be prepared."""
 
@@ -273,8 +275,13 @@ def abort_timed_out(draft: Draft, now_ms: int) -> list[str]:
         The transactional ids; more may be left for the next record.
     """
     aborted = []
-    overdue = timed_out([draft.transactions[name] for name in list(draft.ongoing)], now_ms)
-    for transaction in overdue[:_MOST_ABORTED_A_RECORD]:
+    overdue = overdue_transactions(draft, now_ms)
+    there = [entry for entry in draft.entries if isinstance(entry, TransactionEnded) and entry.reason == "timeout"]
+    partitions = sum(len(entry.markers) for entry in there)
+    for transaction in overdue[: max(0, _MOST_ABORTED_A_RECORD - len(there))]:
+        if partitions and partitions + len(transaction.partitions) > _MOST_PARTITIONS_ABORTED_A_RECORD:
+            break
+        partitions += len(transaction.partitions)
         child = draft.child()
         try:
             _abort(child, transaction, "timeout", now_ms)

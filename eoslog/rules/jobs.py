@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eoslog.errors import ConcurrentTransactions, ProducerFenced
+from eoslog.errors import ConcurrentTransactions, InvalidRequest, ProducerFenced
 from eoslog.rules.coordinator import abort_timed_out, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.features import STARTS_ANEW_AFTER, need_feature
 from eoslog.rules.partitions import topic_of
-from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, ProducerIdentity
+from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import TransactionState
 from eoslog.rules.tokens import check_micro_batch, check_token
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
+
+
+def check_task_count(count: int) -> None:
+    """Check that the job's slot has a producer id for each task.
+
+    Raises:
+        InvalidRequest: the job has more tasks.
+    """
+    if count > MAX_TASKS:
+        raise InvalidRequest(
+            f"a job has at most {MAX_TASKS} tasks, but this one has {count} or more. Write with fewer tasks: call "
+            "coalesce() first"
+        )
 
 
 def commit_job(
@@ -49,9 +62,11 @@ def commit_job(
     Raises:
         CheckpointMismatch: the token does not follow what was committed last.
         ConcurrentTransactions: a transaction is open in the topic whose rows are to go.
+        InvalidRequest: the job has too many tasks.
         ProducerFenced: another run holds the job.
         Replayed: the application token was committed before.
     """
+    check_task_count(task_count)
     transaction = draft.transactions.get(job_id)
     if transaction is not None and transaction.owner == owner:
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -96,6 +111,7 @@ def commit_job(
     if token is not None and token.starts_anew_after is not None:
         need_feature(draft, STARTS_ANEW_AFTER)
     if replaces is not None:
+        # Not left to the end of the record: a topic with an open transaction refuses the replacement.
         abort_timed_out(draft, time_ms)
         replace_rows(draft, replaces)
     return end_transaction(draft, wanted)
@@ -110,7 +126,7 @@ def replace_rows(draft: Draft, topic_id: str) -> None:
     topic = topic_of(draft, topic_id)
     for place in topic.partition_ids():
         partition = draft.partitions[place]
-        if partition.last_stable_offset < partition.high_watermark:
+        if partition.is_held_back:
             holders = [name for name in draft.ongoing if place in draft.transactions[name].partitions]
             prepared = [name for name in holders if draft.transactions[name].prepared is not None]
             raise ConcurrentTransactions(

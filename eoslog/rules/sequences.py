@@ -1,7 +1,7 @@
 """Idempotence: whether a batch's (producer id, epoch, sequence) may follow what a partition has seen of its producer.
 
 Kafka's rules of transaction version 2 (``ProducerAppendInfo``, ``ProducerStateEntry``, KIP-890), and one beyond
-Kafka: a batch that lies below the last five is known as a duplicate at any age.
+Kafka: a batch below the last five is known as a duplicate wherever the state proves that its sequences were written.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def last_sequence_of(base_sequence: int, record_count: int) -> int:
 def check_sequence(
     known: ProducerState | None, producer_epoch: int, base_sequence: int, record_count: int, place: str
 ) -> None:
-    """Refuse a batch that may not follow, and recognise one that was appended before.
+    """Refuse a batch that may not follow, and recognize one that was appended before.
 
     Raises:
         InvalidProducerEpoch: the epoch is older than the partition's.
-        OutOfOrderSequence: the sequence leaves a gap, or overlaps an earlier batch in part.
+        OutOfOrderSequence: the sequence leaves a gap, overlaps an earlier batch in part, or may never
+            have been written.
         DuplicateBatch: the batch was appended before.
     """
     if known is not None and producer_epoch < known.producer_epoch:
@@ -61,24 +62,26 @@ def check_sequence(
     expected = sequence_after(known.batches[-1].last_sequence, 1)
     if base_sequence == expected:
         return
-    if _is_older(known, base_sequence, last):
+    if _is_older(known, base_sequence, last, expected):
         raise DuplicateBatch(NO_OFFSET)
     raise OutOfOrderSequence(
         f"{place}: sequence {expected} is expected next, the batch holds {base_sequence} to {last}"
     )
 
 
-def _is_older(known: ProducerState, base_sequence: int, last: int) -> bool:
-    """Whether the sequences lie below those of the batches that are kept.
+def _is_older(known: ProducerState, base_sequence: int, last: int, expected: int) -> bool:
+    """Return True if the epoch certainly wrote these sequences before the batches that are kept.
 
-    Below means down to 0; only in a partition with so many rows that sequences may have wrapped, half-way around.
+    The state does not say how often sequences wrapped. It is certain only that the epoch wrote every sequence from 0
+    up to the oldest kept batch: those above it may be the previous round's, or nobody's.
     """
-    oldest = known.batches[0]
-    may_have_wrapped = known.batches[-1].last_offset >= SEQUENCES
-    furthest = SEQUENCES // 2 if may_have_wrapped else oldest.base_sequence
-    first_back = (oldest.base_sequence - base_sequence) % SEQUENCES
-    last_back = (oldest.base_sequence - last) % SEQUENCES
-    return 0 < last_back <= first_back <= furthest
+    oldest = known.batches[0].base_sequence
+    # A batch ahead of a gap, or one that overlaps a kept batch, has low sequences too if the wrap lies between. If it
+    # passed for an old one, its rows would be lost. So an old batch is behind all kept ones, and nearer behind the
+    # expected sequence than ahead of it.
+    back = (expected - base_sequence) % SEQUENCES
+    is_behind = (expected - oldest) % SEQUENCES <= back <= SEQUENCES // 2
+    return is_behind and base_sequence <= last < oldest
 
 
 def with_batch(

@@ -6,6 +6,8 @@ query counts from 0 again, and what it brings is not what was committed under th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.rules.draft import Draft
 from eoslog.rules.state import LastVersion, StoreState, TokenKey
@@ -33,6 +35,14 @@ def remember_version(state: StoreState | Draft, key: TokenKey, last: LastVersion
     known = state.query_tokens.get(query_id, ())
     if key not in known:
         state.query_tokens[query_id] = tuple(sorted((*known, key)))
+
+
+def keys_by_query(tokens: Mapping[TokenKey, LastVersion]) -> dict[str, tuple[TokenKey, ...]]:
+    """The keys of each streaming query's tokens, sorted: what ``remember_version`` keeps up to date."""
+    found: dict[str, list[TokenKey]] = {}
+    for key, last in tokens.items():
+        found.setdefault(_counted_by(key, last), []).append(key)
+    return {query_id: tuple(sorted(keys)) for query_id, keys in found.items()}
 
 
 def _counted_by(key: TokenKey, last: LastVersion) -> str:

@@ -40,7 +40,7 @@ from eoslog.rules.producer_ids import (
     task_transactional_id,
     why_aborted,
 )
-from eoslog.rules.state import LastCommit, LastVersion, TokenKey, TopicRows, Transaction, TransactionState
+from eoslog.rules.state import LastCommit, LastVersion, StoreState, TokenKey, TopicRows, Transaction, TransactionState
 from eoslog.rules.tokens import check_token, remember_version
 from eoslog.rules.transaction_entries import Marker, StagedBatch, TransactionEnded
 from eoslog.rules.transaction_states import transit
@@ -240,7 +240,8 @@ def _last_commit(
 
 def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> Transaction:
     commits = entry.verdict == "commit"
-    if commits and transaction.state is not TransactionState.ONGOING:
+    begins = transaction.state is not TransactionState.ONGOING
+    if commits and begins:
         transaction = transit(transaction, TransactionState.ONGOING)
     if entry.reason == "fence":
         transaction = transit(transaction, TransactionState.PREPARE_EPOCH_FENCE)
@@ -256,7 +257,8 @@ def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> T
         previous_producer_id=transaction.producer_id if rolled_over else transaction.previous_producer_id,
         last_producer_epoch=entry.producer_epoch,
         partitions=frozenset(),
-        start_ms=-1,
+        # Kafka too keeps the start until the next init or transaction. Without a partition it is the time of the end.
+        start_ms=entry.time_ms if begins else transaction.start_ms,
         start_slot=NO_SLOT,
         last_update_ms=entry.time_ms,
         last_slot=draft.slot,
@@ -266,6 +268,11 @@ def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> T
         prepared_slot=NO_SLOT,
         deleted_offsets=frozenset(),
     )
+
+
+def overdue_transactions(state: StoreState | Draft, now_ms: int) -> list[Transaction]:
+    """The open transactions that are past their timeouts at ``now_ms`` of the store's clock."""
+    return timed_out([state.transactions[name] for name in list(state.ongoing)], now_ms)
 
 
 def timed_out(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:

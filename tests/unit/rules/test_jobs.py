@@ -15,7 +15,8 @@ from eoslog.errors import (
 from eoslog.rules.coordinator import end_request
 from eoslog.rules.entry_fields import LONGEST_STATISTICS
 from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.rules.machine import decode_entry
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, MAX_TASKS, TASKS_BITS, ProducerIdentity
 from tests.unit.rules.histories import TOPIC_ID, History
 
 
@@ -247,3 +248,39 @@ def test_statistics_beyond_what_an_entry_has_room_for_are_left_out_and_no_file_i
     request = end_request("job", ProducerIdentity(1, 0), "commit", batches=[batch] * (room + 10), time_ms=0)
 
     assert [each.statistics is not None for each in request.batches] == [True] * room + [False] * 10
+
+
+@pytest.mark.parametrize("task", [0, MAX_TASKS - 2, MAX_TASKS - 1])
+def test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task(task: int) -> None:
+    history = History()
+
+    job = history.job("run", history.staged(2, task=task), tasks=MAX_TASKS, version=0)
+
+    rows, marker = history.partition().active
+    assert (rows.producer_id, rows.transactional_id) == (job.producer_id + task + 1, f"job/{task}")
+    assert marker.producer_id == job.producer_id
+    assert rows.producer_id >> TASKS_BITS == job.producer_id >> TASKS_BITS == history.slot
+    assert history.transaction("job").task_count == MAX_TASKS
+    assert history.init(None).producer_id > rows.producer_id
+
+
+def test_a_job_with_more_tasks_than_producer_ids_is_refused() -> None:
+    history = History()
+    before = history.state.frozen_copy()
+
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_TASKS} tasks, but this one has {MAX_TASKS + 1} or more"):
+        history.job("run", history.staged(task=0), tasks=MAX_TASKS + 1)
+
+    assert history.state == before
+
+
+def test_an_entry_with_more_tasks_than_producer_ids_is_invalid() -> None:
+    history = History()
+    history.job("run", history.staged(task=MAX_TASKS - 1), tasks=MAX_TASKS)
+    *_, end = history.records[-1]
+    (batch,) = end["batches"]
+
+    assert decode_entry(end)
+    for beyond in (end | {"task_count": MAX_TASKS + 1}, end | {"batches": [batch | {"task": MAX_TASKS}]}):
+        with pytest.raises(InvalidEntry, match="malformed entry"):
+            decode_entry(beyond)

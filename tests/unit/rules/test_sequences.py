@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -138,12 +140,34 @@ def test_a_batch_over_the_largest_sequence_is_followed_and_recognised() -> None:
         check(known, LARGEST, 3)
 
 
-def test_a_sequence_below_zero_is_not_taken_for_an_old_one_before_sequences_have_wrapped() -> None:
-    """There are only five rows before: nothing can have had the largest sequence."""
-    known = after((0, 5))
+@pytest.mark.parametrize("base_offset", [0, LARGEST, 2**40])
+def test_sequences_that_the_epoch_never_wrote_are_out_of_order_wherever_its_rows_lie(base_offset: int) -> None:
+    """The epoch wrote five records. The offsets before them belong to other producers or earlier epochs."""
+    known = after((0, 5), base_offset=base_offset)
 
+    for base_sequence, count in ((LARGEST - 10, 10), (LARGEST - 9, 3), (LARGEST - 1, 2), (LARGEST, 1), (LARGEST, 2)):
+        with pytest.raises(OutOfOrderSequence):
+            check(known, base_sequence, count)
+
+
+def test_a_batch_that_skips_records_over_the_largest_sequence_is_out_of_order() -> None:
+    """Sequence 0 comes again 10 records after the newest one: the batch is a new one, and 10 records are missing."""
+    known = ProducerState(1, 0, (SequenceRange(LARGEST - 59, LARGEST - 10, 0, 49, 0),), 0, NO_OFFSET)
+
+    for base_sequence, count in ((0, 10), (5, 1)):
+        with pytest.raises(OutOfOrderSequence):
+            check(known, base_sequence, count)
+
+
+def test_a_batch_from_before_the_wrap_is_recognized_while_a_kept_batch_shows_the_wrap() -> None:
+    known = after(*(((LARGEST - 52 + number * 10) % 2**31, 10) for number in range(10)))
+
+    assert known.batches[0].base_sequence == LARGEST - 2
+    assert duplicate(known, LARGEST - 52, 10) == NO_OFFSET
+
+    known = with_batch(known, 1, 0, 47, 10, 100, 0, False)
     with pytest.raises(OutOfOrderSequence):
-        check(known, LARGEST - 9, 3)
+        check(known, LARGEST - 52, 10)
 
 
 def test_a_retained_state_over_a_gap_of_offsets_recognises_all_that_came_before() -> None:
@@ -153,21 +177,75 @@ def test_a_retained_state_over_a_gap_of_offsets_recognises_all_that_came_before(
     assert duplicate(known, 0, 100) == NO_OFFSET
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.data())
-def test_every_repeat_is_recognised_and_everything_else_is_refused(counts: list[int], data: st.DataObject) -> None:
+def test_a_batch_that_overlaps_a_kept_one_after_the_wrap_is_out_of_order() -> None:
+    known = after((LARGEST - 9, 10), (0, 1))
+
+    for count in (2, 10, LARGEST - 20):
+        with pytest.raises(OutOfOrderSequence):
+            check(known, 0, count)
+
+
+@dataclass
+class RememberedEpoch:
+    """A model that remembers every batch of one epoch as (number of its first record, count, offset).
+
+    Records are numbered from 0 without a wrap. The record with number n has sequence n modulo 2^31.
+    """
+
+    sent: list[tuple[int, int, int]] = field(default_factory=list)
+    written: int = 0
+
+    def answer(self, base_sequence: int, count: int) -> int | type[OutOfOrderSequence] | None:
+        """Return the offset of a duplicate, None for a batch that follows, or the error."""
+        if base_sequence == self.written % 2**31:
+            return None
+        kept = self.sent[-5:]
+        for first, kept_count, offset in kept:
+            if (first % 2**31, kept_count) == (base_sequence, count):
+                return offset
+        back = (self.written - base_sequence) % 2**31
+        first = self.written - back
+        lies_below_the_kept = first + count <= kept[0][0]
+        same_round = first // 2**31 == (first + count - 1) // 2**31 == kept[0][0] // 2**31
+        if first >= 0 and back <= 2**30 and lies_below_the_kept and same_round:
+            return NO_OFFSET
+        return OutOfOrderSequence
+
+
+def answer_of(known: ProducerState, base_sequence: int, count: int) -> int | type[OutOfOrderSequence] | None:
+    try:
+        check(known, base_sequence, count)
+    except DuplicateBatch as caught:
+        return caught.base_offset
+    except OutOfOrderSequence:
+        return OutOfOrderSequence
+    return None
+
+
+SMALL = st.integers(1, 4)
+LARGE = st.integers(2**27, 2**27 + 2**26)
+
+
+@given(st.integers(0, 40), st.lists(SMALL | LARGE, min_size=1, max_size=12), st.data())
+def test_batches_are_answered_as_by_a_model_that_remembers_the_whole_epoch(
+    large_ones_before: int, counts: list[int], data: st.DataObject
+) -> None:
+    """Sixteen of the large batches before bring the sequences to their wrap."""
     known: ProducerState | None = None
-    sent: list[tuple[int, int, int]] = []
-    sequence = offset = 0
-    for count in counts:
-        check(known, sequence, count)
-        known = with_batch(known, 1, 0, sequence, count, offset, 0, False)
-        sent.append((sequence, count, offset))
-        sequence, offset = sequence + count, offset + count + data.draw(st.integers(0, 2))
+    model = RememberedEpoch()
+    offset = data.draw(st.sampled_from([0, LARGEST, 2**40]))
+    for count in [2**27] * large_ones_before + counts:
+        base_sequence = model.written % 2**31
+        check(known, base_sequence, count)
+        known = with_batch(known, 1, 0, base_sequence, count, offset, 0, False)
+        model.sent.append((model.written, count, offset))
+        model.written += count
+        offset += count + data.draw(st.integers(0, 2))
     assert known is not None
 
-    for at, (base_sequence, count, base_offset) in enumerate(sent):
-        expected = base_offset if at >= len(sent) - 5 else NO_OFFSET
-        assert duplicate(known, base_sequence, count) == expected
-    for ahead in (1, 7, 2**30, 2**31 - sequence - 1):
-        with pytest.raises(OutOfOrderSequence):
-            check(known, (sequence + ahead) % 2**31)
+    repeats = [(first % 2**31, count) for first, count, _ in model.sent]
+    near = st.sampled_from([0, model.written, model.written + 2**30, *(first for first, _, _ in model.sent[-6:])])
+    placed = st.builds(lambda place, by: (place + by) % 2**31, near, st.integers(-12, 12))
+    drawn = st.tuples(placed | st.integers(0, LARGEST), SMALL | LARGE)
+    for base_sequence, count in [*repeats, *data.draw(st.lists(drawn, min_size=5, max_size=20))]:
+        assert answer_of(known, base_sequence, count) == model.answer(base_sequence, count)

@@ -1,12 +1,15 @@
-"""The state of a store as bytes and back: small things as JSON, ids, tokens and one part per topic as Parquet.
+"""The state of a store as bytes and back: small things as JSON; topics, partitions, ids and tokens as Parquet.
 
 A checkpoint is a pure function of the state and holds only what is live.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -19,10 +22,11 @@ from eoslog.rules.partition_rows import (
     PARTITIONS_SCHEMA,
     fields_of,
     file_row,
-    known_fields,
-    partition_from_row,
     partition_row,
+    partitions_from_columns,
 )
+from eoslog.rules.partition_state import Partition
+from eoslog.rules.shared_parts import PREFIX, name_of, shared_parts
 from eoslog.rules.state import (
     Doomed,
     GroupPartition,
@@ -31,13 +35,16 @@ from eoslog.rules.state import (
     LastVersion,
     StoreState,
     TokenKey,
+    Topic,
+    TopicRows,
     Transaction,
     TransactionState,
 )
-from eoslog.rules.stored_rows import check_number, check_partition, stored_rows
-from eoslog.rules.stored_state import decode_store
-from eoslog.rules.tokens import remember_version
-from eoslog.rules.transaction_entries import QueryVersion, TransactionPrepared
+from eoslog.rules.stored_columns import columns_of, lists, objects, optional, plain
+from eoslog.rules.stored_rows import check_column, check_partition, stored_batches
+from eoslog.rules.stored_state import decode_offsets, decode_store, decode_topics, encode_offsets
+from eoslog.rules.tokens import keys_by_query
+from eoslog.rules.transaction_entries import ApplicationToken, QueryVersion, TransactionPrepared
 
 
 class Part(NamedTuple):
@@ -53,6 +60,17 @@ def _schema(fields: Any) -> pa.Schema:
 
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
+_LAST_COMMIT: Any = pa.struct(
+    [
+        ("slot", _I64),
+        ("time_ms", _I64),
+        ("producer_id", _I64),
+        ("producer_epoch", _I16),
+        ("token", _STR),
+        ("offsets", _STR),
+        ("rows", pa.list_(pa.struct([("topic_id", _STR), ("rows", _I64)]))),
+    ]
+)
 _TRANSACTIONS = _schema(
     [
         ("transactional_id", _STR),
@@ -75,7 +93,23 @@ _TRANSACTIONS = _schema(
         ("prepared", _STR),
         ("prepared_slot", _I64),
         ("deleted_offsets", pa.list_(pa.struct([("group", _STR), ("topic_id", _STR), ("partition", _I32)]))),
-        ("last_commit", _STR),
+        ("last_commit", _LAST_COMMIT),
+    ]
+)
+_TOPICS = _schema(
+    [
+        ("topic", _STR),
+        ("topic_id", _STR),
+        ("partitions", _I32),
+        ("topic_schema", _STR),
+        ("config", _STR),
+        ("created_slot", _I64),
+        (
+            "schema_versions",
+            pa.list_(
+                pa.struct([("version", _I64), ("slot", _I64), ("time_ms", _I64), ("added", pa.list_(pa.list_(_STR)))])
+            ),
+        ),
     ]
 )
 _TOKENS = _schema(
@@ -89,13 +123,15 @@ _TOKENS = _schema(
     ]
 )
 _PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
-_NULLABLE_IN_TRANSACTIONS = frozenset({"owner", "prepared", "last_commit"})
+_NULLABLE_IN_TRANSACTIONS = frozenset({"owner", "prepared", "last_commit", "last_commit.token", "last_commit.offsets"})
+_STATES = {state.value: state for state in TransactionState}
 _NULLABLE_IN_TOKENS = frozenset({"query_id", "starts_anew_after", "starts_anew_after.query_id"})
 
 
 def parts(state: StoreState, slot: int) -> Iterator[Part]:
-    """The pieces of a state after ``slot``; those of topics name the slot that changed them last."""
+    """The pieces of a state after ``slot``; those of partitions name the slot that changed them last."""
     yield Part("store", slot, lambda: _encode_store(state))
+    yield Part("topics", slot, lambda: _parquet(map(_topic_row, state.topics.values()), _TOPICS))
     yield Part(
         "transactions", slot, lambda: _parquet(map(_transaction_row, state.transactions.values()), _TRANSACTIONS)
     )
@@ -105,10 +141,9 @@ def parts(state: StoreState, slot: int) -> Iterator[Part]:
         slot,
         lambda: _parquet((_token_row(key, last) for key, last in state.tokens.items()), _TOKENS),
     )
-    for topic in state.topics.values():
-        partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
+    for partitions in shared_parts(state):
         yield Part(
-            f"topic/{topic.topic_id}",
+            name_of(partitions),
             max(partition.changed_slot for partition in partitions),
             lambda partitions=partitions: _parquet(map(partition_row, partitions), PARTITIONS_SCHEMA),  # type: ignore[misc]
         )
@@ -121,46 +156,112 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
         CorruptRecord: they are not the parts of a state.
     """
     try:
-        state = decode_store(encoded["store"])
-        for row in _rows(encoded["transactions"], _TRANSACTIONS, _NULLABLE_IN_TRANSACTIONS):
-            transaction = _transaction(row)
-            state.transactions[transaction.transactional_id] = transaction
-            if transaction.state is TransactionState.ONGOING:
-                state.ongoing[transaction.transactional_id] = transaction.start_ms
-        for row in _rows(encoded["producers"], _PRODUCERS, frozenset()):
-            check_number("a producer id", row["producer_id"], 0)
-            state.producers[row["producer_id"]] = IdempotentProducer(**known_fields(IdempotentProducer, row))
-        for row in _rows(encoded["tokens"], _TOKENS, _NULLABLE_IN_TOKENS):
-            check_number("a token's version", row["version"], 0)
-            key = TokenKey(row["transactional_id"], row["application_id"], row["sink"])
-            after = row.get("starts_anew_after")
-            last = LastVersion(row["version"], row.get("query_id"), None if after is None else QueryVersion(**after))
-            remember_version(state, key, last)
-        for topic in state.topics.values():
-            for row in _rows(encoded[f"topic/{topic.topic_id}"], PARTITIONS_SCHEMA, NULLABLE_IN_PARTITIONS):
-                partition = partition_from_row(topic.topic_id, row)
-                check_partition(topic, partition)
-                state.partitions[partition.id] = partition
-            if not all(place in state.partitions for place in topic.partition_ids()):
-                raise CorruptRecord(f"topic {topic.topic} has not the partitions 0 to {topic.partitions - 1}")
-        if len(state.partitions) != sum(topic.partitions for topic in state.topics.values()):
-            raise CorruptRecord("a topic has more partitions than it should")
+        with _no_garbage_collection():
+            return _restored(encoded)
     except CorruptRecord as error:
         raise CorruptRecord(f"a checkpoint cannot be read: {without_code(error)}") from None
     except Exception as error:
         raise CorruptRecord(f"a checkpoint cannot be read: {type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Pause the search for cycles of garbage.
+
+    A state is many objects that all stay. Python would look at them again and again while they are made, which takes as
+    long as making them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _restored(encoded: Mapping[str, bytes]) -> StoreState:
+    state = decode_store(encoded["store"])
+    for rows in stored_batches(encoded["topics"], _TOPICS, frozenset()):
+        decode_topics(state, rows)
+    for rows in stored_batches(encoded["transactions"], _TRANSACTIONS, _NULLABLE_IN_TRANSACTIONS):
+        _restore_transactions(state, rows)
+    for rows in stored_batches(encoded["producers"], _PRODUCERS, frozenset()):
+        check_column(rows, "producer_id", 0)
+        state.producers |= {each.producer_id: each for each in objects(IdempotentProducer, rows)}
+    for rows in stored_batches(encoded["tokens"], _TOKENS, _NULLABLE_IN_TOKENS):
+        check_column(rows, "version", 0)
+        state.tokens |= zip(
+            objects(TokenKey, rows),
+            objects(LastVersion, rows, starts_anew_after=partial(optional, decode=_query_versions)),
+            strict=True,
+        )
+    state.query_tokens = keys_by_query(state.tokens)
+    _restore_partitions(state, [body for name, body in encoded.items() if name.startswith(PREFIX)])
     return state
+
+
+def _restore_transactions(state: StoreState, rows: pa.RecordBatch) -> None:
+    for name in ("producer_id", "timeout_ms", "task_count", "start_slot", "last_slot"):
+        check_column(rows, name)
+    for transaction in objects(
+        Transaction,
+        rows,
+        state=lambda column: map(_STATES.__getitem__, plain(column)),
+        partitions=lambda column: lists(column, partial(objects, PartitionId), frozenset),
+        fenced_owners=partial(lists, collect=tuple),
+        prepared=partial(optional, decode=lambda column: map(TransactionPrepared.model_validate_json, plain(column))),
+        deleted_offsets=lambda column: lists(column, partial(objects, GroupPartition), frozenset),
+        last_commit=partial(optional, decode=_last_commits),
+    ):
+        state.transactions[transaction.transactional_id] = transaction
+        if transaction.state is TransactionState.ONGOING:
+            state.ongoing[transaction.transactional_id] = transaction.start_ms
+
+
+def _last_commits(column: Any) -> list[Any]:
+    return objects(
+        LastCommit,
+        column,
+        token=partial(optional, decode=lambda texts: map(ApplicationToken.model_validate_json, plain(texts))),
+        offsets=lambda texts: [() if text is None else decode_offsets(text) for text in plain(texts)],
+        rows=lambda rows: lists(rows, partial(objects, TopicRows), tuple),
+    )
+
+
+def _query_versions(column: Any) -> list[QueryVersion]:
+    columns = columns_of(column)
+    return [
+        QueryVersion(query_id=query_id, version=version)
+        for query_id, version in zip(plain(columns["query_id"]), plain(columns["version"]), strict=True)
+    ]
+
+
+def _restore_partitions(state: StoreState, bodies: list[bytes]) -> None:
+    found: dict[PartitionId, Partition] = {}
+    count = 0
+    for body in bodies:
+        for rows in stored_batches(body, PARTITIONS_SCHEMA, NULLABLE_IN_PARTITIONS):
+            for name in ("changed_slot", "snapshot_floor", "removed_end_slot"):
+                check_column(rows, name, -1, 2**43)
+            check_column(rows, "snapshot_floor_ms", -1, 2**53)
+            found |= {partition.id: partition for partition in partitions_from_columns(rows)}
+            count += len(rows)
+    for topic in state.topics.values():
+        for place in topic.partition_ids():
+            partition = found.get(place)
+            if partition is None:
+                raise CorruptRecord(f"topic {topic.topic} has not the partitions 0 to {topic.partitions - 1}")
+            check_partition(topic, partition)
+            state.partitions[place] = partition
+    if count != len(state.partitions):
+        raise CorruptRecord("there are more partitions than the topics have")
 
 
 def _parquet(rows: Any, schema: pa.Schema) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink, compression="zstd", store_schema=False)
     return bytes(sink.getvalue())
-
-
-def _rows(body: bytes, schema: pa.Schema, nullable: frozenset[str]) -> Iterator[dict[str, Any]]:
-    for rows in stored_rows(body, schema, nullable):
-        yield from rows
 
 
 def _encode_store(state: StoreState) -> bytes:
@@ -172,11 +273,6 @@ def _encode_store(state: StoreState) -> bytes:
             "time_ms": state.time_ms,
             "horizon_ms": state.horizon_ms,
             "doomed": [_doomed_row(doomed) for doomed in state.doomed],
-            "topics": [
-                fields_of(topic)
-                | {"topic_schema": topic.topic_schema.model_dump(), "config": topic.config.model_dump()}
-                for topic in state.topics.values()
-            ],
             "groups": [
                 {
                     "group": name,
@@ -189,6 +285,14 @@ def _encode_store(state: StoreState) -> bytes:
             ],
         }
     ).encode()
+
+
+def _topic_row(topic: Topic) -> dict[str, Any]:
+    return fields_of(topic) | {
+        "topic_schema": topic.topic_schema.model_dump_json(),
+        "config": topic.config.model_dump_json(),
+        "schema_versions": [version._asdict() for version in topic.schema_versions],
+    }
 
 
 def _doomed_row(doomed: Doomed) -> dict[str, Any]:
@@ -214,19 +318,13 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
         "fenced_owners": list(transaction.fenced_owners),
         "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
         "deleted_offsets": [place._asdict() for place in sorted(transaction.deleted_offsets)],
-        "last_commit": None if transaction.last_commit is None else transaction.last_commit.model_dump_json(),
+        "last_commit": None if transaction.last_commit is None else _last_commit_row(transaction.last_commit),
     }
 
 
-def _transaction(row: dict[str, Any]) -> Transaction:
-    for name in ("producer_id", "timeout_ms", "task_count", "start_slot", "last_slot"):
-        check_number(f"{name} of transactional id {row['transactional_id']!r}", row[name])
-    row["state"] = TransactionState(row["state"])
-    row["partitions"] = frozenset(PartitionId(**place) for place in row["partitions"])
-    row["fenced_owners"] = tuple(row["fenced_owners"])
-    if row.get("prepared") is not None:
-        row["prepared"] = TransactionPrepared.model_validate_json(row["prepared"])
-    row["deleted_offsets"] = frozenset(GroupPartition(**place) for place in row.get("deleted_offsets") or ())
-    if row.get("last_commit") is not None:
-        row["last_commit"] = LastCommit.model_validate_json(row["last_commit"])
-    return Transaction(**known_fields(Transaction, row))
+def _last_commit_row(commit: LastCommit) -> dict[str, Any]:
+    return commit._asdict() | {
+        "token": None if commit.token is None else commit.token.model_dump_json(),
+        "offsets": encode_offsets(commit.offsets) if commit.offsets else None,
+        "rows": [rows._asdict() for rows in commit.rows],
+    }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -10,6 +12,7 @@ from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Batch, Control, Partition, ProducerState, SealedSegment, SequenceRange, Verdict
+from eoslog.rules.stored_columns import Decode, columns_of, lists, objects, optional, plain
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
 _FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])
@@ -76,7 +79,8 @@ _ABORTED: Any = pa.struct(
 _OPEN: Any = pa.struct([("producer_id", _I64), ("first_offset", _I64)])
 
 PARTITIONS_SCHEMA: pa.Schema = pa.schema(
-    [
+    [  # type: ignore[arg-type]
+        ("topic_id", _STR),
         ("partition", _I32),
         ("log_start_offset", _I64),
         ("next_offset", _I64),
@@ -94,17 +98,20 @@ PARTITIONS_SCHEMA: pa.Schema = pa.schema(
         ("start_producers", pa.list_(_PRODUCER)),
     ]
 )
-"""The columns of partitions, in a checkpoint's part of a topic."""
+"""The columns of partitions, in the parts of a checkpoint that hold them."""
 
 BATCHES_SCHEMA = pa.schema(list(_BATCH))
-"""The columns of batches, in a checkpoint's part of a topic and in a sealed segment's index."""
+"""The columns of batches, in a checkpoint's partitions and in a sealed segment's index."""
 
+_CONTROLS = {None: None} | {control.value: control for control in Control}
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 NULLABLE_IN_BATCHES = frozenset({"file", "control", "transactional_id", "statistics"})
 NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" for name in NULLABLE_IN_BATCHES)})
 
 
 def partition_row(partition: Partition) -> dict[str, Any]:
     return {
+        "topic_id": partition.id.topic_id,
         "partition": partition.id.partition,
         "log_start_offset": partition.log_start_offset,
         "next_offset": partition.next_offset,
@@ -132,46 +139,63 @@ def partition_row(partition: Partition) -> dict[str, Any]:
     }
 
 
-def partition_from_row(topic_id: str, row: dict[str, Any]) -> Partition:
-    active = [batch_from_row(each) for each in row["active"]]
-    return Partition(
-        PartitionId(topic_id, row["partition"]),
-        row["log_start_offset"],
-        row["next_offset"],
-        row["segment_base_offset"],
-        tuple(
-            SealedSegment(
-                **known_fields(SealedSegment, each)
-                | {name: file_from_row(each[name]) for name in ("index", "txnindex", "snapshot")}
-            )
-            for each in row["sealed"]
-        ),
-        active,
-        sum(batch.file.length for batch in active if batch.file is not None),
-        {each["producer_id"]: each["first_offset"] for each in row["open_transactions"]},
-        [AbortedTransaction(**known_fields(AbortedTransaction, each)) for each in row["aborted"]],
-        _producers(row["producers"]),
-        row["changed_slot"],
-        row["snapshot_floor"],
-        row["snapshot_floor_ms"],
-        row["removed_end_slot"],
-        row["cleaned_offset"],
-        start_producers=_producers(row["start_producers"]),
+def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
+    """The partitions of some rows of a checkpoint's part."""
+    columns = columns_of(rows)
+
+    def of(name: str, decode: Decode = plain) -> Iterable[Any]:
+        return decode(columns[name])
+
+    ids = map(PartitionId, of("topic_id"), of("partition"))
+    active = lists(columns["active"], batches_from_columns)
+    return list(
+        map(
+            Partition,
+            ids,
+            of("log_start_offset"),
+            of("next_offset"),
+            of("segment_base_offset"),
+            lists(columns["sealed"], _sealed, tuple),
+            active,
+            [sum(batch.file.length for batch in each if batch.file is not None) for each in active],
+            map(dict, lists(columns["open_transactions"], partial(objects, _OpenTransaction))),
+            lists(columns["aborted"], partial(objects, AbortedTransaction)),
+            lists(columns["producers"], _producers, _by_id),
+            of("changed_slot"),
+            of("snapshot_floor"),
+            of("snapshot_floor_ms"),
+            of("removed_end_slot"),
+            of("cleaned_offset"),
+            lists(columns["start_producers"], _producers, _by_id),
+        )
     )
+
+
+class _OpenTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
 
 
 def _producer_row(producer: ProducerState) -> dict[str, Any]:
     return producer._asdict() | {"batches": [batch._asdict() for batch in producer.batches]}
 
 
-def _producers(rows: list[dict[str, Any]]) -> dict[int, ProducerState]:
-    return {
-        each["producer_id"]: ProducerState(
-            **known_fields(ProducerState, each)
-            | {"batches": tuple(SequenceRange(**known_fields(SequenceRange, batch)) for batch in each["batches"])}
-        )
-        for each in rows
-    }
+def _producers(rows: Any) -> list[Any]:
+    return objects(ProducerState, rows, batches=lambda column: lists(column, partial(objects, SequenceRange), tuple))
+
+
+def _by_id(producers: list[ProducerState]) -> dict[int, ProducerState]:
+    return {producer.producer_id: producer for producer in producers}
+
+
+def _sealed(rows: Any) -> list[Any]:
+    return objects(
+        SealedSegment,
+        rows,
+        index=files_from_column,
+        txnindex=lambda column: optional(column, files_from_column),
+        snapshot=files_from_column,
+    )
 
 
 def batch_row(batch: Batch) -> dict[str, Any]:
@@ -182,14 +206,14 @@ def batch_row(batch: Batch) -> dict[str, Any]:
     }
 
 
-def batch_from_row(row: dict[str, Any]) -> Batch:
-    return Batch(
-        **known_fields(Batch, row)
-        | {
-            "file": file_from_row(row["file"]),
-            "control": None if row["control"] is None else Control(row["control"]),
-            "verdict": Verdict(row["verdict"]),
-        }
+def batches_from_columns(rows: Any) -> list[Batch]:
+    """The batches of some rows of a segment's index, or of an array of them."""
+    return objects(
+        Batch,
+        rows,
+        file=lambda column: optional(column, files_from_column),
+        control=lambda column: map(_CONTROLS.__getitem__, plain(column)),
+        verdict=lambda column: map(_VERDICTS.__getitem__, plain(column)),
     )
 
 
@@ -197,15 +221,17 @@ def file_row(file: FileReference | None) -> dict[str, Any] | None:
     return None if file is None else {"path": file.path, "length": file.length, "crc32c": file.crc32c}
 
 
-def file_from_row(row: dict[str, Any] | None) -> Any:
-    return None if row is None else FileReference(**row)
+def files_from_column(column: Any) -> list[FileReference]:
+    """The references of an array of structs without nulls."""
+    if not len(column):
+        return []
+    columns = columns_of(column)
+    return [
+        FileReference(path=path, length=length, crc32c=crc32c)
+        for path, length, crc32c in zip(*(plain(columns[name]) for name in ("path", "length", "crc32c")), strict=True)
+    ]
 
 
 def fields_of(value: Any) -> dict[str, Any]:
     """A dataclass as a row: its fields by name, each as it is."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-def known_fields(kind: Any, row: dict[str, Any]) -> dict[str, Any]:
-    """What of a row is a field of this kind: a later version may have written more."""
-    return {name: row[name] for name in kind.__annotations__ if name in row}

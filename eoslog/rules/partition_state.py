@@ -157,6 +157,11 @@ class Partition:
         """The first offset of the earliest open transaction, else the high watermark (exclusive)."""
         return next(iter(self.open_transactions.values()), self.next_offset)
 
+    @property
+    def is_held_back(self) -> bool:
+        """True if an open transaction hides rows from ``read_committed``."""
+        return self.last_stable_offset < self.high_watermark
+
     def copy(self) -> Partition:
         return Partition(
             self.id,

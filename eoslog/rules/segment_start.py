@@ -5,7 +5,7 @@ The state carries it along, so that it outlives the segments before (Kafka's ``P
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from eoslog.rules.draft import Draft
 from eoslog.rules.partition_state import NO_OFFSET, NO_SEQUENCE, Batch, Partition, ProducerState, SequenceRange
@@ -14,12 +14,25 @@ from eoslog.rules.sequences import last_sequence_of
 
 def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Batch]) -> None:
     """The active segment begins after ``batches``, which were its first. Producer ids that expired stay forgotten."""
-    after = dict(partition.start_producers)
+    partition.start_producers = producers_after(
+        partition.start_producers, batches, lambda batch: _is_live(draft, partition, batch)
+    )
+
+
+def producers_after(
+    before: Mapping[int, ProducerState], batches: Iterable[Batch], is_live: Callable[[Batch], bool]
+) -> dict[int, ProducerState]:
+    """What is known of producers after ``batches``, each with its last batch only.
+
+    Args:
+        is_live: whether a batch's producer id is still known.
+    """
+    after = dict(before)
     for batch in batches:
         state = _after(after.get(batch.producer_id), batch)
-        if state is not None and _is_live(draft, partition, batch):
+        if state is not None and is_live(batch):
             after[batch.producer_id] = state
-    partition.start_producers = after
+    return after
 
 
 def _after(known: ProducerState | None, batch: Batch) -> ProducerState | None:

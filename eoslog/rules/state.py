@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from eoslog.rules.entry_fields import FileReference, Model
+from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_SLOT, NO_TIME, Partition
@@ -73,14 +73,14 @@ class Topic:
         return f"{self.topic}/{self.topic_id}/"
 
 
-class TopicRows(Model):
+class TopicRows(NamedTuple):
     """How many rows a transaction wrote into a topic."""
 
     topic_id: str
     rows: int
 
 
-class LastCommit(Model):
+class LastCommit(NamedTuple):
     """What the last commit of a transactional id held, for those who go on from there."""
 
     slot: int
@@ -118,7 +118,7 @@ class Transaction:
     state: TransactionState
     partitions: frozenset[PartitionId]
     start_ms: int
-    """When the first partition was added, -1 outside of a transaction."""
+    """When the first partition of the open or last transaction was added; -1 after an init."""
     last_update_ms: int
     start_slot: int
     last_slot: int

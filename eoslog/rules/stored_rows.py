@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidEntry, without_code
@@ -26,8 +27,8 @@ _FEW_BYTES = 64 << 20
 LARGEST_OFFSET = 2**63 - 1
 
 
-def stored_rows(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[list[dict[str, Any]]]:
-    """The rows of a Parquet file, some at a time.
+def stored_batches(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, some at a time, as columns (``stored_columns`` makes objects of them).
 
     Args:
         schema: the columns and types that this version writes. Others are passed over, and some may be missing.
@@ -50,7 +51,7 @@ def stored_rows(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if field.name in schema.names:
                 _check_values(field.name, column, schema.field(field.name).type, nullable)
-        yield batch.to_pylist()
+        yield batch
 
 
 def _check_types(found: Any, wanted: Any, place: str) -> None:
@@ -83,7 +84,7 @@ def _check_values(place: str, column: Any, wanted: Any, nullable: Set[str]) -> N
         column = column.drop_null()
     if pa.types.is_null(column.type):
         return
-    if pa.types.is_integer(wanted):
+    if pa.types.is_integer(wanted) and column.type != wanted:
         column.cast(wanted)
     if isinstance(wanted, pa.ListType):
         _check_values(f"{place}[]", column.flatten(), wanted.value_type, nullable)
@@ -98,6 +99,14 @@ def check_number(name: str, value: object, least: int = -1, end: int = 2**63) ->
     """Raises: CorruptRecord: it is no whole number from ``least`` to ``end`` (exclusive)."""
     if type(value) is not int or not least <= value < end:
         raise CorruptRecord(f"{name} is {value!r}, not a number from {least} to {end - 1}")
+
+
+def check_column(rows: pa.RecordBatch, name: str, least: int = -1, end: int = 2**63) -> None:
+    """Raises: CorruptRecord: a number of a column is not within ``least`` to ``end`` (exclusive)."""
+    bounds: Any = pc.min_max(rows.column(name))
+    for value in bounds.as_py().values():
+        if value is not None:
+            check_number(name, value, least, end)
 
 
 def check_batches(batches: Sequence[Batch], first_offset: int, end_offset: int) -> None:
@@ -134,9 +143,6 @@ def check_partition(topic: Topic, partition: Partition) -> None:
     check_number(f"{place}: the log's end", end, 0)
     for name in ("log_start_offset", "segment_base_offset", "cleaned_offset"):
         check_number(f"{place}: {name}", getattr(partition, name), 0, end + 1)
-    for name in ("changed_slot", "snapshot_floor", "removed_end_slot"):
-        check_number(f"{place}: {name}", getattr(partition, name), -1, 2**43)
-    check_number(f"{place}: snapshot_floor_ms", partition.snapshot_floor_ms, -1, 2**53)
     try:
         _check_sealed(partition.sealed, partition.segment_base_offset)
         check_batches(partition.active, partition.segment_base_offset, end)

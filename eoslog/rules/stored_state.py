@@ -1,13 +1,16 @@
-"""The ``store`` part of a checkpoint: JSON that is not believed before every field is within its bounds."""
+"""The ``store`` and ``topics`` parts of a checkpoint: no field is believed before it was found within its bounds."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import lru_cache
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+import pyarrow as pa
+from pydantic import Field, TypeAdapter, ValidationError
 
 from eoslog.errors import CorruptRecord, InvalidTopic, first_problem
 from eoslog.rules.entry_fields import FileReference, Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
+from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.names import PartitionId, check_topic_name
 from eoslog.rules.partition_state import NO_TIME
 from eoslog.rules.state import CommittedOffset, Doomed, Group, Member, SchemaVersion, StoreState, Topic
@@ -18,8 +21,16 @@ _Time = Annotated[int, Field(strict=True, ge=NO_TIME, lt=2**53)]
 _Generation = Annotated[int, Field(strict=True, ge=-1)]
 _LeaderEpoch = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
 _Version = Annotated[int, Field(strict=True, ge=1, lt=2**53)]
+_GROUP_OFFSETS: TypeAdapter[tuple[GroupOffsets, ...]] = TypeAdapter(tuple[GroupOffsets, ...])
 _Place = tuple[Hex, PartitionIndex]
 _GROUP_OFFSET = tuple[Hex, PartitionIndex, Offset, str, _LeaderEpoch, _Slot, _Time]
+
+
+class _StoredVersion(Model):
+    version: _Version
+    slot: _Slot
+    time_ms: Milliseconds
+    added: tuple[tuple[str, ...], ...]
 
 
 class _StoredTopic(Model):
@@ -29,7 +40,7 @@ class _StoredTopic(Model):
     topic_schema: TopicSchema
     config: TopicConfig
     created_slot: _Slot
-    schema_versions: tuple[tuple[_Version, _Slot, Milliseconds, tuple[tuple[str, ...], ...]], ...] = ()
+    schema_versions: Annotated[tuple[_StoredVersion, ...], Field(min_length=1)]
 
 
 class _StoredMember(Model):
@@ -61,12 +72,11 @@ class _StoredStore(Model):
     time_ms: Milliseconds
     horizon_ms: Milliseconds
     doomed: tuple[_StoredDoomed, ...]
-    topics: tuple[_StoredTopic, ...]
     groups: tuple[_StoredGroup, ...]
 
 
 def decode_store(body: bytes) -> StoreState:
-    """What the ``store`` part says, a state without partitions, transactions, producers and tokens.
+    """What the ``store`` part says, a state without topics, partitions, transactions, producers and tokens.
 
     Raises:
         CorruptRecord: it is not what a state is written as.
@@ -83,12 +93,6 @@ def decode_store(body: bytes) -> StoreState:
         stored.horizon_ms,
         tuple(Doomed(each.slot, each.prefix, each.files, each.indexes) for each in stored.doomed),
     )
-    for each in stored.topics:
-        topic = _topic(each)
-        if topic.topic in state.topic_ids or topic.topic_id in state.topics:
-            raise CorruptRecord(f"a checkpoint has two topics of the name {topic.topic} or the id {topic.topic_id}")
-        state.topics[topic.topic_id] = topic
-        state.topic_ids[topic.topic] = topic.topic_id
     for group in stored.groups:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}
         members = {member_id: _member(each) for member_id, each in group.members.items()}
@@ -96,13 +100,30 @@ def decode_store(body: bytes) -> StoreState:
     return state
 
 
-def _topic(stored: _StoredTopic) -> Topic:
+def decode_topics(state: StoreState, rows: pa.RecordBatch) -> None:
+    """Add the topics of some rows of the ``topics`` part to a state.
+
+    Raises:
+        CorruptRecord: a topic is not what one is written as, or is there twice.
+    """
+    for row in rows.to_pylist():
+        topic = _topic(row)
+        if topic.topic in state.topic_ids or topic.topic_id in state.topics:
+            raise CorruptRecord(f"a checkpoint has two topics of the name {topic.topic} or the id {topic.topic_id}")
+        state.topics[topic.topic_id] = topic
+        state.topic_ids[topic.topic] = topic.topic_id
+
+
+def _topic(row: dict[str, Any]) -> Topic:
     try:
+        stored = _StoredTopic.model_validate(
+            row | {"topic_schema": _topic_schema(row["topic_schema"]), "config": _topic_config(row["config"])}
+        )
         check_topic_name(stored.topic)
+    except ValidationError as error:
+        raise CorruptRecord(f"a topic of a checkpoint is malformed: {first_problem(error)}") from None
     except InvalidTopic as error:
         raise CorruptRecord(f"a checkpoint has a topic that cannot be: {error}") from None
-    # A checkpoint from before columns could be added tells of no versions, nor of the time of the first.
-    versions = tuple(SchemaVersion(*each) for each in stored.schema_versions)
     return Topic(
         stored.topic,
         stored.topic_id,
@@ -110,8 +131,23 @@ def _topic(stored: _StoredTopic) -> Topic:
         stored.topic_schema,
         stored.config,
         stored.created_slot,
-        versions or (SchemaVersion(1, stored.created_slot, 0),),
+        tuple(SchemaVersion(each.version, each.slot, each.time_ms, each.added) for each in stored.schema_versions),
     )
+
+
+# Topics often have the same schema and settings.
+_topic_schema = lru_cache(maxsize=128)(TopicSchema.model_validate_json)
+_topic_config = lru_cache(maxsize=128)(TopicConfig.model_validate_json)
+
+
+def encode_offsets(offsets: tuple[GroupOffsets, ...]) -> str:
+    """The offsets of a transaction's last commit, as JSON."""
+    return _GROUP_OFFSETS.dump_json(offsets).decode()
+
+
+def decode_offsets(text: str) -> tuple[GroupOffsets, ...]:
+    """Raises: ValidationError: these are no offsets."""
+    return _GROUP_OFFSETS.validate_json(text)
 
 
 def _member(stored: _StoredMember) -> Member:

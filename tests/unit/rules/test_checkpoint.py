@@ -15,8 +15,10 @@ from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_rows import PARTITIONS_SCHEMA
-from eoslog.rules.state import SchemaVersion, StoreState
+from eoslog.rules.shared_parts import PREFIX
+from eoslog.rules.state import StoreState
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, topic_created
+from tests.unit.rules.parts import partitions_part, parts_of
 
 
 def encoded(history: History) -> dict[str, bytes]:
@@ -35,20 +37,22 @@ def test_a_topic_that_did_not_change_keeps_its_changed_slot() -> None:
     created = history.slot
     history.send(history.init(None), transactional_id=None)
 
-    changed = {part.name: part.changed_slot for part in parts(history.state, history.slot)}
+    with parts_of(3):
+        changed = {part.name: part.changed_slot for part in parts(history.state, history.slot)}
+        other = partitions_part(history.state, OTHER_TOPIC_ID)
 
-    assert changed[f"topic/{OTHER_TOPIC_ID}"] == created
-    assert changed[f"topic/{TOPIC_ID}"] == history.slot
+    assert changed.pop(other) == created
+    assert set(changed.values()) == {history.slot, created - 1}
 
 
-def test_a_deleted_topic_has_no_part() -> None:
+def test_a_store_without_topics_has_no_part_of_partitions() -> None:
     history = History()
     history.delete_topic()
 
-    assert not any(name.startswith("topic/") for name in encoded(history))
+    assert not any(name.startswith(PREFIX) for name in encoded(history))
 
 
-@pytest.mark.parametrize("name", ["store", "transactions", "producers", "tokens", f"topic/{TOPIC_ID}"])
+@pytest.mark.parametrize("name", encoded(History()))
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "noise"])
 def test_a_damaged_part_is_a_corrupt_record(name: str, damage: str) -> None:
     bodies = encoded(History())
@@ -90,7 +94,7 @@ def test_a_checkpoint_from_before_there_were_statistics_is_restored_without_them
     history.send(history.init(None), transactional_id=None)
     bodies = encoded(history)
     fields = [field for field in batch_fields() if field.name != "statistics"]
-    name = f"topic/{TOPIC_ID}"
+    name = partitions_part(history.state)
 
     bodies[name] = with_batches(bodies[name], fields, lambda batches: batches)
 
@@ -103,7 +107,7 @@ def test_what_a_later_version_adds_to_a_batch_is_passed_over() -> None:
     history = History()
     history.send(history.init(None), transactional_id=None)
     bodies = encoded(history)
-    name = f"topic/{TOPIC_ID}"
+    name = partitions_part(history.state)
 
     bodies[name] = with_batches(
         bodies[name],
@@ -114,22 +118,15 @@ def test_what_a_later_version_adds_to_a_batch_is_passed_over() -> None:
     assert restore(bodies) == history.state
 
 
-def test_a_checkpoint_from_before_schemas_had_versions_and_tokens_their_query_is_read() -> None:
+def test_a_checkpoint_from_before_tokens_had_their_query_is_read() -> None:
     history = History()
     history.job("run", history.staged(task=0), version=7)
     bodies = encoded(history)
-    store = json.loads(bodies["store"])
-    for topic in store["topics"]:
-        del topic["schema_versions"], topic["config"]["statistics_columns"]
     tokens = pq.read_table(pa.BufferReader(bodies["tokens"])).drop_columns(["query_id", "starts_anew_after"])
     sink = pa.BufferOutputStream()
     pq.write_table(tokens, sink)
 
-    restored = restore(bodies | {"store": json.dumps(store).encode(), "tokens": bytes(sink.getvalue())})
-
-    assert restored.tokens == history.state.tokens
-    topic = restored.topics[TOPIC_ID]
-    assert topic.schema_versions == (SchemaVersion(1, topic.created_slot, 0),)
+    assert restore(bodies | {"tokens": bytes(sink.getvalue())}).tokens == history.state.tokens
 
 
 def test_fields_that_a_later_version_adds_to_a_checkpoint_are_passed_over() -> None:
@@ -142,10 +139,7 @@ def test_fields_that_a_later_version_adds_to_a_checkpoint_are_passed_over() -> N
     later: dict[str, bytes] = {}
     for name, body in bodies.items():
         if name == "store":
-            store = json.loads(body) | {"later": 1}
-            for topic in store["topics"]:
-                topic["later"] = 1
-            later[name] = json.dumps(store).encode()
+            later[name] = json.dumps(json.loads(body) | {"later": 1}).encode()
             continue
         rows = pq.read_table(pa.BufferReader(body)).to_pylist()
         sink = pa.BufferOutputStream()

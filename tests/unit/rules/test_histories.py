@@ -18,10 +18,12 @@ from eoslog.rules.partition_state import Batch, Control, ProducerState
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.sequences import DuplicateBatch
+from eoslog.rules.shared_parts import PREFIX
 from eoslog.rules.state import StoreState
 from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.rules.transaction_entries import BatchAppended
 from tests.unit.rules.histories import TOPIC_ID, History, Model, joining, offsets_of, topic_created, visible
+from tests.unit.rules.parts import parts_of
 
 PARTITIONS = 2
 
@@ -417,7 +419,8 @@ def test_a_checkpoint_holds_the_whole_state_and_the_history_goes_on_from_it(data
     for _ in range(data.draw(st.integers(0, 30))):
         run.step()
 
-    state = restored(run.history.state, run.history.slot)
+    with parts_of(data.draw(st.sampled_from((1, 6, 8192)))):
+        state = restored(run.history.state, run.history.slot)
 
     assert state == run.history.state
     for partition_id, partition in state.partitions.items():
@@ -429,15 +432,18 @@ def test_a_checkpoint_holds_the_whole_state_and_the_history_goes_on_from_it(data
 
 
 @given(st.data())
-def test_a_topic_whose_changed_slot_is_the_same_has_the_same_part(data: st.DataObject) -> None:
+def test_a_part_whose_name_and_changed_slot_are_the_same_is_the_same(data: st.DataObject) -> None:
     run = Run(data)
     known: dict[tuple[str, int], bytes] = {}
     for _ in range(data.draw(st.integers(1, 12))):
         run.step()
-        for part in checkpoint.parts(run.history.state, run.history.slot):
-            if part.name.startswith("topic/"):
-                body = part.encode()
-                assert known.setdefault((part.name, part.changed_slot), body) == body
+        for rows in (1, 6, 8192):
+            with parts_of(rows):
+                found = list(checkpoint.parts(run.history.state, run.history.slot))
+            for part in found:
+                if part.name.startswith(PREFIX):
+                    body = part.encode()
+                    assert known.setdefault((part.name, part.changed_slot), body) == body
 
 
 @given(st.data())

@@ -15,6 +15,7 @@ from eoslog.errors import CorruptRecord
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.partition_rows import PARTITIONS_SCHEMA
 from tests.unit.rules.histories import TOPIC_ID, History
+from tests.unit.rules.parts import partitions_part
 
 Row = dict[str, Any]
 
@@ -27,15 +28,10 @@ def bodies() -> dict[str, bytes]:
     return {part.name: part.encode() for part in parts(history.state, history.slot)}
 
 
+PARTITIONS = partitions_part(History().state)
+
+
 STORE_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
-    "ten million partitions": (lambda store: store["topics"][0].update(partitions=10**7), r"topics\.0\.partitions"),
-    "a number as text": (lambda store: store["topics"][0].update(partitions="1"), r"topics\.0\.partitions"),
-    "a topic outside of the store": (lambda store: store["topics"][0].update(topic=".."), "topic that cannot be"),
-    "a topic in the log's place": (
-        lambda store: store["topics"][0].update(topic="__transaction_state"),
-        "topic that cannot be",
-    ),
-    "one topic twice": (lambda store: store["topics"].append(store["topics"][0]), "two topics of the name"),
     "the log doomed": (
         lambda store: store["doomed"].append(
             {"slot": 1, "prefix": "__transaction_state/slot/", "files": [], "indexes": []}
@@ -62,6 +58,21 @@ STORE_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
         ),
         r"groups\.0\.offsets\.0\.2",
     ),
+}
+
+TOPIC_LIES: dict[str, tuple[Callable[[list[Row]], object], str]] = {
+    "ten million partitions": (lambda topics: topics[0].update(partitions=10**7), "malformed: partitions"),
+    "no partitions": (lambda topics: topics[0].update(partitions=0), "malformed: partitions"),
+    "no id": (lambda topics: topics[0].update(topic_id="../x"), "malformed: topic_id"),
+    "a topic outside of the store": (lambda topics: topics[0].update(topic=".."), "topic that cannot be"),
+    "a topic in the log's place": (
+        lambda topics: topics[0].update(topic="__transaction_state"),
+        "topic that cannot be",
+    ),
+    "one topic twice": (lambda topics: topics.append(topics[0]), "two topics of the name"),
+    "settings that are none": (lambda topics: topics[0].update(config='{"segment_bytes": 0}'), "segment_bytes"),
+    "a schema that is none": (lambda topics: topics[0].update(topic_schema="{}"), "kind"),
+    "no schema version": (lambda topics: topics[0].update(schema_versions=[]), "malformed: schema_versions"),
 }
 
 PARTITION_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
@@ -91,6 +102,8 @@ PARTITION_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
         lambda row: row["open_transactions"].append({"producer_id": 1, "first_offset": 2**40}),
         "open transactions",
     ),
+    "a change beyond all slots": (lambda row: row.update(changed_slot=2**50), "changed_slot"),
+    "a partition of no topic": (lambda row: row.update(topic_id="f" * 32, active=[]), "has not the partitions"),
     "another number": (lambda row: row.update(partition=1, active=[]), "has not the partitions"),
 }
 
@@ -105,10 +118,21 @@ def test_a_store_part_that_lies_is_refused(lie: str, bodies: dict[str, bytes]) -
         restore(bodies | {"store": json.dumps(store).encode()})
 
 
+@pytest.mark.parametrize("lie", TOPIC_LIES)
+def test_topics_that_lie_are_refused(lie: str, bodies: dict[str, bytes]) -> None:
+    tell, reason = TOPIC_LIES[lie]
+    table = pq.read_table(io.BytesIO(bodies["topics"]))
+    rows = table.to_pylist()
+    tell(rows)
+
+    with pytest.raises(CorruptRecord, match=reason):
+        restore(bodies | {"topics": parquet(rows, table.schema)})
+
+
 @pytest.mark.parametrize("lie", PARTITION_LIES)
 def test_a_topics_part_that_lies_is_refused(lie: str, bodies: dict[str, bytes]) -> None:
     tell, reason = PARTITION_LIES[lie]
-    name = f"topic/{TOPIC_ID}"
+    name = PARTITIONS
     rows = pq.read_table(io.BytesIO(bodies[name])).to_pylist()
     tell(rows[0])
 
@@ -117,16 +141,16 @@ def test_a_topics_part_that_lies_is_refused(lie: str, bodies: dict[str, bytes]) 
 
 
 def test_a_partition_more_than_the_topic_has_is_refused(bodies: dict[str, bytes]) -> None:
-    name = f"topic/{TOPIC_ID}"
+    name = PARTITIONS
     rows = pq.read_table(io.BytesIO(bodies[name])).to_pylist()
 
     with pytest.raises(CorruptRecord, match="more partitions"):
         restore(bodies | {name: parquet([*rows, rows[0] | {"partition": 7, "active": []}])})
 
 
-def parquet(rows: list[Row]) -> bytes:
+def parquet(rows: list[Row], schema: pa.Schema = PARTITIONS_SCHEMA) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=PARTITIONS_SCHEMA), sink)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
     return sink.getvalue()
 
 

@@ -21,8 +21,10 @@ from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore
 
 S = TypeVar("S")
-INLINE_PART_BYTES = 1 << 20
-INLINE_TOTAL_BYTES = 4 << 20
+INLINE_PART_BYTES = 64 << 10
+"""A larger part is an object of its own: while it does not change it is not written again, as the root always is."""
+INLINE_TOTAL_BYTES = 256 << 10
+"""Parts in the root have so many bytes together at most."""
 
 
 class CheckpointPart(BaseModel):

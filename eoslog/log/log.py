@@ -21,6 +21,7 @@ from eoslog.errors import (
     RetriableError,
     StoreAccessDenied,
     StoreUnavailable,
+    StoreVanished,
     UnsupportedFormat,
     without_code,
 )
@@ -28,6 +29,7 @@ from eoslog.log.checkpoint import write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
 from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
+from eoslog.log.paths import slot_path
 from eoslog.log.proposals import Flight, Proposal, Round, earliest_deadline, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
@@ -233,6 +235,7 @@ class Log(Generic[S]):
         token = self.environment.new_token()
         tail_slot = -1 if first else None
         races = 0
+        with_overdue = True
         while pending:
             if self.view.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {self.view.invalid}; nothing more is appended")
@@ -248,7 +251,16 @@ class Log(Generic[S]):
                 proposal.done = True
             if not this.taken:
                 return
+            # Last: the producer of an overdue transaction may end it in this same record, and then its outcome counts.
+            if with_overdue:
+                self.machine.add_overdue(draft, self.store.clock.now_ms())
             body = self._record(draft, this.taken, token)
+            if len(body) > LARGEST_RECORD_BYTES and with_overdue:
+                # The appends of this process come first. The next record has room for the aborts.
+                with_overdue = False
+                pending = this.taken + this.later
+                continue
+            with_overdue = True
             if len(body) > LARGEST_RECORD_BYTES:
                 pending = self._without_too_large(this, len(body))
                 continue
@@ -315,6 +327,12 @@ class Log(Generic[S]):
         view = self.view
         slot = view.slot + 1
         asked = view.moment()
+        if slot > 0 and not view.is_stale() and self.store.is_missing(slot_path(slot - 1)):
+            # No process deletes the newest slot. A record after a missing one would make the store unreadable.
+            raise StoreVanished(
+                f"{self.store.url}: slot {slot - 1} is missing, which this process has read: an earlier state of the "
+                "store was put in its place. Nothing was written. Call eoslog.connect() again to go on from that state"
+            )
         for proposal in taken:
             proposal.flight = Flight(slot, token)
             if proposal.when_claimed is not None:

@@ -46,6 +46,9 @@ class Machine(Protocol[S]):
 
     def new_draft(self, state: S, slot: int) -> Any: ...
 
+    def add_overdue(self, draft: Any, now_ms: int) -> None:
+        """Add entries that are due at ``now_ms`` (the store's clock), such as aborts. Called for every record."""
+
     def encode_entry(self, entry: Any) -> dict[str, Any]: ...
 
     def fold(self, state: S, slot: int, entries: Sequence[object]) -> str | None:

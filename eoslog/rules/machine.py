@@ -24,6 +24,7 @@ from eoslog.rules import (
     topics,
     transactions,
 )
+from eoslog.rules.coordinator import abort_timed_out
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, StoreCreated
 from eoslog.rules.features import add_features, check_features
@@ -141,6 +142,9 @@ class StoreMachine:
 
     def new_draft(self, state: StoreState, slot: int) -> Draft:
         return new_draft(state, slot)
+
+    def add_overdue(self, draft: Draft, now_ms: int) -> None:
+        abort_timed_out(draft, now_ms)
 
     def encode_entry(self, entry: Entry) -> dict[str, Any]:
         return encode_entry(entry)

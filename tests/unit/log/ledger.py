@@ -69,6 +69,9 @@ class LedgerMachine:
     def new_draft(self, state: Ledger, slot: int) -> LedgerDraft:
         return LedgerDraft(state, slot)
 
+    def add_overdue(self, draft: LedgerDraft, now_ms: int) -> None:
+        pass
+
     def encode_entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         return entry
 

@@ -11,8 +11,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from eoslog.read.planner import FileSlice, SegmentIndexes, slice_of
-from eoslog.rules.partition_state import Batch, Partition, Verdict
+import numpy as np
+
+from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
+from eoslog.read.planner import FileSlice, SegmentIndexes, SegmentSlices, slice_of
+from eoslog.rules.partition_state import Batch, Partition
+from eoslog.rules.stored_rows import LARGEST_OFFSET
+from eoslog.segment.batch_columns import NO_CONTROL, BatchColumns
 
 Place = TypeVar("Place", bound=Hashable)
 
@@ -92,24 +97,35 @@ class _Feed:
         for segment in partition.sealed:
             if segment.max_end_slot <= self._after_slot:
                 continue
-            batches = indexes.batches(segment)
-            self._add(batches, indexes.file_rows(segment))
-            if batches:
-                yield batches[-1].slot
-        self._add(partition.active, None)
+            columns = indexes.columns(segment)
+            self._add_sealed(columns)
+            if len(columns):
+                yield int(columns.slot[-1])
+        self._add_active(partition.active)
 
-    def _add(self, batches: Sequence[Batch], file_rows: Mapping[str, int] | None) -> None:
+    def _add_sealed(self, columns: BatchColumns) -> None:
+        wanted = (
+            visible_rows(columns, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+            & (columns.record_count > 0)
+            & (columns.end_offset > self._log_start_offset)
+        )
+        if not self._control_rows:
+            wanted &= columns.control == NO_CONTROL
+        slices = SegmentSlices(columns, np.flatnonzero(wanted), self._log_start_offset, LARGEST_OFFSET)
+        for slot, piece in zip(slices.end_slots.tolist(), slices, strict=True):
+            self._put(slot, piece)
+
+    def _add_active(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             if (
-                not batch.record_count
-                or (batch.control is not None and not self._control_rows)
-                or batch.verdict is not Verdict.COMMITTED
-                or batch.end_offset <= self._log_start_offset
-                or not self._after_slot < batch.end_slot <= self._until_slot
+                batch.record_count
+                and (self._control_rows or batch.control is None)
+                and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+                and batch.end_offset > self._log_start_offset
             ):
-                continue
-            rows = batch.record_count if file_rows is None or batch.file is None else file_rows[batch.file.path]
-            start = max(batch.base_offset, self._log_start_offset)
-            if batch.end_slot not in self._pending:
-                heapq.heappush(self._slots, batch.end_slot)
-            self._pending[batch.end_slot].append(slice_of(batch, rows, start, batch.end_offset))
+                self._put(batch.end_slot, slice_of(batch, batch.record_count, self._log_start_offset, LARGEST_OFFSET))
+
+    def _put(self, slot: int, piece: FileSlice) -> None:
+        if slot not in self._pending:
+            heapq.heappush(self._slots, slot)
+        self._pending[slot].append(piece)

@@ -7,10 +7,13 @@ consistent if of every committed transaction it shows all rows or none.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from eoslog.read.planner import SegmentIndexes, batches_between
-from eoslog.rules.partition_state import NO_SLOT, Batch, Partition, Verdict
+import numpy as np
+
+from eoslog.read.planner import SegmentIndexes, active_between, sealed_between
+from eoslog.rules.partition_state import NO_SLOT, Partition, Verdict
+from eoslog.segment.batch_columns import NO_CONTROL
 
 Place = TypeVar("Place", bound=Hashable)
 
@@ -108,10 +111,30 @@ def _slots_above(
     return found
 
 
+class _Rows(NamedTuple):
+    """Rows of a committed transaction."""
+
+    base_offset: int
+    slot: int
+    """The slot that gave them their offsets."""
+    end_slot: int
+
+
 def _committed(
     indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int = NO_SLOT
-) -> Iterator[Batch]:
+) -> Iterator[_Rows]:
     """The rows of committed transactions in a range of offsets. Control rows are not rows."""
-    for batch, _ in batches_between(indexes, partition, start, end, after_slot):
+    for columns, between in sealed_between(indexes, partition, start, end, after_slot):
+        wanted = (
+            columns.transactional
+            & (columns.control == NO_CONTROL)
+            & (columns.record_count > 0)
+            & columns.has_verdict(Verdict.COMMITTED)
+        )
+        rows = np.arange(between.start, between.stop)[wanted[between.start : between.stop]]
+        yield from map(
+            _Rows, columns.base_offset[rows].tolist(), columns.slot[rows].tolist(), columns.end_slot[rows].tolist()
+        )
+    for batch in active_between(partition, start, end):
         if batch.transactional and batch.control is None and batch.record_count and batch.verdict is Verdict.COMMITTED:
-            yield batch
+            yield _Rows(batch.base_offset, batch.slot, batch.end_slot)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+import numpy as np
+import numpy.typing as npt
+
 from eoslog.errors import InvalidOption, quoted
 from eoslog.rules.partition_state import Batch, Partition, Verdict
+from eoslog.segment.batch_columns import BatchColumns
 
 
 class IsolationLevel(StrEnum):
@@ -54,3 +58,20 @@ def is_visible(
         and (slot is None or batch.end_slot <= slot)
         and (time_ms is None or batch.end_time_ms <= time_ms)
     )
+
+
+def visible_rows(
+    columns: BatchColumns, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
+) -> npt.NDArray[np.bool_]:
+    """As ``is_visible``, of each batch of a segment."""
+    if isolation is IsolationLevel.READ_UNCOMMITTED:
+        return np.ones(len(columns), np.bool_)
+    visible = columns.has_verdict(Verdict.COMMITTED)
+    if isolation is IsolationLevel.READ_COMMITTED:
+        return visible
+    visible &= after_slot < columns.end_slot
+    if slot is not None:
+        visible &= columns.end_slot <= slot
+    if time_ms is not None:
+        visible &= columns.end_time_ms <= time_ms
+    return visible

@@ -5,21 +5,31 @@ One planner serves all readers. What a reader task needs travels in the plan: it
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import NamedTuple
+from itertools import accumulate, chain
+from typing import NamedTuple, overload
+
+import numpy as np
+import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange
 from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
-from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
+from eoslog.read.index_cache import IndexCache
+from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 from eoslog.rules.sequences import sequence_after
-from eoslog.segment.segment_index import read_segment_index, rows_of_files
+from eoslog.segment.batch_columns import NO_CONTROL, BatchColumns, Numbers
+from eoslog.segment.segment_index import columns_of_index
+from eoslog.segment.stored_file import read_files
 from eoslog.store.object_store import ObjectStore
+
+MOST_BYTES = 128 << 20
+"""Of the indexes of segments that a process keeps: those of some hundred thousand files."""
+_SLICES_AT_ONCE = 128
 
 
 class RowOrigin(NamedTuple):
@@ -97,6 +107,106 @@ def slices_by_file(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
         yield together
 
 
+class SegmentSlices(Sequence[FileSlice]):
+    """Slices of a sealed segment's batches. Each is made when it is asked for: a plan of many files costs little."""
+
+    def __init__(self, columns: BatchColumns, rows: Numbers, start: int, end: int) -> None:
+        """Cut batches to a range of offsets.
+
+        Args:
+            rows: the numbers of the batches in the columns. Each has rows, and offsets from ``start`` to ``end``
+                (exclusive).
+        """
+        self._columns = columns
+        self._rows = rows
+        self._start = start
+        self._end = end
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> FileSlice: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FileSlice]: ...
+    def __getitem__(self, index: int | slice) -> FileSlice | Sequence[FileSlice]:
+        if isinstance(index, slice):
+            return SegmentSlices(self._columns, self._rows[index], self._start, self._end)
+        return next(iter(SegmentSlices(self._columns, self._rows[index : index + 1 or None], self._start, self._end)))
+
+    def __iter__(self) -> Iterator[FileSlice]:
+        for first in range(0, len(self._rows), _SLICES_AT_ONCE):
+            rows = self._rows[first : first + _SLICES_AT_ONCE]
+            file_rows = self._columns.file_rows[rows].tolist()
+            for batch, whole in zip(self._columns.taken(rows), file_rows, strict=True):
+                yield slice_of(batch, whole, self._start, self._end)
+
+    @property
+    def end_slots(self) -> Numbers:
+        """Of each slice the slot that ended its transaction."""
+        return self._columns.end_slot[self._rows]
+
+    @property
+    def record_count(self) -> int:
+        """As that of all slices together."""
+        columns, rows = self._columns, self._rows
+        counts = columns.record_count[rows]
+        spans = np.minimum(columns.end_offset[rows], self._end) - np.maximum(columns.base_offset[rows], self._start)
+        has_gaps = counts <= columns.last_offset_delta[rows]
+        return int(np.where(has_gaps, counts, spans).sum())
+
+    def file_lengths(self) -> dict[str, int]:
+        """The lengths of the files in which the slices lie, by their paths."""
+        rows = self._rows[self._columns.length[self._rows] >= 0]
+        return dict(
+            zip(self._columns.path.take(pa.array(rows)).to_pylist(), self._columns.length[rows].tolist(), strict=True)
+        )
+
+
+class Slices(Sequence[FileSlice]):
+    """The slices of a plan, one after the other: of sealed segments, and of what is not sealed yet."""
+
+    def __init__(self, parts: Iterable[Sequence[FileSlice]]) -> None:
+        self._parts = [part for part in parts if len(part)]
+        self._ends = list(accumulate(len(part) for part in self._parts))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> FileSlice: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[FileSlice]: ...
+    def __getitem__(self, index: int | slice) -> FileSlice | Sequence[FileSlice]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        number = range(len(self))[index]
+        part = bisect_right(self._ends, number)
+        return self._parts[part][number - self._ends[part]]
+
+    def __iter__(self) -> Iterator[FileSlice]:
+        return chain.from_iterable(self._parts)
+
+    @property
+    def record_count(self) -> int:
+        """The rows of all slices."""
+        return sum(
+            part.record_count if isinstance(part, SegmentSlices) else sum(piece.record_count for piece in part)
+            for part in self._parts
+        )
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files in which the slices lie, each counted once."""
+        lengths: dict[str, int] = {}
+        for part in self._parts:
+            if isinstance(part, SegmentSlices):
+                lengths |= part.file_lengths()
+            else:
+                lengths |= {piece.path: piece.length for piece in part}
+        return sum(lengths.values())
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
     """The visible rows of one partition in [``start_offset``, ``end_offset``)."""
@@ -106,60 +216,75 @@ class PartitionPlan:
     partition: int
     start_offset: int
     end_offset: int
-    slices: tuple[FileSlice, ...]
+    slices: Slices
 
     @property
     def record_count(self) -> int:
         """Rows that the plan yields. Where it begins or ends within a compacted batch, at most so many: which rows are
         left there stands in the file. So too with a predicate."""
-        return sum(piece.record_count for piece in self.slices)
+        return self.slices.record_count
 
     @property
     def bytes(self) -> int:
         """The size of the files that the plan reads, whole."""
-        return sum({piece.path: piece.length for piece in self.slices}.values())
-
-
-class _Index(NamedTuple):
-    batches: tuple[Batch, ...]
-    file_rows: Mapping[str, int]
+        return self.slices.bytes
 
 
 class SegmentIndexes:
-    """The batches of sealed segments, read once per process: they never change."""
+    """The batches of sealed segments, which never change: those read last are kept, up to a number of bytes."""
 
-    def __init__(self, store: ObjectStore, capacity: int = 128) -> None:
+    def __init__(self, store: ObjectStore, most_bytes: int = MOST_BYTES) -> None:
         self._store = store
-        self._load: Callable[[FileReference], _Index] = lru_cache(capacity)(self._read)
+        self._kept = IndexCache[FileReference, BatchColumns](most_bytes)
 
-    def _read(self, file: FileReference) -> _Index:
-        batches = tuple(read_segment_index(self._store, file))
-        return _Index(batches, rows_of_files(batches))
+    @property
+    def bytes(self) -> int:
+        """About how much memory the kept ones take."""
+        return self._kept.bytes
 
-    def batches(self, segment: SealedSegment) -> tuple[Batch, ...]:
+    def columns(self, segment: SealedSegment) -> BatchColumns:
         """The batches and control rows of a segment, in the order of their offsets.
 
         Raises:
             CorruptRecord: the index file is missing, or not what its entry says.
         """
-        batches = self._load(segment.index).batches
-        if batches and not (
-            segment.base_offset <= batches[0].base_offset and batches[-1].end_offset <= segment.end_offset
-        ):
-            raise CorruptRecord(
-                f"segment index {segment.index.path} holds offsets {batches[0].base_offset} to "
-                f"{batches[-1].end_offset} (exclusive), but its segment has {segment.base_offset} to "
-                f"{segment.end_offset}"
-            )
-        return batches
+        return next(self.columns_of_each([segment]))
 
-    def file_rows(self, segment: SealedSegment) -> Mapping[str, int]:
-        """How many rows each data file of a segment has, by its path.
+    def columns_of_each(self, segments: Sequence[SealedSegment]) -> Iterator[BatchColumns]:
+        """As ``columns``, of one segment after the other. Index files are fetched together where that pays.
 
         Raises:
-            CorruptRecord: as ``batches``.
+            CorruptRecord: as ``columns``.
         """
-        return self._load(segment.index).file_rows
+        kept = [self._kept.get(segment.index) for segment in segments]
+        missing = [segment.index for segment, found in zip(segments, kept, strict=True) if found is None]
+        bodies = read_files(self._store, missing)
+        for segment, found in zip(segments, kept, strict=True):
+            columns = found
+            if columns is None:
+                columns = columns_of_index(next(bodies), segment.index)
+                self._kept.put(segment.index, columns, columns.bytes)
+            _check_place(segment, columns)
+            yield columns
+
+    def batches(self, segment: SealedSegment) -> Iterator[Batch]:
+        """As ``columns``, as objects: for callers that need few of them.
+
+        Raises:
+            CorruptRecord: as ``columns``.
+        """
+        return self.columns(segment).batches()
+
+
+def _check_place(segment: SealedSegment, columns: BatchColumns) -> None:
+    if not len(columns):
+        return
+    first, end = int(columns.base_offset[0]), int(columns.end_offset[-1])
+    if not segment.base_offset <= first <= end <= segment.end_offset:
+        raise CorruptRecord(
+            f"segment index {segment.index.path} holds offsets {first} to {end} (exclusive), but its segment has "
+            f"{segment.base_offset} to {segment.end_offset}"
+        )
 
 
 def plan_partition(
@@ -198,15 +323,31 @@ def plan_partition(
     def may_hold(segment: SealedSegment) -> bool:
         return predicate is None or may_hold_wanted(predicate, topic, partition, segment)
 
-    slices = tuple(
-        slice_of(batch, file_rows, start_offset, end)
-        for batch, file_rows in batches_between(indexes, partition, start_offset, end, after_slot, slot, may_hold)
-        if batch.record_count
-        and (control_rows or batch.control is None)
-        and is_visible(batch, isolation, after_slot, slot, time_ms)
-        and (predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start_offset, end))
+    parts: list[Sequence[FileSlice]] = []
+    for columns, between in sealed_between(indexes, partition, start_offset, end, after_slot, slot, may_hold):
+        rows = np.arange(between.start, between.stop)
+        wanted = visible_rows(columns, isolation, after_slot, slot, time_ms)[rows] & (columns.record_count[rows] > 0)
+        if not control_rows:
+            wanted &= columns.control[rows] == NO_CONTROL
+        rows = rows[wanted]
+        if predicate is not None:
+            may_match = [
+                may_be_wanted(predicate, topic, partition.id, batch, start_offset, end) for batch in columns.taken(rows)
+            ]
+            rows = rows[np.array(may_match, np.bool_)]
+        if len(rows):
+            parts.append(SegmentSlices(columns, rows, start_offset, end))
+    parts.append(
+        tuple(
+            slice_of(batch, batch.record_count, start_offset, end)
+            for batch in active_between(partition, start_offset, end)
+            if batch.record_count
+            and (control_rows or batch.control is None)
+            and is_visible(batch, isolation, after_slot, slot, time_ms)
+            and (predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start_offset, end))
+        )
     )
-    return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start_offset, end, slices)
+    return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start_offset, end, Slices(parts))
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:
@@ -218,7 +359,7 @@ def check_offset(topic: str, partition: Partition, offset: int) -> None:
         )
 
 
-def batches_between(
+def sealed_between(
     indexes: SegmentIndexes,
     partition: Partition,
     start: int,
@@ -226,33 +367,37 @@ def batches_between(
     after_slot: int = NO_SLOT,
     until_slot: int | None = None,
     may_hold: Callable[[SealedSegment], bool] = lambda segment: True,
-) -> Iterator[tuple[Batch, int]]:
-    """The batches of a range of offsets, each with the number of rows of its whole file.
+) -> Iterator[tuple[BatchColumns, range]]:
+    """The batches of sealed segments within a range of offsets: for each segment its columns and the rows of them.
 
-    Segments are read one after the other, as far as the caller iterates; those of which nothing ended after
-    ``after_slot``, or which ``may_hold`` denies, are passed over, and what came after ``until_slot`` is not
-    reached.
+    Segments of which nothing ended after ``after_slot``, or which ``may_hold`` denies, are passed over. With
+    ``until_slot`` segments are read one after the other, as far as the caller iterates, and what came after this slot
+    is not reached.
     """
     if start >= end:
         return
-    for index in range(
-        bisect_right(partition.sealed, start, key=lambda segment: segment.end_offset), len(partition.sealed)
-    ):
-        segment = partition.sealed[index]
-        if segment.base_offset >= end:
+    first = bisect_right(partition.sealed, start, key=lambda segment: segment.end_offset)
+    last = bisect_left(partition.sealed, end, lo=first, key=lambda segment: segment.base_offset)
+    segments = [each for each in partition.sealed[first:last] if each.max_end_slot > after_slot and may_hold(each)]
+    if until_slot is None:
+        for columns in indexes.columns_of_each(segments):
+            yield columns, columns.between(start, end)
+        return
+    for columns in map(indexes.columns, segments):
+        rows = columns.between(start, end)
+        # Rows get their offsets in the order of the slots, and end no earlier than that.
+        later = columns.slot[rows.start : rows.stop] > until_slot
+        if later.any():
+            yield columns, rows[: int(later.argmax())]
             return
-        if segment.max_end_slot <= after_slot or not may_hold(segment):
-            continue
-        file_rows = indexes.file_rows(segment)
-        for batch in _between(indexes.batches(segment), start, end):
-            if until_slot is not None and batch.slot > until_slot:
-                return  # Rows get their offsets in the order of the slots, and end no earlier than that.
-            yield batch, file_rows[batch.file.path] if batch.file is not None else 0
-    for batch in _between(partition.active, start, end):
-        yield batch, batch.record_count
+        yield columns, rows
 
 
-def _between(batches: Sequence[Batch], start: int, end: int) -> Iterator[Batch]:
+def active_between(partition: Partition, start: int, end: int) -> Iterator[Batch]:
+    """The batches of the active segment within a range of offsets."""
+    if start >= end:
+        return
+    batches = partition.active
     first = max(0, bisect_right(batches, start, key=lambda batch: batch.base_offset) - 1)
     for index in range(first, len(batches)):
         batch = batches[index]
@@ -260,6 +405,24 @@ def _between(batches: Sequence[Batch], start: int, end: int) -> Iterator[Batch]:
             return
         if batch.end_offset > start:
             yield batch
+
+
+def batches_between(indexes: SegmentIndexes, partition: Partition, start: int, end: int) -> Iterator[tuple[Batch, int]]:
+    """The batches of a range of offsets, each with the number of rows of its whole file.
+
+    Segments are read one after the other, as far as the caller iterates.
+    """
+    if start >= end:
+        return
+    first = bisect_right(partition.sealed, start, key=lambda segment: segment.end_offset)
+    for segment in partition.sealed[first:]:
+        if segment.base_offset >= end:
+            return
+        columns = indexes.columns(segment)
+        rows = columns.between(start, end)
+        yield from zip(columns.batches(rows), columns.file_rows[rows.start : rows.stop].tolist(), strict=True)
+    for batch in active_between(partition, start, end):
+        yield batch, batch.record_count
 
 
 def slice_of(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:

@@ -17,8 +17,6 @@ from eoslog.read.slices import read_slices
 from eoslog.segment.statistics import Value
 from eoslog.store.object_store import ObjectStore
 
-_NULL: Any = pa.scalar(None, pa.bool_())
-
 
 def read_wanted(
     store: ObjectStore,
@@ -99,7 +97,8 @@ def _one_of(column: Any, values: tuple[Value, ...]) -> Any:
 
 
 def _unless_null(column: Any, value: Any) -> Any:
-    return pc.if_else(pc.is_valid(column), value, _NULL)
+    null: Any = pa.scalar(None, pa.bool_())
+    return pc.if_else(pc.is_valid(column), value, null)
 
 
 def _scalar(value: Value, data_type: pa.DataType) -> Any:

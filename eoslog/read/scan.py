@@ -11,11 +11,12 @@ from eoslog.read.planner import PartitionPlan
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import read_wanted
 from eoslog.read.progress import Progress, not_begun, with_file, with_rows
+from eoslog.store.exclusive import ExclusiveIterator
 from eoslog.store.object_store import ObjectStore
 
 
 class Scan:
-    """A planned read. It can be run any number of times and gives the same rows each time."""
+    """A planned read. Run it any number of times, also from several threads: each run gives the same rows."""
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Scan:
         return sum(plan.record_count for plan in self.plans)
 
     def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, partition by partition and by offset within each.
+        """The rows, partition by partition and by offset within each. The iterator belongs to one thread at a time.
 
         Args:
             progress: is told, before each batch is handed over and when a file is done, how far the read has come.
@@ -49,7 +50,11 @@ class Scan:
         Raises:
             CorruptRecord: a file is missing, or not what its entry says.
             StoreUnavailable
+            ConcurrentAccess: another thread advances the iterator.
         """
+        return ExclusiveIterator(self._batches(progress))
+
+    def _batches(self, progress: Callable[[Progress], object] | None) -> Iterator[pa.RecordBatch]:
         told = _Told(progress, self.plans)
         for plan in self.plans:
             yield from read_wanted(

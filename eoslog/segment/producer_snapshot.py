@@ -6,10 +6,11 @@ Kafka stores only the last batch of each producer; the sequences before it are i
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 from eoslog.errors import CorruptRecord
+from eoslog.rules.partition_state import NO_OFFSET, NO_SEQUENCE, ProducerState, SequenceRange
 from eoslog.segment.data_file import crc32c
 
 _VERSION = 1
@@ -76,3 +77,44 @@ def decode_producer_snapshot(body: bytes, name: str) -> list[ProducerSnapshotEnt
     if count * _ENTRY.size != len(entries):
         raise CorruptRecord(f"{name}: {len(entries)} bytes do not hold {count} producers of {_ENTRY.size} bytes each")
     return [ProducerSnapshotEntry(*numbers) for numbers in _ENTRY.iter_unpack(entries)]
+
+
+def snapshot_entries(producers: Iterable[ProducerState]) -> list[ProducerSnapshotEntry]:
+    """Producers as a ``.snapshot`` lists them (Kafka's ``ProducerStateEntry``), in the order of their ids."""
+    return [_snapshot_entry(producer) for producer in sorted(producers, key=lambda producer: producer.producer_id)]
+
+
+def _snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
+    last = producer.batches[-1] if producer.batches else None
+    return ProducerSnapshotEntry(
+        producer.producer_id,
+        producer.producer_epoch,
+        NO_SEQUENCE if last is None else last.last_sequence,
+        NO_OFFSET if last is None else last.last_offset,
+        0 if last is None else last.last_offset - last.base_offset,
+        producer.last_timestamp,
+        0,
+        producer.current_txn_first_offset,
+    )
+
+
+def producer_of(entry: ProducerSnapshotEntry) -> ProducerState:
+    """What an entry says of its producer, the inverse of ``snapshot_entries``."""
+    batches: tuple[SequenceRange, ...] = ()
+    if entry.last_offset != NO_OFFSET:
+        batches = (
+            # The first sequence stands in no snapshot, and in none that follows from it.
+            SequenceRange(
+                NO_SEQUENCE,
+                entry.last_sequence,
+                entry.last_offset - entry.offset_delta,
+                entry.last_offset,
+                entry.timestamp,
+            ),
+        )
+    return ProducerState(entry.producer_id, entry.epoch, batches, entry.timestamp, entry.current_txn_first_offset)
+
+
+def count_of(length: int) -> int:
+    """How many producers a file of this length (bytes) has."""
+    return (length - _HEAD.size - _COUNT.size) // _ENTRY.size

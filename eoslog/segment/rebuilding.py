@@ -1,24 +1,34 @@
 """Rebuilding: a ``.txnindex`` or ``.snapshot`` that is missing or damaged is put back, byte for byte as it was.
 
-No state and no reader depends on these files. Their content stands in the segment's index, so it does not matter
-whether the segments before are still there; the entry that names a file proves that it is the same again.
+No state and no reader depends on these files. The content of a ``.txnindex`` stands in the segment's index too. That of
+a ``.snapshot`` follows from the segment before it (``derived_snapshot``). The entry that names a file proves that it is
+the same again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from eoslog.errors import CorruptRecord
 from eoslog.log.log import Log
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import SealedSegment
+from eoslog.rules.partition_state import ProducerState, SealedSegment
+from eoslog.rules.segment_start import producers_after
 from eoslog.rules.state import StoreState
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import check_file
-from eoslog.segment.segment_index import DerivedFiles, decode_derived_files
+from eoslog.segment.producer_snapshot import (
+    count_of,
+    decode_producer_snapshot,
+    encode_producer_snapshot,
+    producer_of,
+    snapshot_entries,
+)
+from eoslog.segment.segment_index import decode_txnindex_copy, read_segment_index
 from eoslog.segment.stored_file import read_file
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -49,32 +59,86 @@ def rebuild_derived_files(
 
     Raises:
         UnknownTopicOrPartition
-        CorruptRecord: an ``.index.parquet`` is missing or damaged. It holds what nothing else holds, so it cannot be
-            rebuilt, nor the files beside it. All others were. A dry run lists it instead.
+        CorruptRecord: a file cannot be put back, because nothing else in the store has its content. All others were put
+            back. A dry run lists it instead.
     """
-    found: list[DamagedFile] = []
-    for place, segment in log.read(lambda state, slot: _sealed(state, topic)):
-        damaged = list(_damaged_files(store, topic, place, segment))
-        if damaged and not dry_run:
-            damaged = _restore(store, environment, segment, damaged)
-        if damaged and _is_there(log, place, segment):
-            found += damaged
+    found = put_back_derived_files(log, store, environment, topic, dry_run=dry_run)
     lost = [each for each in found if not each.restored]
     if lost and not dry_run:
         raise CorruptRecord(
             f"{len(lost)} files of topic {topic} cannot be rebuilt, the first is {lost[0].path} ({lost[0].problem}): "
-            "a segment's index holds what nothing else in the store holds, and the files beside it need it; bring the "
-            "object back from a backup or an earlier version"
+            "nothing else in the store has their content; bring the objects back from a backup or an earlier version"
         )
     return found
 
 
-def _sealed(state: StoreState, topic: str) -> list[tuple[PartitionId, SealedSegment]]:
-    return [
-        (place, segment)
-        for place in topic_named(state, topic).partition_ids()
-        for segment in state.partitions[place].sealed
-    ]
+def put_back_derived_files(
+    log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str, *, dry_run: bool = False
+) -> list[DamagedFile]:
+    """As ``rebuild_derived_files``; a file that cannot be put back is in the answer, and is no error."""
+    found: list[DamagedFile] = []
+    for place, sealed in log.read(lambda state, slot: _sealed(state, topic)):
+        for position, segment in enumerate(sealed):
+            damaged = list(_damaged_files(store, topic, place, segment))
+            if not dry_run:
+                damaged = [
+                    replace(each, restored=_put_back(store, environment, sealed[: position + 1], each))
+                    for each in damaged
+                ]
+            if damaged and _is_there(log, place, segment):
+                found += damaged
+    return found
+
+
+def derived_snapshot(store: ObjectStore, sealed: Sequence[SealedSegment]) -> bytes | None:
+    """The content of the last segment's ``.snapshot``, as it follows from the segments before.
+
+    A snapshot is the one before it and the batches of the segment between them, without producers that expired
+    meanwhile. Which ones expired stands nowhere, only how many: those that wrote last are taken to be left.
+
+    Args:
+        sealed: the segments of a partition up to this one.
+
+    Returns:
+        The file that the log names, or None if it cannot be derived: segments before were dropped or are damaged, or
+        other producers expired.
+    """
+    body: bytes | None = None
+    first = len(sealed) - 1
+    while sealed[first].base_offset > 0 and body is None:
+        if first == 0:
+            return None
+        first -= 1
+        body = _intact(store, sealed[first].snapshot)
+    if body is None:
+        body = encode_producer_snapshot([])
+    for before, after in pairwise(sealed[first:]):
+        try:
+            entries = decode_producer_snapshot(body, before.snapshot.path)
+            batches = read_segment_index(store, before.index)
+        except CorruptRecord:
+            return None
+        known = {entry.producer_id: producer_of(entry) for entry in entries}
+        producers = _newest(producers_after(known, batches, lambda batch: True), count_of(after.snapshot.length))
+        body = encode_producer_snapshot(snapshot_entries(producers))
+        if not _is_what_the_log_says(body, after.snapshot):
+            return None
+    return body
+
+
+def _intact(store: ObjectStore, file: FileReference) -> bytes | None:
+    try:
+        return read_file(store, file)
+    except CorruptRecord:
+        return None
+
+
+def _newest(producers: Mapping[int, ProducerState], count: int) -> list[ProducerState]:
+    return sorted(producers.values(), key=lambda producer: producer.last_timestamp, reverse=True)[:count]
+
+
+def _sealed(state: StoreState, topic: str) -> list[tuple[PartitionId, tuple[SealedSegment, ...]]]:
+    return [(place, state.partitions[place].sealed) for place in topic_named(state, topic).partition_ids()]
 
 
 def _is_there(log: Log[StoreState], place: PartitionId, segment: SealedSegment) -> bool:
@@ -108,25 +172,22 @@ def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:
     return True
 
 
-def _restore(
-    store: ObjectStore, environment: Environment, segment: SealedSegment, damaged: list[DamagedFile]
-) -> list[DamagedFile]:
-    if any(each.kind == "index" for each in damaged):
-        return damaged
-    try:
-        derived = decode_derived_files(read_file(store, segment.index), segment.index.path)
-    except CorruptRecord:
-        return damaged
-    return [replace(each, restored=_put_back(store, environment, segment, each, derived)) for each in damaged]
-
-
 def _put_back(
-    store: ObjectStore, environment: Environment, segment: SealedSegment, damaged: DamagedFile, derived: DerivedFiles
+    store: ObjectStore, environment: Environment, sealed: Sequence[SealedSegment], damaged: DamagedFile
 ) -> bool:
-    file = segment.snapshot if damaged.kind == "snapshot" else segment.txnindex
-    body = derived.snapshot if damaged.kind == "snapshot" else derived.txnindex
-    if file is None or not _is_what_the_log_says(body, file):
+    """Put back a file of the last of these segments. False if nothing has its content."""
+    segment = sealed[-1]
+    file = {"index": None, "txnindex": segment.txnindex, "snapshot": segment.snapshot}[damaged.kind]
+    body = derived_snapshot(store, sealed) if damaged.kind == "snapshot" else _txnindex_copy(store, segment)
+    if file is None or body is None or not _is_what_the_log_says(body, file):
         return False
     store.put(file.path, body)
     environment.reached("segment.rebuild.file_written")
     return _is_what_the_log_says(store.get(file.path).body, file)
+
+
+def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes | None:
+    try:
+        return decode_txnindex_copy(read_file(store, segment.index), segment.index.path)
+    except CorruptRecord:
+        return None

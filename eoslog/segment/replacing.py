@@ -17,7 +17,7 @@ from eoslog.rules.segment_entries import LogCleaned, ReplacedSegment, SegmentsRe
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.data_file import crc32c
-from eoslog.segment.segment_index import DerivedFiles, decode_derived_files, encode_segment_index, read_segment_index
+from eoslog.segment.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.segment.stored_file import read_file
 from eoslog.segment.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.store.environment import Environment
@@ -59,17 +59,17 @@ def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[
         transaction
         for segment in segments
         if segment.txnindex is not None
-        for transaction in decode_transaction_index(read_derived(store, segment).txnindex, segment.txnindex.path)
+        for transaction in decode_transaction_index(_txnindex_copy(store, segment), segment.txnindex.path)
     ]
 
 
-def read_derived(store: ObjectStore, segment: SealedSegment) -> DerivedFiles:
-    """What the files beside a segment's index hold, as the index has it: they themselves may be gone.
+def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes:
+    """The content of a segment's ``.txnindex``, as its index repeats it: the file itself may be gone.
 
     Raises:
         CorruptRecord: the index is missing, or not what its entry says.
     """
-    return decode_derived_files(read_file(store, segment.index), segment.index.path)
+    return decode_txnindex_copy(read_file(store, segment.index), segment.index.path)
 
 
 def write_replacement(
@@ -89,12 +89,11 @@ def write_replacement(
         upload_ms: a lower bound of the time at which the first data file was written.
     """
     path = run.new_path(environment)
-    derived = DerivedFiles(encode_transaction_index(aborted), read_derived(store, run.segments[0]).snapshot)
-    index = encode_segment_index(batches, derived)
-    objects = [(f"{path}.index.parquet", index)]
+    encoded_aborted = encode_transaction_index(aborted)
+    objects = [(f"{path}.index.parquet", encode_segment_index(batches, encoded_aborted))]
     txnindex = _kept_txnindex(store, run, aborted)
     if aborted and txnindex is None:
-        objects.append((f"{path}.txnindex", derived.txnindex))
+        objects.append((f"{path}.txnindex", encoded_aborted))
     store.put_new(objects)
     references = [FileReference(path=name, length=len(body), crc32c=crc32c(body)) for name, body in objects]
     files = {batch.file for batch in batches if batch.file is not None}

@@ -6,19 +6,18 @@ The files are written before the entry that names them. Whoever loses the race t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.log.log import Log
 from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.partition_state import NO_OFFSET, NO_SEQUENCE, Partition, ProducerState
+from eoslog.rules.partition_state import Partition
 from eoslog.rules.partitions import sealable_end
 from eoslog.rules.segment_entries import SegmentSealed
 from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.data_file import crc32c
-from eoslog.segment.producer_snapshot import ProducerSnapshotEntry, encode_producer_snapshot
-from eoslog.segment.segment_index import DerivedFiles, encode_segment_index
+from eoslog.segment.producer_snapshot import encode_producer_snapshot, snapshot_entries
+from eoslog.segment.segment_index import encode_segment_index
 from eoslog.segment.transaction_index import encode_transaction_index
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -71,16 +70,14 @@ def _write_files(
     name = environment.new_token()
     prefix = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/{name}"
     aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
-    derived = DerivedFiles(
-        encode_transaction_index(aborted),
-        encode_producer_snapshot(snapshot_entries(partition.start_producers.values())),
-    )
+    txnindex = encode_transaction_index(aborted)
+    snapshot = encode_producer_snapshot(snapshot_entries(partition.start_producers.values()))
     files = {
-        "index": (f"{prefix}.index.parquet", encode_segment_index(partition.active[:count], derived)),
-        "snapshot": (f"{prefix}.snapshot", derived.snapshot),
+        "index": (f"{prefix}.index.parquet", encode_segment_index(partition.active[:count], txnindex)),
+        "snapshot": (f"{prefix}.snapshot", snapshot),
     }
     if aborted:
-        files["txnindex"] = (f"{prefix}.txnindex", derived.txnindex)
+        files["txnindex"] = (f"{prefix}.txnindex", txnindex)
     store.put_new(list(files.values()))
     environment.reached("segment.seal.files_written")
     references = {
@@ -95,23 +92,4 @@ def _write_files(
         txnindex=references.get("txnindex"),
         snapshot=references["snapshot"],
         upload_ms=upload_ms,
-    )
-
-
-def snapshot_entries(producers: Iterable[ProducerState]) -> list[ProducerSnapshotEntry]:
-    """Producers as a ``.snapshot`` lists them (Kafka's ``ProducerStateEntry``), in the order of their ids."""
-    return [_snapshot_entry(producer) for producer in sorted(producers, key=lambda producer: producer.producer_id)]
-
-
-def _snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
-    last = producer.batches[-1] if producer.batches else None
-    return ProducerSnapshotEntry(
-        producer.producer_id,
-        producer.producer_epoch,
-        NO_SEQUENCE if last is None else last.last_sequence,
-        NO_OFFSET if last is None else last.last_offset,
-        0 if last is None else last.last_offset - last.base_offset,
-        producer.last_timestamp,
-        0,
-        producer.current_txn_first_offset,
     )

@@ -1,53 +1,45 @@
 """The index of a sealed segment: its batches and control rows, as they stood in the state.
 
-Its Parquet metadata hold what the ``.txnindex`` and the ``.snapshot`` beside it hold, so that these can be put back at
-any time, also when the segments before are gone, batches were compacted away or producer ids have expired.
+Its Parquet metadata hold what the ``.txnindex`` beside it holds, so that this file can be put back at any time, also
+when batches were compacted away. The ``.snapshot`` is named by the segment's entry alone: readers need no producer
+state, and with many producers it is far larger than the batches.
 """
 
 from __future__ import annotations
 
 import base64
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, without_code
 from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.partition_rows import BATCHES_SCHEMA, NULLABLE_IN_BATCHES, batch_from_row, batch_row
+from eoslog.rules.partition_rows import BATCHES_SCHEMA, batch_row
 from eoslog.rules.partition_state import Batch
-from eoslog.rules.stored_rows import LARGEST_OFFSET, check_batches, stored_rows
+from eoslog.segment.batch_columns import BatchColumns, decode_batches
 from eoslog.segment.stored_file import read_file
 from eoslog.store.object_store import ObjectStore
 
 _TXNINDEX = "eoslog.txnindex"
-_SNAPSHOT = "eoslog.snapshot"
+# Nearly all values are different, and nobody skips rows of an index: dictionaries and bounds of twenty columns would
+# only make it larger, and slower to read.
+_ENCODING: Any = {"compression": "zstd", "use_dictionary": False, "write_statistics": False, "store_schema": False}
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedFiles:
-    """The content of the files beside an index."""
+def encode_segment_index(batches: Sequence[Batch], txnindex: bytes) -> bytes:
+    """The index file of a segment, as Parquet.
 
-    txnindex: bytes
-    """Of the ``.txnindex``; empty if the segment has none."""
-    snapshot: bytes
-    """Of the ``.snapshot``."""
-
-
-def encode_segment_index(batches: Sequence[Batch], derived: DerivedFiles) -> bytes:
-    """The index file of a segment, as Parquet."""
+    Args:
+        txnindex: the content of the ``.txnindex`` beside it; empty if the segment has none.
+    """
     table = pa.Table.from_pylist([batch_row(batch) for batch in batches], schema=BATCHES_SCHEMA)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, BATCHES_SCHEMA, compression="zstd", store_schema=False) as writer:
+    with pq.ParquetWriter(sink, BATCHES_SCHEMA, **_ENCODING) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata(
-            {
-                _TXNINDEX: base64.b64encode(derived.txnindex).decode(),
-                _SNAPSHOT: base64.b64encode(derived.snapshot).decode(),
-            }
-        )
+        writer.add_key_value_metadata({_TXNINDEX: base64.b64encode(txnindex).decode()})
     return bytes(sink.getvalue())
 
 
@@ -62,13 +54,13 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
 
 def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
     """As ``decode_segment_index``, one after the other."""
-    end = 0
+    return decode_columns(body, name).batches()
+
+
+def decode_columns(body: bytes, name: str) -> BatchColumns:
+    """As ``decode_segment_index``, as columns."""
     try:
-        for rows in stored_rows(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES):
-            batches = [batch_from_row(row) for row in rows]
-            check_batches(batches, end, LARGEST_OFFSET)
-            end = batches[-1].end_offset if batches else end
-            yield from batches
+        return decode_batches(body)
     except CorruptRecord as error:
         raise CorruptRecord(f"segment index {name}: {without_code(error)}") from None
     except Exception as error:
@@ -86,33 +78,29 @@ def read_segment_index(store: ObjectStore, index: FileReference) -> list[Batch]:
 
 def batches_of_index(body: bytes, index: FileReference) -> list[Batch]:
     """As ``read_segment_index``, of a file that was read and checked already."""
-    batches = decode_segment_index(body, index.path)
+    return list(columns_of_index(body, index).batches())
+
+
+def columns_of_index(body: bytes, index: FileReference) -> BatchColumns:
+    """As ``batches_of_index``, as columns."""
+    columns = decode_columns(body, index.path)
     partition = "/".join(index.path.split("/")[:3]) + "/"
-    for batch in batches:
-        if batch.file is not None and not batch.file.path.startswith(partition):
-            raise CorruptRecord(f"segment index {index.path} names a file outside of its partition: {batch.file.path}")
-    return batches
+    paths = columns.path.drop_null()
+    inside = pc.starts_with(paths, pattern=partition).to_numpy(zero_copy_only=False)
+    if not inside.all():
+        outside = paths[int(inside.argmin())].as_py()
+        raise CorruptRecord(f"segment index {index.path} names a file outside of its partition: {outside}")
+    return columns
 
 
-def rows_of_files(batches: Iterable[Batch]) -> Mapping[str, int]:
-    """How many rows each data file has, by its path: a file's batches all stand in the index of one segment."""
-    rows: Counter[str] = Counter()
-    for batch in batches:
-        if batch.file is not None:
-            rows[batch.file.path] += batch.record_count
-    return rows
-
-
-def decode_derived_files(body: bytes, name: str) -> DerivedFiles:
-    """The content of the files beside an index.
+def decode_txnindex_copy(body: bytes, name: str) -> bytes:
+    """The content of the ``.txnindex`` beside an index, which the index repeats; empty if the segment has none.
 
     Raises:
         CorruptRecord: these are not the bytes of an index.
     """
     try:
         metadata = pq.read_metadata(pa.BufferReader(body)).metadata or {}
-        return DerivedFiles(
-            *(base64.b64decode(metadata[key.encode()], validate=True) for key in (_TXNINDEX, _SNAPSHOT))
-        )
+        return base64.b64decode(metadata[_TXNINDEX.encode()], validate=True)
     except Exception as error:
         raise CorruptRecord(f"segment index {name} cannot be read: {type(error).__name__}: {error}") from None

@@ -9,15 +9,14 @@ from eoslog.rules.invariants import gaps
 from eoslog.rules.partition_state import NO_SLOT, Batch, Partition, SealedSegment, Verdict
 from eoslog.rules.state import Topic
 from eoslog.segment.data_file import check_file
-from eoslog.segment.segment_index import DerivedFiles
 
 
 def index_differences(
-    topic: Topic, partition: Partition, segment: SealedSegment, batches: list[Batch], derived: DerivedFiles
+    topic: Topic, partition: Partition, segment: SealedSegment, batches: list[Batch], txnindex: bytes
 ) -> Iterator[str]:
     """What is not as it is said elsewhere, in words."""
     yield from _unlike_the_entry(segment, batches)
-    yield from _unlike_the_files(segment, derived)
+    yield from _unlike_the_txnindex(segment, txnindex)
     yield from _unlike_the_topic(topic, partition, segment, batches)
 
 
@@ -43,19 +42,15 @@ def _unlike_the_entry(segment: SealedSegment, batches: list[Batch]) -> Iterator[
         yield "it holds undecided rows"
 
 
-def _unlike_the_files(segment: SealedSegment, derived: DerivedFiles) -> Iterator[str]:
-    if (segment.txnindex is None) != (not derived.txnindex):
-        yield "it knows aborted transactions, or has a .txnindex, but not both"
-    for name, file, body in (
-        (".txnindex", segment.txnindex, derived.txnindex),
-        (".snapshot", segment.snapshot, derived.snapshot),
-    ):
-        if file is None:
-            continue
-        try:
-            check_file(body, file.length, file.crc32c, file.path)
-        except CorruptRecord:
-            yield f"what it holds of its {name} is not what its entry says"
+def _unlike_the_txnindex(segment: SealedSegment, txnindex: bytes) -> Iterator[str]:
+    if segment.txnindex is None:
+        if txnindex:
+            yield "it knows aborted transactions, and its entry names no .txnindex"
+        return
+    try:
+        check_file(txnindex, segment.txnindex.length, segment.txnindex.crc32c, segment.txnindex.path)
+    except CorruptRecord:
+        yield "what it holds of its .txnindex is not what its entry says"
 
 
 def _unlike_the_topic(

@@ -120,6 +120,11 @@ KINDS: dict[str, Kind] = {
     "txnindex-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
     "snapshot-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
     "snapshot-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do without", "repair", True),
+    "snapshot-lost": Kind(
+        _WARNING,
+        "Kafka's tools lack the file; readers do without",
+        f"nothing here needs it; for Kafka's tools, {_FROM_BACKUP}",
+    ),
     "data-missing": Kind(
         _ERROR,
         "its rows cannot be read",

@@ -13,7 +13,7 @@ from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.log import Log
 from eoslog.log.record import CheckpointReference
 from eoslog.rules.state import StoreState
-from eoslog.segment.rebuilding import rebuild_derived_files
+from eoslog.segment.rebuilding import put_back_derived_files
 from eoslog.store.probe import PROBE_DIRECTORY
 from eoslog.verification.checkpoints import load_checkpoint
 from eoslog.verification.finding import Finding
@@ -103,9 +103,11 @@ def _named(log: Log[StoreState]) -> list[CheckpointReference]:
 
 
 def _put_back(log: Log[StoreState], topic: str, path: str) -> str:
-    found = rebuild_derived_files(log, log.store, log.environment, topic)
-    if not any(each.path == path for each in found):
+    found = {each.path: each for each in put_back_derived_files(log, log.store, log.environment, topic)}
+    if path not in found:
         return "it was put back, or its segment dropped, just before"
+    if not found[path].restored:
+        raise CorruptRecord(f"{path} cannot be put back: nothing else in the store has its content")
     return f"put {path} back as it was"
 
 

@@ -12,7 +12,8 @@ from eoslog.rules.partition_state import Batch, SealedSegment
 from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.data_file import check_file
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
-from eoslog.segment.segment_index import decode_derived_files, decode_segment_index
+from eoslog.segment.rebuilding import derived_snapshot
+from eoslog.segment.segment_index import decode_segment_index, decode_txnindex_copy
 from eoslog.segment.transaction_index import decode_transaction_index
 from eoslog.store.object_store import ObjectStore
 from eoslog.verification.finding import Finding, of_broken
@@ -32,6 +33,7 @@ def check_segment(
 ) -> SegmentContent:
     """Look at a segment's files, and compare them with the state."""
     content = SegmentContent()
+    before = [each for each in state.partitions[place].sealed if each.base_offset <= segment.base_offset]
 
     def add(kind: str, problem: str, path: str) -> None:
         offsets = (segment.base_offset, segment.end_offset)
@@ -43,14 +45,17 @@ def check_segment(
 
     def read(kind: str, file: FileReference, body: bytes | None) -> bytes | None:
         if body is None:
-            add(f"{kind}-missing", "the object is missing", file.path)
-            return None
-        try:
-            check_file(body, file.length, file.crc32c, file.path)
-        except CorruptRecord as error:
-            add(f"{kind}-damaged", without_code(error), file.path)
-            return None
-        return body
+            what, problem = "missing", "the object is missing"
+        else:
+            try:
+                check_file(body, file.length, file.crc32c, file.path)
+                return body
+            except CorruptRecord as error:
+                what, problem = "damaged", without_code(error)
+        if kind == "snapshot" and derived_snapshot(store, before) is None:
+            what, problem = "lost", f"{problem}, and its content does not follow from the segments before"
+        add(f"{kind}-{what}", problem, file.path)
+        return None
 
     files = [("index", segment.index), ("snapshot", segment.snapshot)]
     if segment.txnindex is not None:
@@ -60,18 +65,22 @@ def check_segment(
         kind: read(kind, file, None if found is None else found.body)
         for (kind, file), found in zip(files, stored, strict=True)
     }
-    index = bodies["index"]
+    index, snapshot = bodies["index"], bodies["snapshot"]
+    if snapshot is not None:
+        try:
+            decode_producer_snapshot(snapshot, segment.snapshot.path)
+        except CorruptRecord as error:
+            add("snapshot-lost", f"it was written like this: {without_code(error)}", segment.snapshot.path)
     if index is None:
         return content
     try:
         content.batches = decode_segment_index(index, segment.index.path)
-        derived = decode_derived_files(index, segment.index.path)
-        aborted = decode_transaction_index(derived.txnindex, segment.index.path)
-        decode_producer_snapshot(derived.snapshot, segment.index.path)
+        txnindex = decode_txnindex_copy(index, segment.index.path)
+        aborted = decode_transaction_index(txnindex, segment.index.path)
     except CorruptRecord as error:
         add("index-damaged", without_code(error), segment.index.path)
         return content
-    for problem in index_differences(topic, state.partitions[place], segment, content.batches, derived):
+    for problem in index_differences(topic, state.partitions[place], segment, content.batches, txnindex):
         add("index-differs", problem, segment.index.path)
     broken = broken_in_batches(content.batches, topic, place.partition, state.time_ms, slot)
     for each in (*broken, *broken_in_aborted(content.batches, aborted)):

@@ -20,7 +20,7 @@ from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 
 PARTITIONS = 3
-ROW = {"etl": b"etl", "load": b"load"}
+ROW = {"etl": b"etl", "load": b"load", "audit": b"audit"}
 
 
 class Row(NamedTuple):
@@ -77,14 +77,15 @@ STEP = st.one_of(
     st.tuples(st.just("plain"), st.integers(0, PARTITIONS - 1)),
     st.tuples(st.just("seal")),
 )
+PARTITION_PAIR = st.tuples(st.integers(0, PARTITIONS - 1), st.integers(0, PARTITIONS - 1))
 
 
 class Writers:
-    """Two producers whose transactions overlap, and rows without a transaction."""
+    """Producers whose transactions overlap, and rows without a transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._producers = {name: store.producer(name) for name in ROW}
+        self._producers = {name: store.producer(name) for name in ("etl", "load")}
         self._open: set[str] = set()
         for producer in self._producers.values():
             producer.init_transactions()
@@ -180,6 +181,48 @@ def send(store: Store, name: str, *partitions: int, end: bool = True) -> None:
     producer.flush()
     if end:
         producer.commit_transaction()
+
+
+def test_a_transaction_that_is_left_out_takes_those_with_it_that_it_shares_a_partition_with() -> None:
+    store = new_store()
+    send(store, "etl", 0, end=False)
+    send(store, "load", 0, 1)
+    send(store, "load", 1, 2)
+    partitions = partitions_of(store)
+    bounds = stable(partitions)
+    origin = dict.fromkeys(range(PARTITIONS), 0)
+
+    found = transaction_consistent_ends(store.indexes, partitions, origin, bounds)
+
+    assert min(bounds[1], bounds[2]) > 0
+    assert found == {0: 0, 1: 0, 2: 0}
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(PARTITION_PAIR, max_size=3),
+    st.integers(0, PARTITIONS - 1),
+    st.lists(PARTITION_PAIR, min_size=2, max_size=5),
+)
+def test_along_a_chain_of_transactions_the_ends_are_the_largest_that_split_none(
+    before: list[tuple[int, int]], held_back: int, after: list[tuple[int, int]]
+) -> None:
+    """One transaction stays open; those after it are linked by the partitions that they share."""
+    store = new_store()
+    for pair in before:
+        send(store, "load", *pair)
+    send(store, "etl", held_back, end=False)
+    for number, pair in enumerate(after):
+        send(store, ("load", "audit")[number % 2], *pair)
+    partitions = partitions_of(store)
+    bounds = stable(partitions)
+    rows = committed_rows(store)
+    origin = dict.fromkeys(range(PARTITIONS), 0)
+
+    found = transaction_consistent_ends(store.indexes, partitions, origin, bounds)
+
+    assert splits_nothing(rows, origin, found)
+    assert found == largest(rows, origin, bounds)
 
 
 def test_a_scan_leaves_out_what_it_would_show_in_part() -> None:

@@ -15,7 +15,7 @@ from eoslog.rules.state import StoreState
 from eoslog.segment.compaction import compact
 from eoslog.segment.merging import merge_files
 from eoslog.segment.sealing import seal_segments
-from eoslog.segment.segment_index import BATCHES_SCHEMA, DerivedFiles, decode_segment_index, encode_segment_index
+from eoslog.segment.segment_index import BATCHES_SCHEMA, decode_segment_index, encode_segment_index
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from tests.unit.rules.histories import History
@@ -176,7 +176,7 @@ def test_an_index_from_before_there_were_statistics_is_read_without_them() -> No
     history = History()
     history.send(history.init(None), transactional_id=None)
     (batch,) = history.state.partitions[PartitionId(history.partition().id.topic_id, 0)].active
-    body = encode_segment_index([batch], DerivedFiles(b"", b""))
+    body = encode_segment_index([batch], b"")
     sink = pa.BufferOutputStream()
     pq.write_table(
         pq.read_table(pa.BufferReader(body)).select([n for n in BATCHES_SCHEMA.names if n != "statistics"]), sink

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from eoslog import Store, TopicConfig, TopicPartition
@@ -125,14 +127,50 @@ def test_a_dry_run_lists_what_is_wrong_and_changes_nothing(store: Store) -> None
     assert store.object_store.get(second).body == b""
 
 
-def test_the_segments_before_are_not_needed(store: Store) -> None:
-    before = bodies(store)
+def test_no_index_repeats_the_snapshot(store: Store) -> None:
+    for segment in sealed(store):
+        metadata = pq.read_metadata(pa.BufferReader(store.object_store.get(segment.index.path).body)).metadata
+
+        assert set(metadata) == {b"eoslog.txnindex"}
+
+
+def test_a_snapshot_follows_from_the_segment_before_if_that_is_whole(store: Store) -> None:
     store.admin.delete_records({TopicPartition("t", 0): sealed(store)[2].base_offset})
-    store.object_store.delete(list(before))
+    before = bodies(store)
+    kept = sealed(store)[0].snapshot.path
+    store.object_store.delete([path for path in before if path != kept])
 
     rebuild(store)
 
-    assert {path: before[path] for path in derived_paths(store)} == bodies(store)
+    assert bodies(store) == before
+
+
+def test_a_snapshot_whose_segment_before_was_dropped_is_lost_and_the_rest_is_put_back(store: Store) -> None:
+    store.admin.delete_records({TopicPartition("t", 0): sealed(store)[2].base_offset})
+    first, second, *_ = sealed(store)
+    assert second.txnindex is not None
+    store.object_store.delete([first.snapshot.path, second.txnindex.path])
+
+    with pytest.raises(CorruptRecord, match=r"1 files .* cannot be rebuilt, the first is .*\.snapshot"):
+        rebuild(store)
+
+    assert [each.path for each in rebuild(store, dry_run=True)] == [first.snapshot.path]
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+def test_a_snapshot_without_producers_that_expired_before_it_is_put_back(store: Store, position: int) -> None:
+    """The batches before it name them still."""
+    write(store, "cc")
+    expired = store.read(lambda state, slot: plan_expiry(state, 2**52))
+    assert expired is not None
+    store.append(lambda draft: draft.append(expired))
+    write(store, "cccc")
+    before = bodies(store)
+    lost = sealed(store)[-position].snapshot
+    store.object_store.delete([lost.path])
+
+    assert [(each.path, each.restored) for each in rebuild(store)] == [(lost.path, True)]
+    assert bodies(store) == before
 
 
 def test_producers_that_expired_since_are_still_in_the_snapshot_that_lists_them(store: Store) -> None:
@@ -176,7 +214,8 @@ def test_an_index_cannot_be_put_back_and_does_not_keep_others_from_it(store: Sto
 
     assert {each.kind for each in listed if each.base_offset == lost.base_offset} >= {"index", "snapshot"}
     left = {each.path for each in rebuild(store, dry_run=True)}
-    assert left == {file.path for file in (lost.index, lost.txnindex, lost.snapshot) if file is not None}
+    behind = {each.snapshot.path for each in sealed(store) if each.base_offset > lost.base_offset}
+    assert left == {file.path for file in (lost.index, lost.txnindex) if file is not None} | behind
 
 
 def test_a_topic_that_is_not_there_is_an_error(store: Store) -> None:

@@ -154,7 +154,7 @@ def _prepare(store: Store, topic: str) -> list[str]:
     writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=1 << 20)
     target = store.read(lambda state, slot: TopicTarget.of(state, topic_named(state, topic)))
     uploaded_ms = store.now_ms()
-    writer.add(target, 0, records_table([{"key": None, "value": b"v", "headers": [], "timestamp": uploaded_ms}]))
+    writer.add(target, 0, records_table([(None, b"v", None, uploaded_ms)]))
     files = writer.flush(uploaded_ms)
     identity = store.append(lambda draft: initialise(draft, "two-phase", timeout_ms=1000, time_ms=uploaded_ms))
     request = prepare_request(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from eoslog import Store
+from eoslog import Store, TopicPartition
 from eoslog.errors import StoreAccessDenied
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
@@ -88,6 +88,12 @@ def txnindex(store: Store) -> str:
 
 def snapshot(store: Store) -> str:
     return partition(store).sealed[1].snapshot.path
+
+
+def lose_snapshot(store: Store) -> str:
+    """The content of a segment's snapshot follows from the segment before, which is dropped."""
+    store.admin.delete_records({TopicPartition("t", 0): partition(store).sealed[1].base_offset})
+    return remove(store, partition(store).sealed[0].snapshot.path)
 
 
 def sealed_data(store: Store) -> str:
@@ -358,6 +364,7 @@ DAMAGES: dict[str, Damage] = {
     "txnindex: damaged": Damage(lambda store: change(store, txnindex(store), flip), "txnindex-damaged"),
     "snapshot: missing": Damage(lambda store: remove(store, snapshot(store)), "snapshot-missing"),
     "snapshot: longer": Damage(lambda store: change(store, snapshot(store), lengthen), "snapshot-damaged"),
+    "snapshot: missing, and so is the segment before": Damage(lose_snapshot, "snapshot-lost"),
     "data: a sealed file is missing": Damage(lambda store: remove(store, sealed_data(store)), "data-missing"),
     "data: an active file is missing": Damage(lambda store: remove(store, active_data(store)), "data-missing"),
     "data: a sealed file is cut": Damage(lambda store: change(store, sealed_data(store), cut), "data-damaged"),

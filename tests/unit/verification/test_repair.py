@@ -17,7 +17,13 @@ from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import ObjectStore
 from eoslog.verification.kinds import KINDS, Severity
 from tests.unit.verification.histories import faults, newest, partition, references, small_history
-from tests.unit.verification.test_corruptions import DAMAGES, append_record, forge_checkpoint, sealed_index
+from tests.unit.verification.test_corruptions import (
+    DAMAGES,
+    append_record,
+    forge_checkpoint,
+    lose_snapshot,
+    sealed_index,
+)
 
 
 @pytest.fixture
@@ -100,6 +106,17 @@ def test_derived_files_are_put_back_as_they_were(store: Store) -> None:
 
     assert [done for _, done in repair(store)] == [True, True]
     assert objects(store) == before
+
+
+def test_a_file_is_put_back_beside_one_that_cannot_be(store: Store) -> None:
+    lost = lose_snapshot(store)
+    txnindex = next(each.txnindex.path for each in partition(store).sealed if each.txnindex is not None)
+    before = store.object_store.get(txnindex).body
+    spoil(store, txnindex)
+
+    assert repair(store) == [("txnindex-damaged", True)]
+    assert store.object_store.get(txnindex).body == before
+    assert [(each.kind, each.path) for each in faults(store)] == [("snapshot-lost", lost)]
 
 
 def test_no_slot_and_no_data_file_is_ever_changed(store: Store) -> None:

@@ -1,0 +1,187 @@
+"""Slices of sealed segments, planned on columns: the same as those of the same batches that are not sealed yet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from eoslog.errors import CorruptRecord
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import FileSlice, PartitionPlan, SegmentIndexes, plan_partition
+from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Batch, Control, Partition, SealedSegment, Verdict
+from eoslog.segment.data_file import crc32c
+from eoslog.segment.segment_index import encode_segment_index
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+
+TOPIC_ID = "0" * 32
+PLACE = f"00/{TOPIC_ID}/0"
+A_SEGMENT = 40
+
+
+def batches_of(seed: int, count: int = 200) -> list[Batch]:
+    """Batches with and without gaps, empty ones and control rows, of transactions that ended in every way."""
+    draws = random.Random(seed)
+    batches: list[Batch] = []
+    offset, slot = 0, 1
+    for number in range(count):
+        kind = draws.choice(["rows", "rows", "rows", "gaps", "control", "none"])
+        verdict = draws.choice([Verdict.COMMITTED, Verdict.COMMITTED, Verdict.ABORTED])
+        rows = draws.randint(2, 9)
+        file = FileReference(path=f"{PLACE}/{number}.parquet", length=100 + number, crc32c=number)
+        batch = Batch(
+            offset, rows, rows - 1, file, 0, None, slot, slot + draws.randint(0, 3), 1000 * slot, verdict,
+            draws.choice([None, "a", "b"]), draws.randint(0, 3), 0, draws.choice([-1, 2**31 - 3]), number, number, True,
+        )  # fmt: skip
+        if kind == "gaps":
+            batch = batch._replace(record_count=draws.randint(1, rows - 1))
+        elif kind == "control":
+            control = Control.COMMIT if verdict is Verdict.COMMITTED else Control.ABORT
+            batch = batch._replace(record_count=1, last_offset_delta=0, file=None, control=control, base_sequence=-1)
+        elif kind == "none":
+            batch = batch._replace(record_count=0, file=None)
+        batches.append(batch)
+        offset = batch.end_offset + draws.choice([0, 0, 0, 2])
+        slot += draws.randint(0, 2)
+    return batches
+
+
+def active(batches: list[Batch]) -> Partition:
+    return Partition(PartitionId(TOPIC_ID, 0), next_offset=batches[-1].end_offset, active=batches)
+
+
+def sealed(objects: MemoryStore, batches: list[Batch], *, left: int = 0) -> Partition:
+    """The same partition with its batches in sealed segments, but the last ones."""
+    partition = active(batches[len(batches) - left :] if left else batches)
+    segments = []
+    for first in range(0, len(batches) - left, A_SEGMENT):
+        part = batches[first : min(first + A_SEGMENT, len(batches) - left)]
+        body = encode_segment_index(part, b"")
+        index = FileReference(path=f"{PLACE}/{first}.index.parquet", length=len(body), crc32c=crc32c(body))
+        objects.put_if_absent(index.path, body)
+        times = [batch.max_timestamp for batch in part]
+        ends = max(batch.end_slot for batch in part)
+        segments.append(
+            SealedSegment(
+                part[0].base_offset,
+                part[-1].end_offset,
+                batch_count=len(part),
+                bytes=1,
+                min_timestamp=min(times),
+                max_timestamp=max(times),
+                max_end_slot=ends,
+                index=index,
+                txnindex=None,
+                snapshot=index,
+                slot=part[-1].slot,
+                file_count=1,
+            )
+        )
+    partition.sealed = tuple(segments)
+    partition.segment_base_offset = segments[-1].end_offset
+    partition.active = batches[len(batches) - left :] if left else []
+    return partition
+
+
+def test_a_plan_is_the_same_whether_batches_are_sealed_or_not() -> None:
+    for seed, left in product(range(2), (0, 30)):
+        batches = batches_of(seed)
+        objects = MemoryStore(Environment())
+        indexes = SegmentIndexes(objects)
+        here, there = active(batches), sealed(objects, batches, left=left)
+        draws = random.Random(seed)
+        for isolation, control_rows, _ in product(IsolationLevel, (False, True), range(10)):
+            start, end = sorted(draws.sample(range(here.next_offset + 1), 2))
+            slots = sorted(draws.sample(range(batches[-1].slot + 3), 2))
+            after_slot, slot, time_ms = -1, None, None
+            if isolation is IsolationLevel.SNAPSHOT:
+                after_slot, slot = draws.choice([(-1, None), (slots[0], None), (-1, slots[1]), (slots[0], slots[1])])
+                time_ms = draws.choice([None, slots[1] * 1000])
+
+            plans = [
+                plan_partition(
+                    indexes,
+                    "t",
+                    partition,
+                    isolation,
+                    start_offset=start,
+                    end_offset=end,
+                    after_slot=after_slot,
+                    slot=slot,
+                    time_ms=time_ms,
+                    control_rows=control_rows,
+                )
+                for partition in (here, there)
+            ]
+
+            expected, found = (tuple(plan.slices) for plan in plans)
+            assert found == expected
+            assert_described(plans[1], found)
+
+
+def assert_described(plan: PartitionPlan, slices: Sequence[FileSlice]) -> None:
+    """What a plan says of its slices without making them is what they say themselves."""
+    assert len(plan.slices) == len(slices)
+    assert plan.record_count == sum(piece.record_count for piece in slices)
+    assert plan.bytes == sum({piece.path: piece.length for piece in slices}.values())
+    assert [plan.slices[index] for index in range(-len(slices), len(slices))] == [*slices, *slices]
+    assert tuple(plan.slices[1:-1]) == tuple(slices[1:-1])
+    with pytest.raises(IndexError):
+        plan.slices[len(slices)]
+
+
+def test_an_index_is_read_once_and_only_if_the_range_reaches_it() -> None:
+    batches = batches_of(1)
+    objects = MemoryStore(Environment())
+    partition = sealed(objects, batches)
+    indexes = SegmentIndexes(objects)
+    third = partition.sealed[2]
+    before = objects.requests["GET"]
+
+    for _ in range(3):
+        plan_partition(
+            indexes,
+            "t",
+            partition,
+            IsolationLevel.READ_COMMITTED,
+            start_offset=third.base_offset,
+            end_offset=third.end_offset,
+        )
+
+    assert objects.requests["GET"] - before == 1
+
+
+def test_passes_over_more_indexes_than_are_kept_read_fewer_than_all_of_them() -> None:
+    batches = batches_of(1, 4000)
+    objects = MemoryStore(Environment())
+    partition = sealed(objects, batches)
+    room = SegmentIndexes(objects).columns(partition.sealed[0]).bytes * len(partition.sealed) // 2
+    indexes = SegmentIndexes(objects, room)
+    plan_partition(indexes, "t", partition, IsolationLevel.READ_COMMITTED)
+    before = objects.requests["GET"]
+
+    plan_partition(indexes, "t", partition, IsolationLevel.READ_COMMITTED)
+
+    assert objects.requests["GET"] - before <= len(partition.sealed) * 2 // 3
+    assert indexes.bytes <= room
+
+
+def test_an_index_of_another_segment_is_refused_each_time() -> None:
+    batches = batches_of(1)
+    objects = MemoryStore(Environment())
+    partition = sealed(objects, batches)
+    first, second = partition.sealed[:2]
+    indexes = SegmentIndexes(objects)
+    indexes.columns(first)
+    strange = SealedSegment(
+        **{name: getattr(second, name) for name in SealedSegment.__slots__} | {"index": first.index}
+    )
+
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="but its segment has"):
+            indexes.columns(strange)

@@ -60,8 +60,8 @@ def coordinator(
     """Look after the store: end timed-out transactions, expire ids, seal, write checkpoints, vacuum.
 
     It runs until SIGTERM (or Ctrl-C) and tells a line for each step that did something, with --json a JSON object a
-    line. Any number may run at once. Nothing depends on it: whoever writes and meets a transaction past its time-out
-    ends it.
+    line. Any number may run at once. Every append also aborts transactions past their timeouts, so readers that may
+    not write depend on the coordinator only while no process appends.
 
     The steps: STEPS. Their intervals are in the settings, section coordinator.
 

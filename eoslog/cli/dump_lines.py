@@ -184,8 +184,16 @@ def part_lines(name: str, body: bytes) -> Iterator[Line]:
         plain = {key: each for key, each in row.items() if key not in lists}
         yield Line({"part": name} | plain | {key: len(each) for key, each in lists.items()})
         for key, each in lists.items():
+            # Partitions of several topics share a part, so each line says whose it is.
+            of = {"part": name, "of": key} | _topic_partition(row)
             for thing in each:
-                yield Line({"part": name, "of": key} | _readable(thing, {}), {"part": name, "of": key} | thing)
+                yield Line(of | _readable(thing, {}), of | thing)
+
+
+def _topic_partition(row: Mapping[str, Any]) -> dict[str, str]:
+    if "topic_id" in row and "partition" in row:
+        return {"topic_partition": f"{row['topic_id']}-{row['partition']}"}
+    return {}
 
 
 def _rows(body: bytes) -> Iterator[dict[str, Any]]:

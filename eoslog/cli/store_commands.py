@@ -116,7 +116,8 @@ def seal(session: Session) -> None:
 def rebuild_indexes(session: Session, topic: str, dry_run: bool) -> None:
     """Put back the .txnindex and .snapshot files of TOPIC that are missing or damaged, as they were.
 
-    Only other tools read them. An .index.parquet cannot be put back: nothing else holds what it holds.
+    Only Kafka's tools read them. A .snapshot can be put back if the segment before it is there. An .index.parquet
+    cannot be put back: nothing else has its content.
 
     \b
     Examples:

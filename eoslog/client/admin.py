@@ -38,6 +38,7 @@ from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
 from eoslog.segment.rewriting import TARGET_FILE_BYTES
 from eoslog.segment.schema_json import check_storable, encode_schema, normalise_schema
 from eoslog.segment.vacuum import READER_GRACE_MS, VacuumReport, vacuum
+from eoslog.store.exclusive import ExclusiveIterator
 from eoslog.verification.finding import Finding
 from eoslog.verification.progress import Progress, no_progress
 from eoslog.verification.repair import Repair
@@ -49,7 +50,10 @@ _LARGEST_PARTITION_COUNT = 10_000
 
 
 class Admin(TransactionAdministration, GroupAdministration):
-    """Looks at a store and changes it. Every answer is as of the log's tail."""
+    """Looks at a store and changes it. Every answer is as of the log's tail.
+
+    Safe to share between threads; an iterator that it returns belongs to one thread at a time.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -213,8 +217,8 @@ class Admin(TransactionAdministration, GroupAdministration):
 
         Raises:
             UnknownTopicOrPartition
-            CorruptRecord: an ``.index.parquet`` is missing or damaged, and nothing can take its place. A dry run lists
-                it instead.
+            CorruptRecord: a file cannot be put back, because nothing else in the store has its content: an
+                ``.index.parquet``, or a ``.snapshot`` whose segment before was dropped. A dry run lists it instead.
         """
         store = self._store
         store.describe()
@@ -301,7 +305,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             NotAStore, UnknownTopicOrPartition, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: as the iterator
                 is taken from; the store could not be looked at.
         """
-        return verify_store(self._store, topic, data, progress)
+        return ExclusiveIterator(verify_store(self._store, topic, data, progress))
 
     def repair(self, findings: Iterable[Finding]) -> Iterator[Repair]:
         """Put right what of these findings can be without losing anything: those that are ``repairable``.
@@ -315,7 +319,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             NotAStore, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: as the iterator is taken from; the log
                 could not be looked at.
         """
-        return repair_store(self._store, findings)
+        return ExclusiveIterator(repair_store(self._store, findings))
 
     def list_topics(self) -> list[str]:
         """The topics' names, in their order."""
@@ -361,7 +365,9 @@ class Admin(TransactionAdministration, GroupAdministration):
                 for partition in partitions
             ]
 
-        return self._store.read(look)
+        return self._store.overdue_transactions.read_unblocked(
+            look, lambda found: any(each.last_stable_offset < each.high_watermark for each in found)
+        )
 
 
 def _check_partition_count(topic: str, partitions: object) -> None:

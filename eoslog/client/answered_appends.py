@@ -19,6 +19,7 @@ from eoslog.errors import (
     StoreAccessDenied,
 )
 from eoslog.rules.draft import Draft
+from eoslog.store.process import HomeProcess
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -54,7 +55,8 @@ class _Attempt(NamedTuple):
 class AnsweredAppends:
     """Appends of one producer. One request at a time is under way; another begins when it is over or given up."""
 
-    def __init__(self, store: Store, limits: TimeLimits) -> None:
+    def __init__(self, store: Store, limits: TimeLimits, home: HomeProcess) -> None:
+        self._home = home
         self._store = store
         self._limits = limits
         self.forget()
@@ -75,6 +77,8 @@ class AnsweredAppends:
             Whatever else ``propose`` raises: of rows and a commit, no attempt landed or will. Of the others, what holds
                 now.
         """
+        # Check here too: a callback of the user's may fork during a call and return in the child.
+        self._home.check(f"the {request.value} request")
         if request is not self._request:
             self.forget()
             self._request = request

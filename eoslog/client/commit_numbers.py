@@ -24,6 +24,11 @@ class CommitNumbers:
                 bytes=before.bytes + batch.file.length,
             )
 
+    @property
+    def rows(self) -> int:
+        """The number of rows in the batches that were counted."""
+        return sum(each.rows for each in self._topics.values())
+
     def summary(self, staged: Iterable[StagedBatch], duration_ms: int) -> CommitSummary:
         """The summary of a commit that appends ``staged`` too.
 

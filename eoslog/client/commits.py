@@ -10,13 +10,14 @@ import pyarrow as pa
 from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
 from eoslog.read.columns import choose_columns, default_columns
 from eoslog.read.commits import slices_by_commit
-from eoslog.read.planner import FileSlice, PartitionPlan
+from eoslog.read.planner import FileSlice, PartitionPlan, Slices
 from eoslog.read.scan import Scan
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_SLOT, Partition
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
 from eoslog.segment.stored_schema import stored_schema
+from eoslog.store.exclusive import ExclusiveIterator
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -93,7 +94,7 @@ class Commit:
                 place.partition,
                 slices[0].base_offset,
                 slices[-1].gaps_end_offset or slices[-1].base_offset + slices[-1].record_count,
-                slices,
+                Slices([slices]),
             )
             for place, slices in sorted(self._rows.items())
             if place.topic_id == known.topic_id
@@ -136,7 +137,7 @@ def read_commits(store: Store, topics: Sequence[str], after_slot: int, until_slo
                 f"{after_slot}, up to slot {partition.removed_end_slot}, have been deleted since; read from a later "
                 "slot, or from the beginning what is left"
             )
-    return (
+    return ExclusiveIterator(
         Commit(store, slot, timestamp, found, rows)
         for slot, timestamp, rows in slices_by_commit(store.indexes, partitions, after_slot, until)
     )

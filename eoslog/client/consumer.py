@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 from eoslog.client.assigned import AssignedPartitions
 from eoslog.client.consumer_records import ConsumerRecord
@@ -16,16 +17,14 @@ from eoslog.client.offset_commits import OffsetCommits
 from eoslog.client.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.subscription import RebalanceListener, RebalanceListeners, Subscription
-from eoslog.client.timeouts import end_timed_out
 from eoslog.client.topics import find_topic, partition_named
 from eoslog.errors import (
     FencedInstanceId,
     IllegalState,
     InvalidOption,
     InvalidRequest,
-    RetriableError,
-    StoreAccessDenied,
     UnstableOffsetCommit,
+    Wakeup,
     quoted,
     shortened,
 )
@@ -33,19 +32,43 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.rules.names import TopicPartition, check_id, topic_partition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import Topic
+from eoslog.store.exclusive import Exclusive
+from eoslog.store.process import HomeProcess, cannot_be_pickled
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
 
-_logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
 _FIRST_PAUSE_MS = 10
 _LONGEST_PAUSE_MS = 500
 _LOOK_AT_LEAST_EVERY_MS = 1_000
 _RESET_POLICIES = ("earliest", "latest", "none")
 
 
+def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate[Consumer, P], T]:
+    """Wrap a public method: check the process, then admit one thread."""
+    name = f"{method.__name__.removeprefix('_')}()"
+
+    @wraps(method)
+    def entered(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # Before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
+        self._home.check(name)
+        with self._exclusive.call(name):
+            found = method(self, *args, **kwargs)
+        # A rebalance listener may have forked: the records are the parent's.
+        self._home.check(name)
+        return found
+
+    return entered
+
+
 class Consumer:
-    """Reads records in the order of their offsets. Not safe to share between threads.
+    """Reads records in the order of their offsets. Use it from one thread at a time, as in Kafka.
+
+    During a call of one thread, a call of another raises ``ConcurrentAccess`` and changes nothing. Only ``wakeup`` is
+    always allowed: to stop a consumer from another thread, call ``wakeup`` there and ``close`` in the polling thread.
+    A forked child must open its own consumer: there each call except ``close`` raises ``OpenedBeforeFork``.
 
     A consumer with a group commits offsets when it is told to: a commit is a slot of the log, and who consumes in a
     transaction commits them there (``Producer.send_offsets_to_transaction``). So ``enable_auto_commit`` is off, unlike
@@ -108,9 +131,18 @@ class Consumer:
         self._commits = OffsetCommits(
             store, self._subscription, self._assigned, auto_commit_interval_ms if enable_auto_commit else None
         )
+        self._home = HomeProcess("consumer")
+        self._exclusive = Exclusive(
+            "consumer",
+            "Use a consumer for each thread; wakeup() ends a poll() from any thread.",
+            reentrant=True,
+        )
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._looked_at_ms: int | None = None
-        self._may_write = True
         self._closed = False
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "the store's URL, and open a consumer there")
 
     def __enter__(self) -> Consumer:
         return self
@@ -120,6 +152,7 @@ class Consumer:
     ) -> None:
         self.close()
 
+    @_call
     def subscribe(
         self,
         topics: str | Iterable[str] = (),
@@ -162,6 +195,7 @@ class Consumer:
             find_topic(self._store, name)
         self._subscription.begin(names, listeners)
 
+    @_call
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without joining the group. Offsets may still be committed.
 
@@ -178,6 +212,7 @@ class Consumer:
         found = self._partitions_of(wanted, refresh=False)
         self._assign({place: topic for place, (topic, _) in found.items()})
 
+    @_call
     def unsubscribe(self) -> None:
         """Read nothing any more, and leave the group."""
         self._check_open("unsubscribe()")
@@ -186,14 +221,17 @@ class Consumer:
         self._subscription.end()
         self._assign({})
 
+    @_call
     def subscription(self) -> set[str]:
         """The topics that are subscribed to."""
         return set(self._subscription.topics)
 
+    @_call
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads; of a subscription, after its first poll."""
         return set(self._assigned)
 
+    @_call
     def poll(self, timeout: float = 1.0) -> list[ConsumerRecord]:
         """The next records, at most ``max_poll_records``; an empty list if none came within ``timeout`` seconds.
 
@@ -202,6 +240,8 @@ class Consumer:
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
             FencedInstanceId: another consumer has joined under this ``group_instance_id``; close this one.
+            Wakeup: ``wakeup`` was called. No record is lost: the next poll goes on.
+            ConcurrentAccess: another thread uses this consumer. Every other call except ``wakeup`` raises it too.
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
@@ -213,14 +253,37 @@ class Consumer:
         deadline = environment.monotonic_ms() + int(timeout * 1000)
         pause = _FIRST_PAUSE_MS
         while True:
+            # Before records are taken: a Wakeup raised after that would lose them.
+            self._check_not_woken()
             records = self._poll_once()
-            remaining = deadline - environment.monotonic_ms()
-            if records or remaining <= 0:
+            if records:
                 return records
-            if self._end_what_holds_back():
+            if self._assigned.held_back and self._store.overdue_transactions.abort_for_reader():
                 continue
-            environment.sleep_ms(min(pause, remaining))
+            remaining = deadline - environment.monotonic_ms()
+            if remaining <= 0:
+                return []
+            environment.wait_ms(min(pause, remaining), self._wakeups)
             pause = min(pause * 2, _LONGEST_PAUSE_MS)
+
+    def wakeup(self) -> None:
+        """Make the current ``poll`` raise ``Wakeup``, or the next one if none is running. Several calls end one poll.
+
+        Any thread may call it, and so may a signal handler. A poll that waits ends at once. A poll that is reading
+        returns its records if it finds any; then the next poll raises.
+
+        Raises:
+            OpenedBeforeFork
+        """
+        self._home.check("wakeup()")
+        self._wakeups.put(None)
+
+    def _check_not_woken(self) -> None:
+        if self._wakeups.empty():
+            return
+        while not self._wakeups.empty():
+            self._wakeups.get_nowait()
+        raise Wakeup("poll() was ended by wakeup(). Nothing is lost: close the consumer, or poll again.")
 
     def _poll_once(self) -> list[ConsumerRecord]:
         self._commits.commit_automatically(only_if_due=True)
@@ -273,18 +336,7 @@ class Consumer:
         self._looked_at_ms = None
         return come
 
-    def _end_what_holds_back(self) -> bool:
-        """End the transactions past their time-out that hide rows from this consumer. True if one was ended."""
-        if not self._assigned.held_back or not self._may_write:
-            return False
-        try:
-            return bool(end_timed_out(self._store))
-        except StoreAccessDenied:
-            self._may_write = False
-        except RetriableError as error:
-            _logger.info("%s: a transaction past its time-out was not ended: %s", self._store, error)
-        return False
-
+    @_call
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that ``poll`` gives of this partition.
 
@@ -304,6 +356,7 @@ class Consumer:
             )
         return fetch.position
 
+    @_call
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from another offset.
 
@@ -318,10 +371,12 @@ class Consumer:
             raise InvalidRequest(f"offset {offset} of {_place(partition)} is negative")
         self._assigned.seek(partition, offset)
 
+    @_call
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Go on from the first offset there is, as of the next ``poll`` or ``position``; all partitions if None."""
         self._reset(partitions, "earliest", "seek_to_beginning()")
 
+    @_call
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Go on from the end of what is visible, as of the next ``poll`` or ``position``; all partitions if None."""
         self._reset(partitions, "latest", "seek_to_end()")
@@ -332,6 +387,7 @@ class Consumer:
             self._fetch(place, call)
             self._assigned.seek(place, policy)
 
+    @_call
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Give no records of these partitions until ``resume``.
 
@@ -341,15 +397,18 @@ class Consumer:
         for fetch in [self._fetch(place, "pause()") for place in partitions]:
             fetch.paused = True
 
+    @_call
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Undo ``pause``."""
         for fetch in [self._fetch(place, "resume()") for place in partitions]:
             fetch.paused = False
 
+    @_call
     def paused(self) -> set[TopicPartition]:
         """The partitions that are paused."""
         return self._assigned.paused()
 
+    @_call
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Store offsets for the group, durably when this returns: by default the positions of all assigned partitions.
 
@@ -363,6 +422,7 @@ class Consumer:
         self._check_open("commit()")
         self._commits.commit(offsets)
 
+    @_call
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, as of now; None where it has not.
 
@@ -377,10 +437,12 @@ class Consumer:
             partitions, require_stable=self._isolation is not IsolationLevel.READ_UNCOMMITTED
         )
 
+    @_call
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that each partition holds. Raises: UnknownTopicOrPartition"""
         return {place: found.log_start_offset for place, (_, found) in self._partitions_of(partitions).items()}
 
+    @_call
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end (exclusive) of what this consumer is shown: last stable offset, or high watermark if uncommitted.
 
@@ -391,6 +453,7 @@ class Consumer:
             place: visible_end(found, self._isolation) for place, (_, found) in self._partitions_of(partitions).items()
         }
 
+    @_call
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -411,6 +474,7 @@ class Consumer:
             for place, (topic, partition) in self._partitions_of(timestamps).items()
         }
 
+    @_call
     def lag(self) -> dict[TopicPartition, int]:
         """How many offsets lie between each assigned partition's position and the end of what is visible now."""
         self._check_open("lag()")
@@ -421,6 +485,7 @@ class Consumer:
             for place, position in self._assigned.positions().items()
         }
 
+    @_call
     def group_metadata(self) -> GroupMetadata:
         """Who commits: for ``send_offsets_to_transaction``, so that a consumer its group has left behind cannot commit.
 
@@ -432,7 +497,13 @@ class Consumer:
         return self._subscription.group_metadata()._replace(topic_ids=self._assigned.topic_ids())
 
     def close(self) -> None:
-        """Leave the group, and read no more. May be called again."""
+        """Leave the group, and read no more. May be called again. In a forked child it does nothing."""
+        # Apart from the call below, which a forked child is refused: a with statement calls this there, too.
+        if self._home.is_this:
+            self._close()
+
+    @_call
+    def _close(self) -> None:
         if self._closed:
             return
         try:

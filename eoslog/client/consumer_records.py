@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import gc
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -14,6 +16,7 @@ from eoslog.segment.stored_schema import stored_schema
 _OFFSET = pa.field("offset", pa.int64())
 _TRANSACTION = tuple(name for name in TRANSACTION_COLUMNS.names if name != "_control")
 _MILLISECONDS = pa.timestamp("ms", tz="UTC")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class RecordTransaction(NamedTuple):
@@ -45,7 +48,7 @@ class ConsumerRecord(NamedTuple):
     value: Any
     """bytes or None (a tombstone); of a topic of columns, a dict of the row by column name."""
     headers: Sequence[tuple[str, bytes | None]]
-    """Empty for a topic of columns."""
+    """An empty tuple if there are none, and for a topic of columns."""
     transaction: RecordTransaction | None = None
     """None unless the consumer was asked for it (``with_transaction``)."""
 
@@ -61,66 +64,56 @@ def columns_to_read(topic: Topic, *, with_transaction: bool = False) -> pa.Schem
 
 def to_records(topic: Topic, partition: int, rows: pa.RecordBatch) -> list[ConsumerRecord]:
     """The records of rows that were read with ``columns_to_read``."""
-    if topic.topic_schema.kind == "records":
-        records = _kafka_records(topic.topic, partition, rows)
-    else:
-        records = _rows_of_columns(topic, partition, rows)
-    if _TRANSACTION[0] not in rows.schema.names:
-        return records
-    return [
-        record._replace(transaction=transaction)
-        for record, transaction in zip(records, _transactions(rows), strict=True)
-    ]
+    columns = _columns_of_records(rows) if topic.topic_schema.kind == "records" else _columns_of_rows(topic, rows)
+    transactions = _transactions(rows) if _TRANSACTION[0] in rows.schema.names else repeat(None)
+    return _tuples(ConsumerRecord, repeat(topic.topic), repeat(partition), *columns, transactions)
 
 
-def _transactions(rows: pa.RecordBatch) -> Iterator[RecordTransaction]:
+def _transactions(rows: pa.RecordBatch) -> list[RecordTransaction]:
     times = rows.column(_TRANSACTION[-1]).cast(_MILLISECONDS).cast(pa.int64())
     columns = [*(rows.column(name) for name in _TRANSACTION[:-1]), times]
-    return map(RecordTransaction, *(column.to_pylist() for column in columns))
+    return _tuples(RecordTransaction, *(column.to_pylist() for column in columns))
 
 
-def _kafka_records(topic: str, partition: int, rows: pa.RecordBatch) -> list[ConsumerRecord]:
-    parts = zip(
-        _integers(rows.column("offset")),
-        _integers(rows.column("timestamp").cast(pa.int64())),
+def _columns_of_records(rows: pa.RecordBatch) -> list[Iterable[Any]]:
+    """The fields of ``ConsumerRecord`` from ``offset`` to ``headers``, of a topic of Kafka records."""
+    return [
+        rows.column("offset").to_pylist(),
+        rows.column("timestamp").cast(pa.int64()).to_pylist(),
         rows.column("key").to_pylist(),
         rows.column("value").to_pylist(),
-        rows.column("headers").to_pylist(),
-        strict=True,
-    )
-    return [
-        ConsumerRecord(
-            topic,
-            partition,
-            offset,
-            timestamp,
-            key,
-            value,
-            [(header["key"], header["value"]) for header in headers] if headers else [],
-        )
-        for offset, timestamp, key, value, headers in parts
+        _headers(rows.column("headers")),
     ]
 
 
-def _rows_of_columns(topic: Topic, partition: int, rows: pa.RecordBatch) -> list[ConsumerRecord]:
-    offsets = _integers(rows.column("_offset"))
-    timestamps = _integers(rows.column("_timestamp").cast(_MILLISECONDS).cast(pa.int64()))
-    values = rows.select(stored_schema(topic).names).to_pylist()
+def _headers(column: pa.Array[Any]) -> Iterable[Sequence[tuple[str, bytes | None]]]:
+    if column.null_count == len(column):
+        return repeat(())
+    # One empty tuple serves all records. A list for each would cost as much as the record itself.
+    return [[(header["key"], header["value"]) for header in each] if each else () for each in column.to_pylist()]
+
+
+def _columns_of_rows(topic: Topic, rows: pa.RecordBatch) -> list[Iterable[Any]]:
+    """The fields of ``ConsumerRecord`` from ``offset`` to ``headers``, of a topic of columns."""
+    values: list[dict[str, Any]] = rows.select(stored_schema(topic).names).to_pylist()
     key_columns = topic.topic_schema.key
     return [
-        ConsumerRecord(
-            topic.topic,
-            partition,
-            offset,
-            timestamp,
-            tuple(value[name] for name in key_columns) if key_columns else None,
-            value,
-            [],
-        )
-        for offset, timestamp, value in zip(offsets, timestamps, values, strict=True)
+        rows.column("_offset").to_pylist(),
+        rows.column("_timestamp").cast(_MILLISECONDS).cast(pa.int64()).to_pylist(),
+        [tuple(value[name] for name in key_columns) for value in values] if key_columns else repeat(None),
+        values,
+        repeat(()),
     ]
 
 
-def _integers(column: Any) -> list[int]:
-    values: list[int] = column.to_pylist()
-    return values
+def _tuples(kind: type[Row], *columns: Iterable[Any]) -> list[Row]:
+    """Make named tuples from the columns of their fields. At least one column is finite."""
+    # The garbage collector pauses for one step, which runs no Python code and leaves no garbage. Otherwise it runs for
+    # every 700 tuples, and through all objects of the process every few polls. That takes longer than the step itself.
+    collects = gc.isenabled()
+    try:
+        gc.disable()
+        return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=False)))
+    finally:
+        if collects:
+            gc.enable()

@@ -14,7 +14,6 @@ from eoslog.client.coordinator_steps import STEPS, StepReport, chosen_steps, tak
 from eoslog.client.heartbeats import Heartbeats
 from eoslog.client.schedule import Schedule
 from eoslog.client.settings import CoordinatorSettings
-from eoslog.client.timeouts import end_timed_out
 from eoslog.errors import RetriableError
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.record import CheckpointReference
@@ -45,7 +44,7 @@ _LONGEST_SLEEP_MS = 500
 
 
 class Coordinator:
-    """Looks after one store."""
+    """Looks after one store. Safe to share between threads."""
 
     def __init__(
         self,
@@ -142,7 +141,7 @@ class Coordinator:
     def abort_timed_out_transactions(self) -> list[str]:
         """Abort every transaction that is open for longer than its time-out. Returns the transactional ids."""
         self._store.read(lambda state, slot: None)
-        return end_timed_out(self._store)
+        return self._store.overdue_transactions.abort()
 
     def expire(self) -> Expired | None:
         """Forget transactional ids, producer ids and offsets that nobody used for long. None if there are none."""

@@ -82,10 +82,10 @@ class CoordinatorRequests:
                 time_ms=now_ms,
                 keep_prepared=keep_prepared,
             )
+            # Not left to the end of the record: the answer must tell if the prepared transaction was aborted by this.
             abort_timed_out(draft, now_ms)
             if self._transactional_id is None:
                 return identity, None
-            # What was kept may be past its time-out, and so ended just now.
             transaction = draft.transactions[self._transactional_id]
             return (
                 ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
@@ -113,8 +113,9 @@ class CoordinatorRequests:
 
         def propose(draft: Draft) -> ProducerIdentity:
             named = prepare_transaction(draft, request)
+            # Not left to the end of the record: what an earlier attempt prepared may be past its timeout, and then the
+            # answer is that it was aborted.
             abort_timed_out(draft, request.time_ms)
-            # What an earlier attempt prepared may be past its time-out, and so ended just now.
             check_identity(draft, request.transactional_id, named)
             return named
 
@@ -151,14 +152,10 @@ class CoordinatorRequests:
 
         def propose(draft: Draft) -> tuple[ProducerIdentity, bool]:
             try:
-                ended = commit_once(draft, request) if token is not None else (end_transaction(draft, request), True)
+                return commit_once(draft, request) if token is not None else (end_transaction(draft, request), True)
             except InvalidTxnState as refused:
                 self._check_not_aborted(draft, request.transactional_id, refused)
                 raise
-            if draft.entries:
-                # Else it is done already, and a put would only bring another doubt.
-                abort_timed_out(draft, request.time_ms)
-            return ended
 
         self.identity, done = self._append(Request(verdict), propose)
         self.prepared = None

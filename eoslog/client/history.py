@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eoslog.client.operations import Operation, operations_of
@@ -18,6 +18,7 @@ from eoslog.rules.entries import Entry
 from eoslog.rules.machine import decode_entry
 from eoslog.rules.state import StoreState
 from eoslog.rules.topics import topic_named
+from eoslog.store.exclusive import ExclusiveIterator
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -36,10 +37,10 @@ class _Bounds(NamedTuple):
     newest: int
 
 
-class History(Iterator[Operation]):
+class History(ExclusiveIterator[Operation]):
     """Operations of the log, the newest first. It reads as it is iterated, and holds no more than some slots.
 
-    It begins at the newest slot of when it was made.
+    It begins at the newest slot of when it was made. It belongs to one thread at a time.
     """
 
     def __init__(
@@ -62,7 +63,6 @@ class History(Iterator[Operation]):
             return _Bounds(names, found.topic_id, found.created_slot, slot)
 
         self._bounds = store.read(look)
-        self._left = limit
         self._transactional_id = transactional_id
         self._include_aborts = include_aborts
         self.oldest_slot: int | None = None
@@ -71,18 +71,7 @@ class History(Iterator[Operation]):
         """Whether it has ended where slots were deleted, and not where the topic or the store was created."""
         records = records_backwards(store.object_store, self._bounds.newest)
         self._records = takewhile(lambda record: record.slot >= self._bounds.oldest, records)
-        self._operations = self._read()
-
-    def __iter__(self) -> History:
-        return self
-
-    def __next__(self) -> Operation:
-        if self._left == 0:
-            raise StopIteration
-        found = next(self._operations)
-        if self._left is not None:
-            self._left -= 1
-        return found
+        super().__init__(islice(self._read(), limit))
 
     def _read(self) -> Iterator[Operation]:
         for decoded in _with_log_times(map(_decode, self._records)):

@@ -13,6 +13,7 @@ from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch, sequence_after
 from eoslog.rules.transaction_entries import BatchAppended
 from eoslog.segment.writer import WrittenFile
+from eoslog.store.process import HomeProcess
 
 
 class InFlightBatches:
@@ -21,11 +22,12 @@ class InFlightBatches:
     True while there are any.
     """
 
-    def __init__(self, transactional_id: str | None) -> None:
+    def __init__(self, transactional_id: str | None, home: HomeProcess) -> None:
         self._transactional_id = transactional_id
+        self._home = home
         self._sequences: dict[PartitionId, int] = {}
         self._batches: list[BatchAppended] = []
-        self.awaited = AwaitedOffsets()
+        self.awaited = AwaitedOffsets(self._home)
         """Who waits for the offsets of these batches."""
         self.was_sent = False
         """Whether these batches were proposed to the log before, and so may have landed."""
@@ -116,7 +118,7 @@ class InFlightBatches:
         """Forget what is in flight, and begin the sequences anew, as the next epoch does."""
         self._sequences = {}
         self._batches = []
-        self.awaited = AwaitedOffsets()
+        self.awaited = AwaitedOffsets(self._home)
 
 
 def _append(draft: Draft, batch: BatchAppended) -> int:

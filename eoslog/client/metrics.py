@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from eoslog.rules.names import TopicPartition
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import StoreState, TransactionState
+from eoslog.store.process import ProcessLock
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
 """A transaction is late when it is open for longer than any may be, and this (Kafka's ``ProducerStateManager``)."""
@@ -57,7 +57,7 @@ class CallTimes:
 
     def __init__(self, within: CallTimes | None = None) -> None:
         self._within = within
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._total_ns: Counter[str] = Counter(dict.fromkeys(CALL_TIMES.values(), 0))
 
     def add(self, name: str, duration_ns: int) -> None:

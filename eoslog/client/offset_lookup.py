@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -46,14 +47,17 @@ def offset_for_time(
     plan = plan_partition(
         indexes, topic.topic, partition, isolation, start_offset=max(start, partition.log_start_offset)
     )
-    late = [piece for piece in plan.slices if piece.timestamp >= timestamp_ms]
-    if topic.topic_schema.kind == "columns" and late and not late[0].has_gaps:
-        return OffsetAndTimestamp(late[0].base_offset, late[0].timestamp)
-    return _first_row(store, topic, partition.id.partition, late, timestamp_ms)
+    late = (piece for piece in plan.slices if piece.timestamp >= timestamp_ms)
+    first = next(late, None)
+    if first is None:
+        return None
+    if topic.topic_schema.kind == "columns" and not first.has_gaps:
+        return OffsetAndTimestamp(first.base_offset, first.timestamp)
+    return _first_row(store, topic, partition.id.partition, chain([first], late), timestamp_ms)
 
 
 def _first_row(
-    store: ObjectStore, topic: Topic, partition: int, pieces: Sequence[FileSlice], timestamp_ms: int
+    store: ObjectStore, topic: Topic, partition: int, pieces: Iterable[FileSlice], timestamp_ms: int
 ) -> OffsetAndTimestamp | None:
     everything = columns_to_read(topic)
     records = topic.topic_schema.kind == "records"

@@ -6,13 +6,15 @@ uploaded, and get their offsets in the slot that commits them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from eoslog.client import exit_flush
 from eoslog.client.answered_appends import AnsweredAppends
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, checked_group, group_offsets
@@ -36,15 +38,19 @@ from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_st
 from eoslog.rules.state import Topic
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DEFAULT_BUFFER_BYTES
+from eoslog.store.process import HomeProcess, cannot_be_pickled
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
 
 T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 
 
 class Producer:
-    """Writes records and tables. Safe to share between threads; not to be used after a fork.
+    """Writes records and tables. Threads may share it.
+
+    A forked child must open its own producer: there each call that reaches the store raises ``OpenedBeforeFork``.
 
     Use it as a context manager: an open transaction is aborted on the way out of an exception. A prepared one stays.
     """
@@ -69,7 +75,8 @@ class Producer:
         self.transactional_id = transactional_id
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
-        self._append = AnsweredAppends(store, self._limits)
+        self._home = HomeProcess("producer")
+        self._append = AnsweredAppends(store, self._limits, self._home)
         self._requests = CoordinatorRequests(
             store,
             self._append,
@@ -78,7 +85,9 @@ class Producer:
             prepared_timeout_ms=prepared_timeout_ms,
         )
         self._lifecycle = ProducerLifecycle()
-        self._calls = ProducerCalls(store.environment, self._limits, self._call_times, self._shut)
+        self._phase_of_sends = ProducerPhase.UNINITIALIZED if transactional_id is None else ProducerPhase.IN_TRANSACTION
+        """The only phase in which rows are taken in."""
+        self._calls = ProducerCalls(self._home, store.environment, self._limits, self._call_times, self._shut)
         self._sender = Sender(
             store,
             self._append,
@@ -86,17 +95,22 @@ class Producer:
             transactional_id,
             staged=staged,
             buffer_bytes=buffer_bytes or DEFAULT_BUFFER_BYTES,
+            home=self._home,
         )
         self._forget()
 
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction."""
+        exit_flush.discard(self)
         self._committing: tuple[ApplicationToken | None] | None = None
         self._began_ms = self._store.environment.monotonic_ms()
         self._requests.forget()
         self._sender.forget()
         self._limits.end_delivery()
         self._append.forget()
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "the store's URL, and open a producer there")
 
     def __enter__(self) -> Producer:
         return self
@@ -183,13 +197,27 @@ class Producer:
 
         Returns:
             A future of where the record went, done after the flush, for which its ``result()`` waits. It cannot be
-            cancelled; an abort of the transaction ends it with ``TransactionAborted``.
+            cancelled; an abort of the transaction ends it with ``TransactionAborted``. Futures of a partition are done
+            in the order of the sends.
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
         """
-        with self._calls.of("send()"):
+        calls = self._calls
+        self._home.check("send()")
+        if calls.lock.acquire(False):
+            # Nearly always there is nothing to wait for. Then the call needs no time limit, and no clock for it.
+            try:
+                target = self._admitted(topic)
+                if target is not None:
+                    self._check_sendable("send()")
+                    exit_flush.add(self)
+                    return self._sender.add_record(target, value, key, partition, headers, timestamp)
+            finally:
+                calls.release()
+        with calls.of("send()"):
             target = self._admit(topic, "send()")
+            exit_flush.add(self)
             return self._sender.add_record(target, value, key, partition, headers, timestamp)
 
     def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> None:
@@ -201,6 +229,7 @@ class Producer:
         with self._calls.of("send_table()"):
             target = self._admit(topic, "send_table()")
             tables = self._limits.repeat(lambda: self._sender.deal_out(target, table))
+            exit_flush.add(self)
             self._guarded(lambda: self._sender.add_tables(target, tables))
 
     def _admit(self, topic: str, call: str) -> Topic:
@@ -210,6 +239,12 @@ class Producer:
             # Before more is taken in: so a call that fails has taken in nothing.
             self._deliver(self._sender.make_room)
         return self._sender.topics.get(topic) or self._limits.repeat(lambda: self._sender.find_topic(topic))
+
+    def _admitted(self, topic: str) -> Topic | None:
+        """The topic if it is known, and nothing is to be done before it is handed more; else None."""
+        if self._calls.is_to_be_closed or self._sender.needs_room:
+            return None
+        return self._sender.topics.get(topic)
 
     def flush(self) -> None:
         """Write everything handed over. Eager rows get their offsets now; staged ones are uploaded.
@@ -232,6 +267,9 @@ class Producer:
                 # Told by the commit, as every error of a transaction is.
                 return
             self._deliver(self._sender.flush)
+            if self.transactional_id is None and not self._sender.waiting_rows:
+                # Rows wait if a callback sent them. The flushed rows of an open transaction may still be lost.
+                exit_flush.discard(self)
 
     def send_offsets_to_transaction(
         self,
@@ -408,6 +446,28 @@ class Producer:
         timeout_ms = int(max(0, min(longest_ms, LONGEST_WAIT_MS)))
         self._calls.close(timeout_ms, self._finish)
 
+    def _flush_at_exit(self, timeout_ms: int) -> None:
+        """Flush at interpreter exit if the producer has no transactional id. Never raises."""
+        if self.transactional_id is None and self._home.is_this:
+            try:
+                # No close(): other threads of the program may still write.
+                self._calls.at_exit(timeout_ms, self.flush)
+            except Exception as error:  # the exit must continue, whatever fails here
+                _logger.info("%s: the flush at exit failed: %s", self._store.url, error)
+
+    def _warn_at_exit(self) -> None:
+        """Log how many rows are lost at interpreter exit."""
+        if not self._home.is_this:
+            return
+        rows = self._sender.waiting_rows
+        if self.transactional_id is not None:
+            rows += self._sender.numbers.rows
+            why = f"The transaction of {self.transactional_id!r} was not committed: call commit_transaction()"
+        else:
+            why = "They were not acknowledged: call flush() or close()"
+        if rows:
+            _logger.warning("%s: the process exits, rows lost: %d. %s before the exit.", self._store.url, rows, why)
+
     def _finish(self) -> None:
         phase = self._lifecycle.phase
         if phase in (ProducerPhase.IN_TRANSACTION, ProducerPhase.ABORTABLE_ERROR):
@@ -433,6 +493,9 @@ class Producer:
         self._lifecycle.check_not_fatal()
 
     def _check_sendable(self, call: str) -> None:
+        if self._lifecycle.phase is self._phase_of_sends:
+            return
+        # What is wrong, in the order of what the caller should know first.
         if self.transactional_id is None:
             self._lifecycle.check_not_closed(call)
             self._lifecycle.check_not_fatal()
@@ -446,6 +509,8 @@ class Producer:
         self._limits.begin_delivery()
         self._guarded(step)
         self._limits.end_delivery()
+        # A callback of a row that was written may have forked. The child must not go on with this call.
+        self._home.check("this call")
 
     def _guarded(self, step: Callable[[], T]) -> T:
         """Take a step, repeatedly if need be. What that does not overcome is remembered, and told to those who wait."""
@@ -454,6 +519,8 @@ class Producer:
         except RetriableError:
             raise
         except EosLogError as error:
+            # Its caller and the futures are told now. The exit need not tell it again.
+            exit_flush.discard(self)
             if self.transactional_id is None and not ends_the_producer(error):
                 self._limits.end_delivery()
                 self._append.forget()

@@ -12,14 +12,21 @@ from eoslog.client.metrics import CALL_TIMES, CallTimes
 from eoslog.client.time_limits import TimeLimits
 from eoslog.errors import IllegalState, RequestTimedOut
 from eoslog.store.environment import Environment
+from eoslog.store.process import HomeProcess
 
 
 class ProducerCalls:
     """Who holds a producer: one thread, for a call of ``max_block_ms`` at most and those that it makes in turn."""
 
     def __init__(
-        self, environment: Environment, limits: TimeLimits, call_times: CallTimes, shut: Callable[[], None]
+        self,
+        home: HomeProcess,
+        environment: Environment,
+        limits: TimeLimits,
+        call_times: CallTimes,
+        shut: Callable[[], None],
     ) -> None:
+        self.home = home
         self.environment = environment
         self.limits = limits
         self.call_times = call_times
@@ -42,8 +49,11 @@ class ProducerCalls:
     def close(self, timeout_ms: int, finish: Callable[[], None]) -> None:
         """Make the last call, and shut the producer however it ends.
 
-        A call of another thread that does not end in time is cut short, and the producer is shut after it.
+        A call of another thread that does not end in time is cut short, and the producer is shut after it. In a forked
+        child nothing is done: the rows and the transaction are the parent's.
         """
+        if not self.home.is_this:
+            return
         if not self.lock.acquire(timeout=timeout_ms / 1000):
             self.is_to_be_closed = True
             self.limits.cut_short()
@@ -63,11 +73,33 @@ class ProducerCalls:
             self._shut()
             self.lock.release()
 
+    def at_exit(self, timeout_ms: int, flush: Callable[[], None]) -> None:
+        """Flush at interpreter exit. Wait at most ``timeout_ms`` for a call of another thread, and then for answers.
+
+        Raises:
+            RequestTimedOut: another thread held the producer all the time.
+        """
+        if not self.lock.acquire(timeout=timeout_ms / 1000):
+            raise RequestTimedOut("another thread's call of this producer did not end in time")
+        try:
+            with self.limits.call("the flush at exit", timeout_ms):
+                flush()
+        finally:
+            self.lock.release()
+
     def check_not_repeated(self) -> None:
         """Raises: IllegalState: the newest call is made by a callback of the same call, which will end by itself."""
         *outer, newest = self.under_way
         if newest in outer:
             raise IllegalState(f"{newest} is under way: a callback of its rows cannot call it again")
+
+    def release(self) -> None:
+        """End a call that took the lock alone, because it waits for nothing."""
+        try:
+            if self.is_to_be_closed and not self.limits.in_call:
+                self._shut()
+        finally:
+            self.lock.release()
 
     def shut_if_asked(self) -> None:
         """Do what a ``close`` of another thread had no time to wait for, while no call is under way."""
@@ -92,6 +124,8 @@ class ProducerCall:
 
     def __enter__(self) -> None:
         calls = self._calls
+        # Before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
+        calls.home.check(self._name)
         limits = calls.limits
         began_ns = calls.environment.monotonic_ns()
         if not calls.lock.acquire(False) and not calls.lock.acquire(timeout=limits.max_block_ms / 1000):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eoslog.client.awaited_offsets import AwaitedOffsets
-from eoslog.client.positions import RecordMetadata
-from eoslog.client.rows import records_table
+from eoslog.client.awaited_offsets import AwaitedOffsets, AwaitedRows, RecordFuture
+from eoslog.client.rows import RecordRow, records_table
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import topic_of
 from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.store.process import HomeProcess
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -30,24 +29,28 @@ class _Records:
     """Records of one partition that are not yet encoded as Arrow."""
 
     topic: Topic
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    awaited: AwaitedRows
+    """All rows of the partition that have no offsets yet; these are the last ones, and it does not count them yet."""
+    rows: list[RecordRow] = field(default_factory=list)
 
 
 class RecordAccumulator:
     """Collects rows by partition and uploads them as files. A step that fails may be taken again: nothing is lost."""
 
-    def __init__(self, store: Store, buffer_bytes: int) -> None:
+    def __init__(self, store: Store, buffer_bytes: int, home: HomeProcess) -> None:
         self._store = store
+        self._home = home
         self._limit = buffer_bytes
         self._writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=buffer_bytes // 2)
         self._sticky = int(store.environment.jitter() * 1_000_003)
         self._clear()
 
     def _clear(self) -> None:
-        self._records: dict[PartitionId, _Records] = {}
+        self._records: dict[tuple[str, int], _Records] = {}
+        """By ``PartitionId``, which costs more to make than a plain tuple that is equal to it."""
         self._record_bytes = 0
         self._most_records = 0
-        self.awaited = AwaitedOffsets()
+        self.awaited = AwaitedOffsets(self._home)
         """Who waits for the offsets of these rows."""
         self.files: list[WrittenFile] = []
         """Files that were uploaded and not yet taken."""
@@ -57,6 +60,12 @@ class RecordAccumulator:
     @property
     def has_rows(self) -> bool:
         return bool(self._records or self.files or self._writer.buffered_rows)
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows that are collected or uploaded, and not yet in flight."""
+        collected = sum(len(records.rows) for records in self._records.values()) + self._writer.buffered_rows
+        return collected + sum(file.record_count for file in self.files)
 
     @property
     def is_full(self) -> bool:
@@ -80,17 +89,21 @@ class RecordAccumulator:
         """Where rows without a key go until the next upload."""
         return self._sticky % topic.partitions
 
-    def add_record(self, topic: Topic, partition: int, row: dict[str, Any]) -> Future[RecordMetadata]:
+    def add_record(self, topic: Topic, partition: int, row: RecordRow) -> RecordFuture:
         """Take a Kafka record in, as ``record_row`` makes it. It is encoded later."""
-        place = PartitionId(topic.topic_id, partition)
-        records = self._records.get(place)
+        records = self._records.get((topic.topic_id, partition))
         if records is None:
-            records = self._records[place] = _Records(topic)
-        records.rows.append(row)
-        if len(records.rows) > self._most_records:
-            self._most_records = len(records.rows)
-        self._record_bytes += len(row["key"] or b"") + len(row["value"] or b"") + _RECORD_OVERHEAD_BYTES
-        return self.awaited.add_record(topic, place)
+            place = PartitionId(topic.topic_id, partition)
+            records = self._records[place] = _Records(topic, self.awaited.of(topic, place))
+        key, value, _, _ = row
+        self._record_bytes += len(key or b"") + len(value or b"") + _RECORD_OVERHEAD_BYTES
+        rows = records.rows
+        # The number of the row is that of the rows before it: so an interrupt between two lines shifts no offset.
+        future = RecordFuture(records.awaited, records.awaited.count + len(rows))
+        rows.append(row)
+        if len(rows) > self._most_records:
+            self._most_records = len(rows)
+        return future
 
     def add_tables(self, topic: Topic, tables: Iterable[tuple[int, pa.Table]]) -> None:
         """Take rows in, by partition and in the topic's schema.
@@ -101,7 +114,7 @@ class RecordAccumulator:
         target = self._target(topic)
         self._encode()
         for partition, rows in tables:
-            self.awaited.add_rows(topic, PartitionId(topic.topic_id, partition), rows.num_rows)
+            self.awaited.of(topic, PartitionId(topic.topic_id, partition)).count += rows.num_rows
             self._writer.add(target, partition, rows)
 
     def encode_many(self) -> None:
@@ -155,7 +168,9 @@ class RecordAccumulator:
             table = records_table(records.rows)
             # One by one, so that a step that was stopped half-way encodes none of them twice.
             del self._records[place]
-            self._writer.add(targets[place.topic_id], place.partition, table)
+            records.awaited.count += len(records.rows)
+            topic_id, partition = place
+            self._writer.add(targets[topic_id], partition, table)
         self._record_bytes = self._most_records = 0
 
     def _target(self, topic: Topic) -> TopicTarget:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import conform
 from eoslog.segment.stored_schema import stored_schema
 
+RecordRow: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+"""The key, value, headers and timestamp (ms) of a Kafka record. A plain tuple: one is made for each record sent."""
+
 
 def record_row(
     topic: Topic,
@@ -24,7 +27,7 @@ def record_row(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]] | None,
     timestamp_ms: int,
-) -> dict[str, Any]:
+) -> RecordRow:
     """A Kafka record as a row.
 
     Raises:
@@ -33,26 +36,35 @@ def record_row(
     """
     if topic.topic_schema.kind != "records":
         raise SchemaMismatch(f"topic {topic.topic} has columns of its own: write it with send_table()")
-    for name, part in (("key", key), ("value", value)):
-        if part is not None and not isinstance(part, (bytes, bytearray, memoryview)):
-            raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
+    if type(key) is not bytes:
+        key = _as_bytes(topic, "key", key)
+    if type(value) is not bytes:
+        value = _as_bytes(topic, "value", value)
     if key is None and topic.config.is_compacted:
         raise _without_key(topic)
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 2**53:
         raise SchemaMismatch(
             f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}"
         )
-    for header in headers or ():
+    return key, value, _as_pairs(topic, headers) if headers else None, timestamp_ms
+
+
+def _as_bytes(topic: Topic, name: str, part: object) -> bytes | None:
+    if part is None:
+        return None
+    if not isinstance(part, (bytes, bytearray, memoryview)):
+        raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
+    return bytes(part)
+
+
+def _as_pairs(topic: Topic, headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    pairs = list(headers)
+    for header in pairs:
         if not _is_header(header):
             raise SchemaMismatch(
                 f"topic {topic.topic}: a header is a pair of str and bytes or None, not {quoted(header)}"
             )
-    return {
-        "key": key if key is None else bytes(key),
-        "value": value if value is None else bytes(value),
-        "headers": [{"key": name, "value": each} for name, each in headers] if headers else None,
-        "timestamp": timestamp_ms,
-    }
+    return [(name, value) for name, value in pairs]
 
 
 def _is_header(header: object) -> bool:
@@ -70,9 +82,13 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def records_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows of ``record_row`` as a table."""
-    return pa.Table.from_pylist(list(rows), schema=RECORDS_SCHEMA)
+def records_table(rows: Sequence[RecordRow]) -> pa.Table:
+    """Rows of ``record_row``, one at least, as a table."""
+    columns = zip(*rows, strict=True)
+    return pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, RECORDS_SCHEMA, strict=True)],
+        schema=RECORDS_SCHEMA,
+    )
 
 
 def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:

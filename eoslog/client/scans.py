@@ -66,7 +66,10 @@ def plan_scan(
         _check_offsets(topic_state, "ending_offsets", ending_offsets)
         return topic_state, found, newest, state.time_ms
 
-    topic_state, found, newest, log_time_ms = store.read(look)
+    def is_held_back(looked: tuple[Topic, list[Partition], int, int]) -> bool:
+        return isolation is IsolationLevel.READ_COMMITTED and any(partition.is_held_back for partition in looked[1])
+
+    topic_state, found, newest, log_time_ms = store.overdue_transactions.read_unblocked(look, is_held_back)
     as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
     if as_of is not None:
         for partition in found:

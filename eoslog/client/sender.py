@@ -6,23 +6,22 @@ A step that fails may be taken again, as a whole: it goes on where it was, and n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from eoslog.client.answered_appends import AnsweredAppends, Request
-from eoslog.client.awaited_offsets import AppendedRows
+from eoslog.client.awaited_offsets import AppendedRows, RecordFuture
 from eoslog.client.commit_numbers import CommitNumbers
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.in_flight import InFlightBatches
-from eoslog.client.positions import RecordMetadata
 from eoslog.client.record_accumulator import RecordAccumulator
 from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
 from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId
 from eoslog.rules.state import Topic
 from eoslog.rules.transaction_entries import StagedBatch
+from eoslog.store.process import HomeProcess
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -40,6 +39,7 @@ class Sender:
         *,
         staged: bool,
         buffer_bytes: int,
+        home: HomeProcess,
     ) -> None:
         self._store = store
         self._append = append
@@ -47,8 +47,8 @@ class Sender:
         self._transactional_id = transactional_id
         self._request = Request.ROWS if transactional_id is None else Request.BATCHES
         self._staged = staged
-        self._accumulator = RecordAccumulator(store, buffer_bytes)
-        self._in_flight = InFlightBatches(transactional_id)
+        self._accumulator = RecordAccumulator(store, buffer_bytes, home)
+        self._in_flight = InFlightBatches(transactional_id, home)
         self.forget()
 
     def forget(self) -> None:
@@ -85,6 +85,11 @@ class Sender:
         """Whether batches are in the log, or may land in it yet."""
         return self.has_appended or bool(self._in_flight)
 
+    @property
+    def waiting_rows(self) -> int:
+        """The number of rows that were handed over and are not known to be in the log."""
+        return self._accumulator.row_count + sum(batch.record_count for batch in self._in_flight.batches)
+
     def staged_batches(self) -> list[StagedBatch]:
         """The batches that the end of the transaction is to append."""
         return [file.staged() for file in self._accumulator.files]
@@ -111,7 +116,7 @@ class Sender:
         partition: int | None,
         headers: Sequence[tuple[str, bytes | None]] | None,
         timestamp: int | None,
-    ) -> Future[RecordMetadata]:
+    ) -> RecordFuture:
         """Take a record in; see ``Producer.send``."""
         row = record_row(topic, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
         if partition is None:

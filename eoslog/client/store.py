@@ -6,8 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
+from eoslog.client import exit_flush  # noqa: F401 - must register its functions before the program registers its own
 from eoslog.client.commits import Commit, read_commits
 from eoslog.client.description import (
     DESCRIPTION_PATH,
@@ -21,7 +22,16 @@ from eoslog.client.metrics import CallTimes, StoreMetrics, store_metrics
 from eoslog.client.scans import plan_scan
 from eoslog.client.settings import Settings, load_settings
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
-from eoslog.errors import CommitStateUnknown, InvalidEntry, InvalidRequest, NotAStore, StoreAlreadyExists, quoted
+from eoslog.client.timeouts import OverdueTransactions
+from eoslog.errors import (
+    CommitStateUnknown,
+    EosLogError,
+    InvalidEntry,
+    InvalidRequest,
+    NotAStore,
+    StoreAlreadyExists,
+    quoted,
+)
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
 from eoslog.read.isolation import IsolationLevel
@@ -39,6 +49,7 @@ from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from eoslog.store.open import open_object_store
 from eoslog.store.probe import PROBE_DIRECTORY, probe_put_if_absent
+from eoslog.store.process import HomeProcess, cannot_be_pickled
 
 if TYPE_CHECKING:
     from eoslog.client.admin import Admin
@@ -67,6 +78,13 @@ def connect(
     Raises:
         InvalidOption: an unknown scheme or option.
     """
+    # Now, not at their first use. A thread may be in the middle of an import when another one forks, and then the child
+    # would wait for ever for a lock that only the importing thread releases.
+    import eoslog.client.admin
+    import eoslog.client.consumer
+    import eoslog.client.coordinator
+    import eoslog.client.producer  # noqa: F401
+
     if settings is None:
         settings = load_settings()
     url = os.fspath(url)
@@ -75,23 +93,53 @@ def connect(
     return Store(object_store, environment, log_config or settings.log_config())
 
 
+class _Opened(NamedTuple):
+    """A log, as the process follows it that opened it."""
+
+    home: HomeProcess
+    log: Log[StoreState]
+
+
 class Store:
-    """One eoslog store: topics, transactions and groups that one log orders. Safe to share between threads."""
+    """One eoslog store: topics, transactions and groups that one log orders.
+
+    Threads may share it, and a forked child may go on with it. Producers and consumers are opened anew in the child.
+    """
 
     def __init__(
         self, object_store: ObjectStore, environment: Environment, log_config: LogConfig | None = None
     ) -> None:
         self.object_store = object_store
         self.environment = environment
-        self.log: Log[StoreState] = Log(object_store, StoreMachine(), environment, log_config)
-        self.log.before_checkpoint = lambda: seal_segments(self.log, object_store, environment)
+        self._opened = _Opened(HomeProcess("store"), self._open_log(log_config))
         self.indexes = SegmentIndexes(object_store)
         self.call_times = CallTimes()
         """How long the calls of this store's producers took, all together."""
+        self.overdue_transactions = OverdueTransactions(self)
         self._description: StoreDescription | None = None
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "its URL and options, and call eoslog.connect() there")
+
+    @property
+    def log(self) -> Log[StoreState]:
+        """The store's log, as this process follows it.
+
+        A forked child opens the log again: in the parent, another thread may have held a lock or been in the middle of
+        applying a record.
+        """
+        opened = self._opened
+        if not opened.home.is_this:
+            opened = self._opened = _Opened(HomeProcess("store"), self._open_log(opened.log.config))
+        return opened.log
+
+    def _open_log(self, config: LogConfig | None) -> Log[StoreState]:
+        log: Log[StoreState] = Log(self.object_store, StoreMachine(), self.environment, config)
+        log.before_checkpoint = lambda: seal_segments(log, self.object_store, self.environment)
+        return log
 
     @property
     def url(self) -> str:
@@ -133,8 +181,16 @@ class Store:
         """
         if self._description is None:
             self._description = read_description(self.object_store)
+            self.object_store.watch(DESCRIPTION_PATH, self._is_this_store)
             self.log.adopt_grace(self._description.slot_grace_ms)
         return self._description
+
+    def _is_this_store(self, description: bytes) -> bool:
+        try:
+            found = decode_description(description, self.url)
+        except EosLogError:
+            return False
+        return self._description is not None and found.store_id == self._description.store_id
 
     def read(self, function: Callable[[StoreState, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with the store's state and slot, by default as of now."""
@@ -154,10 +210,13 @@ class Store:
 
     def now_ms(self) -> int:
         """The time by the object store's clock (ms since the epoch)."""
-        if self.object_store.clock.last_date_ms == 0:
+        clock = self.object_store.clock
+        now_ms = clock.now_ms()
+        if now_ms == 0:
             # No answer has told the time yet.
             self.describe()
-        return self.object_store.clock.now_ms()
+            now_ms = clock.now_ms()
+        return now_ms
 
     def create(self) -> StoreDescription:
         """Make a store here, after a probe that the object store honours put-if-absent. Goes on where a crash left off.
@@ -354,7 +413,8 @@ class Store:
         """What was committed to these topics, slot by slot in the order of the decisions, each whole and once.
 
         The iterator ends with what is there now. To go on later, or elsewhere, give the last ``Commit.slot`` as
-        ``after_slot``. An open transaction hides nobody else's, and comes when it commits.
+        ``after_slot``. An open transaction hides nobody else's, and comes when it commits. The iterator belongs to one
+        thread at a time.
 
         Args:
             after_slot: begin behind this slot; -1 is the beginning of the log.
@@ -363,6 +423,7 @@ class Store:
         Raises:
             UnknownTopicOrPartition, InvalidOption
             OffsetOutOfRange: rows that were committed after ``after_slot`` have been deleted since.
+            ConcurrentAccess: another thread advances the iterator.
         """
         if not isinstance(topics, Iterable):
             raise InvalidRequest(f"topics are given as a name or a list of names, not as {quoted(topics)}")
@@ -390,5 +451,6 @@ class Store:
         Raises:
             UnknownTopicOrPartition, InvalidOption
             CorruptRecord, UnsupportedFormat: as the iterator comes to a slot that cannot be read.
+            ConcurrentAccess: another thread advances the iterator.
         """
         return History(self, topic, limit=limit, transactional_id=transactional_id, include_aborts=include_aborts)

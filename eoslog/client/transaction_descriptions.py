@@ -60,7 +60,7 @@ class TransactionDescription(NamedTuple):
     transaction_state: str
     transaction_timeout_ms: int
     transaction_start_time_ms: int
-    """-1 outside of a transaction."""
+    """When the open transaction began, or the last one if it has ended; -1 if there was none since the last init."""
     transaction_duration_ms: int
     """-1 outside of a transaction."""
     topic_partitions: tuple[TopicPartition, ...]
@@ -172,7 +172,6 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
     """Raises: TransactionalIdNotFound, InvalidRequest"""
     check_id("transactional id", transactional_id)
     found = _find(state, transactional_id)
-    start_ms = found.start_ms if found.state is TransactionState.ONGOING else -1
     prepared = found.prepared
     staged = {PartitionId(batch.topic_id, batch.partition) for batch in prepared.batches} if prepared else set()
     timeout_ms = prepared.timeout_ms if prepared else None
@@ -182,8 +181,8 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
         found.producer_epoch,
         found.state.name,
         found.timeout_ms,
-        start_ms,
-        max(0, now_ms - start_ms) if start_ms >= 0 else -1,
+        found.start_ms,
+        max(0, now_ms - found.start_ms) if found.state is TransactionState.ONGOING else -1,
         tuple(
             sorted(
                 TopicPartition(state.topics[place.topic_id].topic, place.partition)

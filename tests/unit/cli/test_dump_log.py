@@ -149,15 +149,17 @@ def test_checkpoints_are_printed_with_their_roots_parts_and_rows(command: Comman
     headings = [line for line in text.splitlines() if line.startswith("Dumping ")]
     assert [line.split("(")[-1].split("/")[0].rstrip(")") for line in headings[1:]] == [
         "store",
+        "topics",
         "transactions",
         "producers",
         "tokens",
-        "topic",
+        "partitions",
     ]
     assert "format: 1 slot: 9 token: " in text
     assert "part: transactions transactionalId: etl-1 kind: producer" in text
-    assert "of: sealed baseOffset: 0 endOffset: 6 batchCount: 4" in text
-    assert "of: open_transactions producerId: " in text
+    place = f"{store.admin.describe_topic('t').topic_id}-0"
+    assert f"of: sealed topicPartition: {place} baseOffset: 0 endOffset: 6 batchCount: 4" in text
+    assert f"of: open_transactions topicPartition: {place} producerId: " in text
 
 
 def test_both_checkpoints_are_printed_and_a_damaged_one_hides_no_other(command: Command, store: eoslog.Store) -> None:
@@ -178,7 +180,7 @@ def test_a_part_that_is_an_object_is_printed_from_it(
 ) -> None:
     monkeypatch.setattr("eoslog.log.checkpoint.INLINE_PART_BYTES", 0)
     store.log.checkpoint()
-    transactions = found(command, "*.part1")
+    transactions = found(command, "*.part2")
 
     from_store = json_lines(command.ok("dump-log", "--checkpoints", "--json"))
     from_file = json_lines(dump(transactions, "--json").stdout)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import pytest
 
 from eoslog.client.store import Store
@@ -17,3 +20,12 @@ def store(world: World) -> Store:
     store = world.process()
     store.admin.create_topic("t", partitions=2)
     return store
+
+
+@pytest.fixture
+def hurried_threads() -> Iterator[None]:
+    """Threads are switched as often as can be."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)

@@ -23,7 +23,18 @@ def test_records_come_back_as_they_were_sent(store: Store) -> None:
         first, second = consumer.poll()
 
     assert first[:7] == ("t", 1, 0, 1234, b"k", b"v", [("h", b"x"), ("n", None)])
-    assert (second.key, second.value, second.headers, second.offset) == (None, None, [], 1)
+    assert (second.key, second.value, second.headers, second.offset) == (None, None, (), 1)
+
+
+def test_headers_may_come_from_an_iterator(store: Store) -> None:
+    with store.producer() as producer:
+        producer.send("t", b"v", headers=iter([("h", b"x")]))  # type: ignore[arg-type]
+
+    with store.consumer(auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t"])
+        [record] = consumer.poll()
+
+    assert record.headers == [("h", b"x")]
 
 
 def test_a_record_without_a_timestamp_has_the_stores_time(store: Store, world: World) -> None:

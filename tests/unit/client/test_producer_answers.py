@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
 
 from eoslog import errors
+from eoslog.client.rows import RecordRow
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
 from tests.unit.client.world import CALLS, SLOTS, faulty, values
@@ -18,7 +19,7 @@ from tests.unit.client.world import CALLS, SLOTS, faulty, values
 def test_a_flush_without_an_answer_is_repeated_and_writes_once(
     store: Store, lands: bool, transactional_id: str | None
 ) -> None:
-    producer = store.producer(transactional_id)
+    producer = store.producer(transactional_id, transaction_timeout_ms=900_000)
     if transactional_id:
         producer.init_transactions()
         producer.begin_transaction()
@@ -148,7 +149,7 @@ def test_records_are_written_once_though_their_encoding_was_stopped_half_way(
     encode = record_accumulator.records_table
     calls: list[object] = []
 
-    def stopped(rows: list[dict[str, Any]]) -> pa.Table:
+    def stopped(rows: Sequence[RecordRow]) -> pa.Table:
         calls.append(rows)
         if len(calls) == 2:
             raise KeyboardInterrupt

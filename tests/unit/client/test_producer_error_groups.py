@@ -21,6 +21,7 @@ RETRIABLE = (
     errors.UnstableOffsetCommit,
 )
 ENDS_THE_PRODUCER = (
+    errors.OpenedBeforeFork,
     errors.OutcomeLost,
     errors.ProducerFenced,
     errors.InvalidProducerIdMapping,

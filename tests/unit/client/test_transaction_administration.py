@@ -115,7 +115,7 @@ def test_a_transaction_is_described_with_its_age_and_partitions(store: Store, wo
     )
     producer.commit_transaction()
     described = store.admin.describe_transaction("tx")
-    assert (described.transaction_start_time_ms, described.transaction_duration_ms) == (-1, -1)
+    assert (described.transaction_start_time_ms, described.transaction_duration_ms) == (started_ms, -1)
     assert described.topic_partitions == ()
 
 

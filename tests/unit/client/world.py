@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,9 @@ class ManualEnvironment(Environment):
         self._world.slept_ms += duration_ms
         self._world.pass_time(max(1, duration_ms))
         self._world.while_asleep()
+
+    def wait_ms(self, duration_ms: float, wakeups: SimpleQueue[None]) -> None:
+        self.sleep_ms(duration_ms)
 
     def background(self, work: Callable[[], None]) -> None:
         work()

@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark_eoslog.pyspark_version import check_pyspark, is_planning
+
+# Spark imports this package whenever it looks up any Python data source. An error in that import would also take away
+# the formats of all other packages. There an older PySpark is refused only when ``DefaultSource`` is used.
+if not is_planning():
+    check_pyspark()
+
 from pyspark_eoslog.data_source import DefaultSource
 
 if TYPE_CHECKING:

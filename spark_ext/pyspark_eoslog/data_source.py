@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from pyspark_eoslog.pyspark_version import check_pyspark
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -21,6 +23,11 @@ _PROVIDER = "provider"
 
 class DefaultSource(DataSource):
     """``spark.read``, ``readStream``, ``write`` and ``writeStream`` with ``format("eoslog")``."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """Raise ImportError if PySpark is too old for any read or write."""
+        check_pyspark()
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from eoslog.client.description import read_description
+from eoslog.client.description import DESCRIPTION_PATH, read_description
 from eoslog.client.store import Store
-from eoslog.errors import EosLogError, NotAStore, StoreUnavailable
+from eoslog.errors import EosLogError, NotAStore, StoreUnavailable, StoreVanished
 from eoslog.store.object_store import ObjectStore
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import HeldStore, this_worker
@@ -36,16 +36,21 @@ def object_store(location: StoreLocation) -> ObjectStore:
     """The object store alone, for tasks: they read no log."""
     worker = this_worker()
     if location not in worker.object_stores:
-        worker.object_stores[location] = worker.open_object_store(location)
+        found = worker.object_stores[location] = worker.open_object_store(location)
+        # Otherwise a task's upload would bring a removed directory back. Any store will do: the commit checks the id.
+        found.watch(DESCRIPTION_PATH, lambda description: True)
     return worker.object_stores[location]
 
 
 def verified_store(location: StoreLocation) -> Store:
     """The store that is at this place now: one request tells whether it is still the one held."""
     held = _hold(location)
-    if read_description(held.store.object_store).store_id != held.store.describe().store_id:
-        held = _reopen(location)
-    return held.store
+    try:
+        is_same = read_description(held.store.object_store).store_id == held.store.describe().store_id
+    except StoreVanished:
+        # Where the store was removed, opening it again raises NotAStore.
+        is_same = False
+    return (held if is_same else _reopen(location)).store
 
 
 def is_verified(location: StoreLocation, age_ms: int) -> bool:

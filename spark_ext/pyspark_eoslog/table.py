@@ -26,7 +26,7 @@ from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offsets import EARLIEST, LATEST
-from pyspark_eoslog.read.plan import end_timed_out, look_at_topics
+from pyspark_eoslog.read.plan import look_at_topics
 from pyspark_eoslog.schemas import default_schema
 from pyspark_eoslog.stores import verified_store
 
@@ -125,8 +125,6 @@ class EosLogTable:
         """
         store = self._store()
         look = look_at_topics(store, self._options.topics_to_read())
-        if isolation_level in (None, IsolationLevel.READ_COMMITTED) and slot is None and timestamp is None:
-            end_timed_out(store, look)
         topic = look.topics[0].topic
         scan = store.scan(
             self._topic,

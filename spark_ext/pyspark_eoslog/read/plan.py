@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from eoslog.client import timeouts
 from eoslog.client.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.client.store import Store
 from eoslog.client.topics import check_partition
-from eoslog.errors import InvalidOption, OffsetOutOfRange, RetriableError, StoreAccessDenied
+from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import PartitionPlan
 from eoslog.read.predicate import Predicate
@@ -33,7 +31,6 @@ from pyspark_eoslog.options.offsets import (
 from pyspark_eoslog.options.topics import TopicSelection
 from pyspark_eoslog.read.packing import Piece
 
-_logger = logging.getLogger(__name__)
 _LOOKUPS_AT_ONCE = 8
 
 
@@ -104,25 +101,17 @@ def those_there(selection: TopicSelection, state: StoreState) -> TopicSelection:
 def _is_held_back(look: Look) -> bool:
     """Whether an open transaction hides rows of these topics from ``read_committed``."""
     return look.oldest_start_ms is not None and any(
-        partition.last_stable_offset < partition.high_watermark for view in look.topics for partition in view.partitions
+        partition.is_held_back for view in look.topics for partition in view.partitions
     )
 
 
-def end_timed_out(store: Store, look: Look) -> bool | None:
-    """Abort what was left open past its time-out and holds these topics back.
-
-    Nobody is stuck behind a dead producer: whoever may write and meets its transaction ends it.
+def abort_overdue(store: Store, look: Look) -> bool:
+    """Abort the transactions past their timeouts if open transactions hide rows of these topics.
 
     Returns:
-        Whether anything was aborted; None if this process may not do it, or could not.
+        True if any was aborted: then more rows are visible.
     """
-    if not _is_held_back(look):
-        return False
-    try:
-        return bool(timeouts.end_timed_out(store))
-    except (StoreAccessDenied, RetriableError) as error:
-        _logger.info("%s: a transaction past its time-out was left open: %s", store.url, error)
-        return None
+    return _is_held_back(look) and store.overdue_transactions.abort_for_reader()
 
 
 def resolve_offsets(
@@ -153,7 +142,7 @@ def resolve_offsets(
 
 
 def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None) -> Piece:
-    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, plan.slices, predicate)
+    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.slices), predicate)
 
 
 def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:

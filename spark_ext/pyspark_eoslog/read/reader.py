@@ -25,7 +25,7 @@ from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.options.columns import check_agreement
 from pyspark_eoslog.options.offsets import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
 from pyspark_eoslog.read.packing import Piece, pack
-from pyspark_eoslog.read.plan import Look, end_timed_out, look_at_topics, piece_of, predicate_of, resolve_offsets
+from pyspark_eoslog.read.plan import Look, abort_overdue, look_at_topics, piece_of, predicate_of, resolve_offsets
 from pyspark_eoslog.schemas import ReadColumns, choose_columns
 from pyspark_eoslog.stores import object_store, plain_errors, verified_store
 
@@ -97,7 +97,7 @@ class EosLogReader(DataSourceReader):
         options = self._options
         store = verified_store(options.location)
         look = look_at_topics(store, options.topics_to_read())
-        if options.isolation is IsolationLevel.READ_COMMITTED and end_timed_out(store, look):
+        if options.isolation is IsolationLevel.READ_COMMITTED and abort_overdue(store, look):
             look = look_at_topics(store, options.topics_to_read(), refresh=False)
         as_of = resolve(
             options.slot,

@@ -1,24 +1,26 @@
 """Following the log for a stream: what its topics hold now, asked for with as few requests as can be.
 
 A poll of an idle stream is one small request, whatever the history and the number of topics. Once a minute another one
-tells that the store is still the one that it was.
+tells that the store is still the one that it was. Where requests cost money there is a second between two polls. Where
+they do not, a stream polls more often, but spends no more than a fiftieth of its time on it.
 """
 
 from __future__ import annotations
 
 from eoslog.client.store import Store
+from eoslog.errors import StoreVanished
 from eoslog.read.isolation import IsolationLevel
 from eoslog.rules.state import StoreState
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.plan import Look, end_timed_out, look, look_at_topics, those_there
-from pyspark_eoslog.stores import is_verified, recently_verified_store, store_with_id
+from pyspark_eoslog.read.plan import Look, abort_overdue, look, look_at_topics, those_there
+from pyspark_eoslog.stores import is_verified, recently_verified_store, store_with_id, verified_store
 from pyspark_eoslog.worker import this_worker
 
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 1_000
 _VERIFIED_MS = 60_000
-_DENIED_PAUSE_MS = 300_000
-"""How long a process that could not end a transaction leaves that to others."""
+_LEAST_PAUSES_A_POLL = 50
+"""How many times as long as a poll the pause behind it is at least."""
 
 
 class LogFollower:
@@ -32,7 +34,8 @@ class LogFollower:
         self._all_there = True
         self._pause_ms = 0
         self._polled_ms = 0
-        self._ends_again_ms = 0
+        self._poll_cost_ns = 0
+        """How long the last poll took."""
 
     @property
     def store(self) -> Store:
@@ -51,8 +54,13 @@ class LogFollower:
         Topics and partitions that were named and are not there are left out: see ``check_named``.
         """
         store, _ = recently_verified_store(self._location, _VERIFIED_MS)
-        found = self._look_at(store, refresh=True)
-        if self._ends_timed_out and self._end_timed_out(store, found):
+        try:
+            found = self._look_at(store, refresh=True)
+        except StoreVanished:
+            # Open whatever store is there now. The stream then finds another id, or gets NotAStore.
+            store = verified_store(self._location)
+            found = self._look_at(store, refresh=True)
+        if self._ends_timed_out and abort_overdue(store, found):
             found = self._look_at(store, refresh=False)
         self._look = found
         return found
@@ -70,24 +78,48 @@ class LogFollower:
     def wait(self) -> None:
         """Wait before a poll, if the one before found nothing: Spark asks again at once.
 
-        The request that verifies the store gets an interval of its own.
+        The wait ends early if the topics change meanwhile. So a row arrives soon, though Spark asks seldom: its own
+        part of a poll takes many times as long as that of this process. The request that verifies the store gets an
+        interval of its own.
         """
         if self._pause_ms > 0:
-            self._sleep()
+            has_news = self._sleep()
             if not is_verified(self._location, _VERIFIED_MS):
                 recently_verified_store(self._location, _VERIFIED_MS)
-                self._sleep()
+                if not has_news:
+                    self._sleep()
         self._polled_ms = this_worker().environment.monotonic_ms()
 
     def found(self, anything: bool) -> None:
         """What a poll has found: the pauses grow while it is nothing."""
         self._pause_ms = 0 if anything else min(_LONGEST_PAUSE_MS, max(_FIRST_PAUSE_MS, 2 * self._pause_ms))
 
-    def _sleep(self) -> None:
-        this_worker().environment.sleep_ms(
-            max(0, self._polled_ms + self._pause_ms - this_worker().environment.monotonic_ms())
-        )
-        self._polled_ms = this_worker().environment.monotonic_ms()
+    def _sleep(self) -> bool:
+        """Sleep until the pause is over or, where polls are cheap, the topics change. Returns True if they did."""
+        environment = this_worker().environment
+        end_ms = self._polled_ms + self._pause_ms
+        has_news = False
+        while not has_news and (left_ms := end_ms - environment.monotonic_ms()) > 0:
+            least_ms = self.store.object_store.least_poll_pause_ms
+            pause_ms = max(least_ms, _LEAST_PAUSES_A_POLL * self._poll_cost_ns / 1_000_000)
+            environment.sleep_ms(min(left_ms, pause_ms))
+            has_news = pause_ms < left_ms and self._has_changed()
+        self._polled_ms = environment.monotonic_ms()
+        return has_news
+
+    def _has_changed(self) -> bool:
+        """Whether the topics are not as they were looked at last."""
+        environment = this_worker().environment
+        began_ns = environment.monotonic_ns()
+        before = self._look
+        try:
+            self._look = self._look_at(self.store, refresh=True)
+        except StoreVanished:
+            return True  # The poll that follows opens whatever store is there now.
+        finally:
+            self._poll_cost_ns = environment.monotonic_ns() - began_ns
+        # A state shares with the one before it what did not change, so that this seldom compares more than addresses.
+        return before is None or self._look.topics != before.topics
 
     def _look_at(self, store: Store, *, refresh: bool) -> Look:
         def find(state: StoreState, slot: int) -> Look:
@@ -99,12 +131,3 @@ class LogFollower:
             return look(state, slot, selection)
 
         return store.read(find, refresh=refresh)
-
-    def _end_timed_out(self, store: Store, found: Look) -> bool:
-        """Whether any transaction was aborted. Where this process may not, it does not ask with every poll."""
-        if this_worker().environment.monotonic_ms() < self._ends_again_ms:
-            return False
-        ended = end_timed_out(store, found)
-        if ended is None:
-            self._ends_again_ms = this_worker().environment.monotonic_ms() + _DENIED_PAUSE_MS
-        return bool(ended)

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from eoslog.client.rows import deal_out
 from eoslog.errors import InvalidRequest
+from eoslog.rules.jobs import check_task_count
 from eoslog.rules.state import LastVersion, Topic
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
 from pyspark_eoslog.options import StoreLocation
@@ -68,12 +69,18 @@ class TaskCommit(WriterCommitMessage):
 
 
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
-    """Upload a task's rows. Whatever becomes of the attempt: only files that are committed are ever read."""
+    """Upload a task's rows. A failed or repeated attempt is harmless: readers see only committed files.
+
+    Raises:
+        InvalidRequest: the query uses continuous processing, or the job has too many tasks.
+    """
     context = TaskContext.get()
     assert context is not None
     if context.getLocalProperty(_CONTINUOUS) == "true":
         raise InvalidRequest("continuous processing has no micro-batches to commit; use another trigger")
     task = context.partitionId()
+    # The commit checks this too, but only after all tasks have uploaded.
+    check_task_count(task + 1)
     query_id, batch_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty(_BATCH_ID)
     files: list[WrittenFile] = []
     rows = 0

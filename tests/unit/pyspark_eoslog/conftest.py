@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import eoslog
+from eoslog.store.local import LocalStore
+from eoslog.store.object_store import ObjectStore
 from pyspark_eoslog.worker import this_worker
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, ManualEnvironment
 
@@ -27,3 +29,9 @@ def store(tmp_path: Path) -> Iterator[eoslog.Store]:
     store.admin.create_topic("in", schema=NUMBERS)
     yield store
     this_worker().forget_stores()
+
+
+@pytest.fixture
+def paid_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local stores are polled as seldom as stores whose requests cost money."""
+    monkeypatch.setattr(LocalStore, "least_poll_pause_ms", ObjectStore.least_poll_pause_ms)

@@ -12,7 +12,7 @@ import pytest
 import eoslog
 from eoslog import Coordinator, TopicConfig
 from eoslog.errors import OffsetOutOfRange
-from eoslog.read.planner import FileSlice, PartitionPlan
+from eoslog.read.planner import FileSlice, PartitionPlan, Slices
 from pyspark_eoslog.native.lookup import PlannedFile, planned_files
 from tests.unit.pyspark_eoslog.native.histories import NUMBERS, TOPIC, TableHistory
 
@@ -134,7 +134,7 @@ def test_a_read_that_ends_within_a_compacted_batch_of_a_later_file_is_cut_by_off
     whole = FileSlice("first.parquet", 100, 0, 10, 0, 10, 0, 0)
     cut = FileSlice("second.parquet", 100, 0, 5, 0, 5, 10, 0, gaps_end_offset=13)
 
-    first, second = planned_files([PartitionPlan(TOPIC, "0" * 32, 0, 0, 13, (whole, cut))])
+    first, second = planned_files([PartitionPlan(TOPIC, "0" * 32, 0, 0, 13, Slices([(whole, cut)]))])
 
     assert (first.offsets, first.hidden_rows) == (None, False)
     assert (second.offsets, second.hidden_rows) == ((10, 13), True)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 import eoslog
+from eoslog.read.planner import SegmentIndexes
 from pyspark_eoslog.stream.reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, held, produce, reader, rows, seal, step
 
@@ -139,7 +140,7 @@ def test_what_had_no_room_is_not_looked_into_again(store: eoslog.Store, monkeypa
     seal(store)
     stream = reader(store, subscribe="wide", maxFilesPerTrigger=1)
     first = step(stream, stream.initialOffset())
-    held(stream).indexes._load.cache_clear()  # type: ignore[attr-defined]
+    held(stream).indexes = SegmentIndexes(held(stream).object_store)
     read = indexes_read(stream, monkeypatch)
 
     end = step(stream, first)

@@ -26,6 +26,8 @@ from tests.unit.pyspark_eoslog.stream.world import (
     step,
 )
 
+pytestmark = pytest.mark.usefixtures("paid_requests")
+
 CONFIG = eoslog.TopicConfig(segment_batches=2)
 
 

@@ -32,6 +32,7 @@ def delete_rows(store: eoslog.Store) -> None:
     store.append(lambda draft: replace_rows(draft, topic_id))
 
 
+@pytest.mark.usefixtures("paid_requests")
 def test_an_idle_stream_waits_longer_and_longer_and_sends_one_request_each_time(
     store: eoslog.Store, time: ManualEnvironment
 ) -> None:

@@ -30,6 +30,9 @@ class ManualEnvironment(Environment):
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
     def sleep_ms(self, duration_ms: float) -> None:
         self.slept.append(duration_ms)
         self.now_ms += int(duration_ms)

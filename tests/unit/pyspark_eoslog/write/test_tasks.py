@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 import eoslog
-from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
+from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.rules.partitioner import partition_for_key
+from eoslog.rules.producer_ids import MAX_TASKS
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
@@ -111,6 +112,35 @@ def test_a_row_goes_to_its_partition_else_to_that_of_its_key_else_to_its_tasks(s
     of_key = partition_for_key(b"k", 3)
     expected = [(0, b"a"), (of_key, b"b"), (1, b"c")] * 2 + [(0, b"d"), (1, b"d")]
     assert places(store, "even") == sorted(expected)
+
+
+def write_as(store: eoslog.Store, number: int) -> None:
+    """A write whose only task has this number."""
+    rows = pa.table({"value": ["a"], "partition": pa.array([0], pa.int32())})
+    writer = EosLogWriter(Options.of({"path": store.url, "topic": "even"}), from_arrow_schema(rows.schema), False)
+    Task.number = number
+    message: Any = writer.write(iter(rows.to_batches()))
+    writer.commit([message])
+
+
+def data_files(store: eoslog.Store) -> list[str]:
+    topic = store.admin.describe_topic("even")
+    return [each.path for each in store.object_store.list(f"even/{topic.topic_id}/")]
+
+
+@pytest.mark.parametrize("number", [MAX_TASKS - 2, MAX_TASKS - 1])
+def test_the_last_tasks_of_the_largest_job_are_committed(store: eoslog.Store, number: int) -> None:
+    write_as(store, number)
+
+    assert places(store, "even") == [(0, b"a")]
+    assert len(data_files(store)) == 1
+
+
+def test_a_task_beyond_the_largest_job_is_refused_before_it_uploads(store: eoslog.Store) -> None:
+    with pytest.raises(InvalidRequest, match=f"a job has at most {MAX_TASKS} tasks"):
+        write_as(store, MAX_TASKS)
+
+    assert data_files(store) == []
 
 
 def test_headers_and_timestamps_are_written(store: eoslog.Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from tests.checker.slots import Ends, Place, Slot, ranges
 
@@ -23,6 +24,17 @@ class Shown:
         return {offset for offset in self.committed.get(place, ()) if end is None or offset < end}
 
 
+class Aborted(NamedTuple):
+    """An aborted transaction in one partition, as Kafka's index has it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of its marker."""
+    last_stable_offset: int
+    """Right after its marker: the first offset of the transactions that are still open, else the end."""
+
+
 class Reading:
     """A log as far as somebody went through it."""
 
@@ -34,6 +46,9 @@ class Reading:
         self._ends: dict[Place, int] = {}
         # An id has one transaction at a time, and what is prepared may end under a later identity than it began.
         self._pending: dict[str, list[tuple[Place, range]]] = {}
+        self._producer_ids: dict[str, int] = {}
+        self.aborted: dict[Place, list[Aborted]] = {}
+        """The aborted transactions of each partition, in the order of their markers."""
 
     def go_on(self, record: Slot) -> None:
         """Take in the next slot."""
@@ -46,16 +61,30 @@ class Reading:
                     self.committed.setdefault(found[0], set()).update(found[1])
                 else:
                     self._pending.setdefault(entry["transactional_id"], []).append(found)
+                    self._producer_ids[entry["transactional_id"]] = entry["producer_id"]
             elif entry["type"] == "log_start":
                 self.starts[entry["topic_id"], entry["partition"]] = entry["offset"]
             elif entry["type"] == "end":
                 ended = self._pending.pop(entry["transactional_id"], [])
+                if entry["verdict"] == "abort":
+                    self._abort(self._producer_ids.get(entry["transactional_id"], -1), ended, entry.get("markers", ()))
                 for batch in entry.get("batches", ()):
                     place = (batch["topic_id"], batch["partition"])
                     ended.append((place, _offsets(batch["base_offset"], batch["record_count"])))
                 if entry["verdict"] == "commit":
                     for place, offsets in ended:
                         self.committed.setdefault(place, set()).update(offsets)
+
+    def _abort(
+        self, producer_id: int, ended: Sequence[tuple[Place, range]], markers: Sequence[Mapping[str, Any]]
+    ) -> None:
+        open_offsets = self.first_open_offsets()
+        for marker in markers:
+            place, offset = (marker["topic_id"], marker["partition"]), marker["offset"]
+            firsts = [offsets.start for where, offsets in ended if where == place]
+            if firsts:
+                found = Aborted(producer_id, min(firsts), offset, open_offsets.get(place, offset + 1))
+                self.aborted.setdefault(place, []).append(found)
 
     def first_open_offsets(self) -> dict[Place, int]:
         """Of the partitions with open transactions: the first offset of any of them."""

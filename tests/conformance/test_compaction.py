@@ -209,9 +209,11 @@ def test_undecided_rows_and_what_follows_them_are_not_compacted_however_long_the
     log = CompactedLog(max_compaction_lag_ms=1000)
     log.send("plain", 1)
     log.send("p1", 2, begin=True)
+    # A prepared transaction waits for longer than any time-out.
+    log.producer("p1").prepare_transaction()
     log.send("plain", 1)
     log.send("plain", 1)
-    log.clock.now_ms += 30 * 24 * 3600 * 1000
+    log.clock.now_ms += 6 * 24 * 3600 * 1000
 
     log.compact(force=False)
     log.compact()

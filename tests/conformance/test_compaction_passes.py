@@ -241,6 +241,7 @@ def test_a_row_that_was_decided_just_now_is_young_however_long_ago_it_was_writte
     log = CompactedLog(min_compaction_lag_ms=3_600_000)
     log.send("plain", 1)
     log.send("p1", 1, begin=True)
+    log.producer("p1").prepare_transaction()
     log.clock.now_ms += 3_600_001
     log.send("plain", 1)
     log.end("p1", commit=True)

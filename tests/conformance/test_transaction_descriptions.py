@@ -31,14 +31,23 @@ def test_an_open_transaction_is_described_with_its_partitions_and_its_duration(s
 
 @pytest.mark.scenario(116)
 @pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_an_ended_transaction_is_described_without_partitions_and_times(store: Store, verdict: str) -> None:
-    write(store, "t", verdict)
+def test_an_ended_transaction_is_described_with_its_start_and_without_partitions(
+    store: Store, world: World, verdict: str
+) -> None:
+    producer = write(store, "t", "open")
+    began_ms = store.now_ms()
+    world.pass_time(1_500)
+    end = producer.commit_transaction if verdict == "commit" else producer.abort_transaction
+    end()
 
     described = store.admin.describe_transaction("tx")
 
     assert described.transaction_state == f"COMPLETE_{verdict.upper()}"
     assert described.topic_partitions == ()
-    assert described.transaction_start_time_ms == described.transaction_duration_ms == -1
+    assert (described.transaction_start_time_ms, described.transaction_duration_ms) == (began_ms, -1)
+
+    store.producer("tx").init_transactions()
+    assert store.admin.describe_transaction("tx").transaction_start_time_ms == -1
 
 
 @pytest.mark.scenario(116)

@@ -71,10 +71,15 @@ def test_an_abort_of_nothing_raises_the_epoch_and_ends_complete(history: History
     rows = history.partition().high_watermark
 
     after = history.abort(identity)
+    ended_ms = history.state.time_ms
 
     assert after == (identity.producer_id, identity.producer_epoch + 1)
     transaction = history.transaction()
-    assert (transaction.state, transaction.partitions, transaction.start_ms) == (S.COMPLETE_ABORT, frozenset(), -1)
+    assert (transaction.state, transaction.partitions, transaction.start_ms) == (
+        S.COMPLETE_ABORT,
+        frozenset(),
+        ended_ms,
+    )
     assert transaction.last_producer_epoch == identity.producer_epoch
     assert history.partition().high_watermark == rows
 

@@ -38,7 +38,7 @@ from eoslog.segment.data_file import read_data_file
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
 from eoslog.segment.schema_json import decode_schema
-from eoslog.segment.segment_index import decode_derived_files, decode_segment_index
+from eoslog.segment.segment_index import decode_segment_index, decode_txnindex_copy
 from eoslog.segment.statistics import UNKNOWN, decode_statistics
 from eoslog.segment.transaction_index import decode_transaction_index
 from eoslog.store.environment import Environment
@@ -48,7 +48,7 @@ from pyspark_eoslog.described_types import as_described
 from pyspark_eoslog.options.offsets import starting_offsets
 from pyspark_eoslog.options.options import Options
 from pyspark_eoslog.stream.offsets import StreamOffsets
-from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, sample_store, topic_part
+from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_store
 
 NAME = "some/path"
 
@@ -126,7 +126,7 @@ def _segment_index(body: bytes) -> None:
     batches = decode_segment_index(body, NAME)
     for batch in batches:
         assert 0 <= batch.base_offset < batch.end_offset <= 2**63
-    decode_derived_files(body, NAME)
+    decode_txnindex_copy(body, NAME)
 
 
 def _data_file(schema: pa.Schema, expected_rows: int | None) -> Callable[[bytes], None]:
@@ -270,7 +270,8 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "checkpoint part transactions": _checkpoint_part("transactions"),
     "checkpoint part producers": _checkpoint_part("producers"),
     "checkpoint part tokens": _checkpoint_part("tokens"),
-    "checkpoint part topic": lambda body: _checkpoint_part(topic_part())(body),
+    "checkpoint part topics": _checkpoint_part("topics"),
+    "checkpoint part partitions": lambda body: _checkpoint_part(partitions_part())(body),
     "heartbeat": lambda body: _ignore(_session_timeout(body)),
     "segment index": _segment_index,
     "transaction index": lambda body: _ignore(decode_transaction_index(body, NAME)),

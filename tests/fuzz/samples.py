@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 import eoslog
 from eoslog.client.store import Store
 from eoslog.log.checkpoint import inline_body, read_root
+from eoslog.rules.shared_parts import PREFIX
 from eoslog.rules.state import StoreState
 from eoslog.rules.topic_entries import TopicConfig
 from eoslog.segment.schema_json import encode_schema
@@ -187,7 +188,7 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
         elif info.path.endswith(".snapshot"):
             found["producer snapshot"].append(body)
     for name, body in checkpoint_parts().items():
-        if name == topic_part() or "/" not in name:
+        if name == partitions_part() or "/" not in name:
             found[f"checkpoint part {name.partition('/')[0]}"].append(body)
     found["schema"].append(encode_schema(TABLE).encode())
     found["statistics"] += [text.encode() for text in store.read(_statistics)]
@@ -220,9 +221,10 @@ def checkpoint_parts() -> Mapping[str, bytes]:
     return {part.name: inline_body(part) for part in root.parts}
 
 
-def topic_part() -> str:
-    """The part of one topic."""
-    return f"topic/{sample_store().admin.describe_topic('flights').topic_id}"
+def partitions_part() -> str:
+    """The part of the partitions, which are few."""
+    (name,) = (name for name in checkpoint_parts() if name.startswith(PREFIX))
+    return name
 
 
 def _statistics(state: StoreState, slot: int) -> list[str]:

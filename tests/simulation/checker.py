@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import astuple
 from typing import Any
 
 from eoslog.client.store import Store
 from eoslog.rules.names import TopicPartition
-from eoslog.rules.partition_state import Verdict
-from eoslog.segment.replacing import read_aborted, read_batches
+from eoslog.segment.replacing import read_aborted
 from eoslog.segment.vacuum import referenced_files
 from eoslog.verification.kinds import Severity
+from tests.checker.oracle import Aborted, readings
 from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.list_append import check_lists
-from tests.simulation.log_checks import check_log
+from tests.simulation.log_checks import check_log, read_log
 from tests.simulation.notary import check_notes
 from tests.simulation.pipelines import GROUP
 from tests.simulation.recreated import RECREATED
@@ -39,7 +40,7 @@ def check_everything(world: World, ledger: Ledger, store: Store) -> None:
     check_pipeline(store)
     check_history(store)
     check_lists(ledger, store)
-    check_aborted_index(store)
+    check_aborted_index(world, store)
     check_notes(world, ledger)
     check_log(world, ledger, store)
 
@@ -145,22 +146,22 @@ def check_history(store: Store) -> None:
             raise Violation(f"{topic}: the history lacks {found - told} rows of slots and has {told - found} too many")
 
 
-def check_aborted_index(store: Store) -> None:
-    """The indexes of aborted transactions, of sealed and of active segments, are what the verdicts say."""
-    state = store.read(lambda opened, _: opened.frozen_copy())
+def check_aborted_index(world: World, store: Store) -> None:
+    """The indexes of aborted transactions, of sealed and of active segments, are what the log says."""
+    log, _ = read_log(world, store)
+    *_, reading = readings(log)
+    state = store.read(lambda opened, _: opened.frozen_copy(), refresh=False)
     for place, partition in state.partitions.items():
         if state.topics[place.topic_id].config.is_compacted or partition.log_start_offset:
             continue  # What was removed has no entry any more.
-        expected, first_offsets = [], {}
-        for batch in [*read_batches(store.object_store, partition.sealed), *partition.active]:
-            if batch.control is not None and batch.producer_id in first_offsets:
-                expected.append((batch.producer_id, first_offsets.pop(batch.producer_id), batch.base_offset))
-            elif batch.control is None and batch.verdict is Verdict.ABORTED:
-                first_offsets.setdefault(batch.producer_id, batch.base_offset)
+        expected = reading.aborted.get((place.topic_id, place.partition), [])
         aborted = [*read_aborted(store.object_store, partition.sealed), *partition.aborted]
-        found = [(each.producer_id, each.first_offset, each.last_offset) for each in aborted]
+        found = [Aborted(*astuple(each)) for each in aborted]
         if found != expected:
             raise Violation(f"{place}: the aborted transactions are {expected}, their index has {found}")
+        world.marks["aborted below an open transaction"] += sum(
+            each.last_stable_offset <= each.last_offset for each in found
+        )
 
 
 def check_verification(store: Store) -> None:

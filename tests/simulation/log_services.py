@@ -33,6 +33,8 @@ def open_log(process: Process) -> Log[Ledger]:
 class LogWriter(Service):
     """Adds one name after the other, and writes down what it is told of each."""
 
+    longest_pause_ms = 2_000
+
     def incarnation(self, process: Process) -> None:
         log = open_log(process)
         while not self.world.stopping:
@@ -42,7 +44,7 @@ class LogWriter(Service):
                 self._add_unrecognised(log, name)
             else:
                 self._add(log, name)
-            self.pause(process, 2_000)
+            self.pause(process, self.longest_pause_ms)
 
     def _add(self, log: Log[Ledger], name: str) -> None:
         """Add a name, and repeat that, or ask for the slot, as long as nobody knows."""
@@ -86,6 +88,12 @@ class LogWriter(Service):
         elif is_first:
             # Of several attempts only the last was asked for.
             self.ledger.notes[name] = Outcome.ABORTED
+
+
+class SlowLogWriter(LogWriter):
+    """Adds so few names that slots are deleted within a history."""
+
+    longest_pause_ms = GRACE_MS // 4
 
 
 def _found_or_added(name: str) -> Callable[[Any], int]:

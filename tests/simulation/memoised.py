@@ -5,7 +5,6 @@ A hundred processes of a history read the same checkpoint, each of them afresh, 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import Any
@@ -14,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from eoslog.rules import checkpoint
-from eoslog.rules.partition_state import Batch
-from eoslog.rules.stored_rows import stored_rows
+from eoslog.rules.stored_rows import stored_batches
 from eoslog.segment import segment_index
+from eoslog.segment.batch_columns import BatchColumns
 
 _MOST_REMEMBERED = 20_000
-_remembered: dict[tuple[object, bytes], bytes | tuple[Batch, ...]] = {}
+_remembered: dict[tuple[object, bytes], Any] = {}
 
 
 @contextmanager
@@ -27,17 +26,13 @@ def memoised() -> Iterator[None]:
     """Within it, checkpoints and segment indexes are decoded and encoded once for all processes and histories."""
     if len(_remembered) > _MOST_REMEMBERED:
         _remembered.clear()
-    decode, encode, read_index = stored_rows, checkpoint._parquet, segment_index.iterate_segment_index
+    decode, encode, read_index = stored_batches, checkpoint._parquet, segment_index.decode_columns
 
-    def rows(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[list[dict[str, Any]]]:
+    def columns(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[pa.RecordBatch]:
         key = (decode, repr(schema.names).encode() + body)
-        known = _remembered.get(key)
-        if known is None:
-            known = _remembered[key] = pickle.dumps(list(decode(body, schema, nullable)))
-        assert isinstance(known, bytes)
-        # Rows are changed by who reads them, so each gets its own.
-        found: list[list[dict[str, Any]]] = pickle.loads(known)
-        return iter(found)
+        if key not in _remembered:
+            _remembered[key] = tuple(decode(body, schema, nullable))
+        return iter(_remembered[key])
 
     def parquet(rows: Iterable[Any], schema: pa.Schema) -> bytes:
         listed = list(rows)
@@ -48,15 +43,15 @@ def memoised() -> Iterator[None]:
         assert isinstance(known, bytes)
         return known
 
-    def batches(body: bytes, name: str) -> Iterator[Batch]:
+    def batches(body: bytes, name: str) -> BatchColumns:
         known = _remembered.get((read_index, body))
         if known is None:
-            known = _remembered[read_index, body] = tuple(read_index(body, name))
-        assert isinstance(known, tuple)
-        return iter(known)
+            known = _remembered[read_index, body] = read_index(body, name)
+        assert isinstance(known, BatchColumns)
+        return known
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "stored_rows", rows)
+        patch.setattr(checkpoint, "stored_batches", columns)
         patch.setattr(checkpoint, "_parquet", parquet)
-        patch.setattr(segment_index, "iterate_segment_index", batches)
+        patch.setattr(segment_index, "decode_columns", batches)
         yield

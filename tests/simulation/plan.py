@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 
 from eoslog.rules.sequences import LAST_USABLE_EPOCH
 from tests.simulation.faults import Faults
+from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
-from tests.simulation.log_services import LogReader, LogUpkeep, LogWriter
+from tests.simulation.log_services import LogReader, LogUpkeep, LogWriter, SlowLogWriter
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.recreating import (
@@ -25,12 +26,19 @@ from tests.simulation.spark_checkpoints import SparkMoved
 from tests.simulation.spark_counts import SparkCount
 from tests.simulation.spark_jobs import SparkBackfill, SparkForeachBatch
 from tests.simulation.spark_latest import SparkLatest
+from tests.simulation.spark_shared import SparkSharedBackfill, SparkSharedForeach, SparkSharedStream
 from tests.simulation.spark_streams import SparkStream
-from tests.simulation.upkeep import Daemon, Reader
+from tests.simulation.upkeep import Daemon, Merger, Reader, Vacuum
 from tests.simulation.world import World
-from tests.simulation.writers import IdempotentWriter, TableWriter, TransactionalWriter, TwoPhaseWriter
+from tests.simulation.writers import (
+    IdempotentWriter,
+    ShortLivedWriter,
+    TableWriter,
+    TransactionalWriter,
+    TwoPhaseWriter,
+)
 
-SERVICES = ("clients", "spark", "topics", "mixed", "log")
+SERVICES = ("clients", "spark", "topics", "mixed", "log", *FOCUSES)
 SPARK_EVERY = 10
 """Of mixed seeds, every tenth is one of Spark's, and another one of topics that are deleted and created again."""
 TAIL_BYTES = (0, 4_000)
@@ -52,6 +60,7 @@ KINDS: dict[str, type[Service]] = {
     "log-writer": LogWriter,
     "log-reader": LogReader,
     "log-upkeep": LogUpkeep,
+    "log-slow-writer": SlowLogWriter,
     "topic-admin": Recreator,
     "topic-writer": RecreatedWriter,
     "topic-idempotent": RecreatedIdempotent,
@@ -63,6 +72,12 @@ KINDS: dict[str, type[Service]] = {
     "spark-count": SparkCount,
     "spark-foreach": SparkForeachBatch,
     "spark-backfill": SparkBackfill,
+    "spark-shared-stream": SparkSharedStream,
+    "spark-shared-foreach": SparkSharedForeach,
+    "spark-shared-backfill": SparkSharedBackfill,
+    "focus-vacuum": Vacuum,
+    "focus-merger": Merger,
+    "focus-writer": ShortLivedWriter,
 }
 SPARK_HISTORIES = (
     ("spark-stream0", "writer0"),
@@ -74,6 +89,9 @@ SPARK_HISTORIES = (
     ("spark-count0", "writer0", "daemon0"),
     ("spark-foreach0", "writer0", "spark-foreach0"),
     ("spark-backfill0", "spark-backfill1", "reader0"),
+    ("spark-shared-stream0", "spark-shared-stream1", "writer0"),
+    ("spark-shared-foreach0", "spark-shared-foreach1", "writer0"),
+    ("spark-shared-backfill0", "spark-shared-backfill1", "reader0"),
 )
 """A streaming query or batch writes of Spark, what they read, and who may disturb them: histories of their own."""
 TOPIC_HISTORIES = (
@@ -94,7 +112,7 @@ LOG_HISTORIES = (
     ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1", "log-reader0"),
 )
 """A log without topics, in which names are written: cheap histories of who gets which slot."""
-_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark-", "topic-", "log-")))
+_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark-", "topic-", "log-", "focus-")))
 _MOST = {"writer": 3, "idempotent": 2, "pipeline": 2, "list": 2, "daemon": 2, "reader": 2, "notary": 2}
 _ALONE = ("table",)
 """Of several, nobody would know whose row of a key is the newest."""
@@ -124,8 +142,10 @@ class Plan:
     @classmethod
     def of_services(cls, services: str, seed: int, steps: int) -> Plan:
         """What a seed plans if only clients run (``clients``), only Spark's processes (``spark``), only those around a
-        topic that is created again (``topics``), now these and now those (``mixed``), or those of a log alone
-        (``log``)."""
+        topic that is created again (``topics``), now these and now those (``mixed``), those of a log alone (``log``),
+        or those of a focus (by its name)."""
+        if services in FOCUSES:
+            return cls.of_focus(FOCUSES[services], seed, steps)
         if services == "log":
             return cls.of_log(seed, steps)
         if services == "spark" or (services == "mixed" and seed % SPARK_EVERY == SPARK_EVERY - 1):
@@ -144,6 +164,12 @@ class Plan:
             services=LOG_HISTORIES[seed % len(LOG_HISTORIES)],
             faults=replace(planned.faults, pause=pause),
         )
+
+    @classmethod
+    def of_focus(cls, focus: Focus, seed: int, steps: int) -> Plan:
+        """What a seed plans, with the services and faults of a focus."""
+        planned = cls.of(seed, steps)
+        return replace(planned, services=focus.services, faults=replace(planned.faults, **focus.faults))
 
     @classmethod
     def of_topics(cls, seed: int, steps: int) -> Plan:

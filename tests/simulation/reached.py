@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tests.simulation.situations import SITUATIONS
+
 FEWEST_SEEDS = 10_000
 """Fewer seeds, or shorter histories, may miss what is rare."""
+FEWEST_FOCUSED_SEEDS = 200
+"""A focus makes one situation common."""
 FEWEST_STEPS = 100
 
 _FAULTS = (
@@ -90,6 +94,8 @@ _SPARK = (
     "spark: run fenced",
     "spark: sink changed",
     "spark: task tried again",
+    "spark: transaction in a consistent micro-batch",
+    "spark: versions of two applications under one id",
 )
 _LOG = (
     "append repeated",
@@ -109,6 +115,8 @@ class Reach(NamedTuple):
     """Each occurs at least 20 times in so many mixed seeds, or in so many of a log alone."""
     acknowledged_rows: int = 0
     """Less than half of what there are."""
+    fewest_seeds: int = FEWEST_SEEDS
+    """Fewer seeds may miss what is rare."""
 
 
 REACHED: Mapping[str, Reach] = {
@@ -117,6 +125,10 @@ REACHED: Mapping[str, Reach] = {
     "spark": Reach(_FAULTS + _SPARK, 10_000),
     "mixed": Reach(_FAULTS + _CLIENTS + _TOPICS + _SPARK + _RARE_IN_ANY, 20_000),
     "log": Reach(_FAULTS + _LOG),
+    **{
+        focus: Reach(("fault: death", "fault: pause", situation), fewest_seeds=FEWEST_FOCUSED_SEEDS)
+        for focus, situation in SITUATIONS.items()
+    },
 }
 """By the services that ran."""
 
@@ -130,9 +142,9 @@ def not_reached(
         steps: of each history, among faults.
         marks: how often rare things happened in all histories.
     """
-    if seeds < FEWEST_SEEDS or steps < FEWEST_STEPS:
-        return
     expected = REACHED[services]
+    if seeds < expected.fewest_seeds or steps < FEWEST_STEPS:
+        return
     yield from (mark for mark in expected.marks if not marks.get(mark))
     if acknowledged_rows < expected.acknowledged_rows:
         yield f"{expected.acknowledged_rows} acknowledged rows, there are {acknowledged_rows}"

@@ -16,6 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tests.simulation.focus import FOCUSES
 from tests.simulation.log_simulation import simulation_of
 from tests.simulation.plan import SERVICES, Plan
 from tests.simulation.reached import not_reached
@@ -90,16 +91,23 @@ def replay_command(seed: int, steps: int, services: str) -> str:
 @click.command()
 @click.option("--from", "first", default=0, help="The first seed.")
 @click.option("--seeds", default=1, help="How many.")
-@click.option("--steps", default=DEFAULT_STEPS, help="Requests, answers and sleeps among faults, for each seed.")
 @click.option(
-    "--services", type=click.Choice(SERVICES), default="clients", help="Who runs; mixed: Spark in every tenth seed."
+    "--steps",
+    type=int,
+    help=f"Requests, answers and sleeps among faults, for each seed; {DEFAULT_STEPS}, or what the focus needs.",
+)
+@click.option(
+    "--services",
+    type=click.Choice(SERVICES),
+    default="clients",
+    help=f"Who runs; mixed: Spark in every tenth seed; a focus on what these seldom reach: {', '.join(FOCUSES)}.",
 )
 @click.option("--jobs", default=os.cpu_count() or 1, help="How many processes share the seeds; all cores by default.")
 @click.option("--trace", is_flag=True, help="Print every step of the first seed.")
 @click.option("--shrink", is_flag=True, help="Find and print the shortest history in which the first seed fails.")
 @click.option("--plan", type=click.Path(exists=True, path_type=Path), help="Print a history that --shrink wrote down.")
 def main(
-    first: int, seeds: int, steps: int, services: str, jobs: int, trace: bool, shrink: bool, plan: Path | None
+    first: int, seeds: int, steps: int | None, services: str, jobs: int, trace: bool, shrink: bool, plan: Path | None
 ) -> None:
     """Run seeds of the simulation and say which failed, and what so many should have reached and did not."""
     # What the code under test warns of is what the faults were meant to do.
@@ -107,6 +115,8 @@ def main(
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if plan is not None:
         sys.exit(_replayed(plan))
+    if steps is None:
+        steps = FOCUSES[services].steps if services in FOCUSES else DEFAULT_STEPS
     if shrink:
         sys.exit(_shrunk(Plan.of_services(services, first, steps), services))
     if trace:

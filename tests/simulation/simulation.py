@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import eoslog.store.environment
+from eoslog.client import exit_flush
 from eoslog.client.coordinator import Coordinator
 from eoslog.rules import producer_ids
 from eoslog.rules.state import TransactionState
@@ -23,6 +24,7 @@ from tests.simulation.liveness import check_nothing_is_left
 from tests.simulation.memoised import memoised
 from tests.simulation.plan import Plan
 from tests.simulation.service import GRACE_MS, PARTITIONS, TABLE, open_store
+from tests.simulation.situations import counted
 from tests.simulation.upkeep import take_steps
 from tests.simulation.world import Process, Violation, World
 from tests.simulation.writers import TwoPhaseService
@@ -66,10 +68,12 @@ class Simulation:
 
     def run(self) -> Result:
         """Raises: Violation"""
-        with memoised(), pytest.MonkeyPatch.context() as patch:
+        with memoised(), counted(self.world), pytest.MonkeyPatch.context() as patch:
             patch.setattr(producer_ids, "LAST_USABLE_EPOCH", self.plan.last_epoch)
             # Only stores on the host itself may ask for its time of day; the protocol never does.
             patch.setattr(eoslog.store.environment, "host_time_ms", self._host_time_ms)
+            # Of its own, and gone with the history: its processes have no exit, and many die with rows.
+            patch.setattr(exit_flush, "_holders", set())
             return self._run()
 
     def _host_time_ms(self) -> int:
@@ -85,8 +89,7 @@ class Simulation:
         world.run(self.plan.steps)
         world.end_faults()
         world.stopping = True
-        world.run(_MOST_STEPS)
-        raise_failures(world)
+        run_to_the_end(world)
         self._end()
         works = self.ledger.works.values()
         acknowledged = sum(len(work.rows) for work in works if work.outcome is Outcome.COMMITTED)
@@ -155,8 +158,17 @@ class Simulation:
 def alone(world: World, name: str, work: Callable[[Process], None]) -> None:
     """Run one process to its end. Raises: Violation: it failed."""
     world.spawn(name, work)
+    run_to_the_end(world)
+
+
+def run_to_the_end(world: World) -> None:
+    """Run until every process has ended. Raises: Violation: one failed, or does not end."""
     world.run(_MOST_STEPS)
     raise_failures(world)
+    if world.processes:
+        # What is compared with the store must not change meanwhile.
+        names = ", ".join(sorted({process.name for process in world.processes}))
+        raise Violation(f"still at work after {_MOST_STEPS} steps without faults: {names}")
 
 
 def raise_failures(world: World) -> None:

@@ -104,6 +104,22 @@ class WorkerDied(Exception):
     """The worker of a call ended before the call did."""
 
 
+class Waiting:
+    """A process that looks again and again whether others have ended.
+
+    A call may stand still for a day, so the time between two looks grows: the wait must end within few steps.
+    """
+
+    def __init__(self, process: Process, chooser: random.Random) -> None:
+        self._process = process
+        self._chooser = chooser
+        self._since_ms = process.world.time_ms
+
+    def sleep(self) -> None:
+        waited_ms = self._process.world.time_ms - self._since_ms
+        self._process.sleep(max(self._chooser.choice((5, 20, 100)), waited_ms // 10))
+
+
 class Call(Generic[T]):
     """A call in a worker process of its own. Who made it may die meanwhile: it goes on."""
 
@@ -118,8 +134,9 @@ class Call(Generic[T]):
 
     def wait(self, chooser: random.Random) -> T:
         """The answer. Raises: Exception: the call's error, or WorkerDied."""
+        waiting = Waiting(self._caller, chooser)
         while not self.ended:
-            self._caller.sleep(chooser.choice((5, 20, 100)))
+            waiting.sleep()
         if not self.succeeded:
             raise self.error
         return self.result  # type: ignore[return-value]
@@ -161,10 +178,11 @@ class Tasks:
                 waiting[task].append(self._attempt(task, rows))
         for task, attempts in waiting.items():
             tried = len(attempts)
+            pause = Waiting(self._driver, self._chooser)
             while messages[task] is None:
                 done = next((each for each in attempts if each.ended), None)
                 if done is None:
-                    self._driver.sleep(self._chooser.choice((5, 20, 100)))
+                    pause.sleep()
                 elif done.succeeded:
                     assert done.result is not None
                     messages[task] = pickle.loads(done.result)

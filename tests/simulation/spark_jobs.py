@@ -58,6 +58,11 @@ class SparkBackfill(Service):
                 work.row(SPARK, partition)
         return work
 
+    def options(self) -> dict[str, str]:
+        """Of the sink, for the current work."""
+        options = {"path": ROOT, "topic": SPARK}
+        return options | {"transactionalId": self.name, "txnVersion": str(self._version)} if self._named else options
+
     def _write(self, process: Process, work: Work) -> None:
         tasks = self.random.choice((1, 2, 3))
         size = -(-len(work.rows) // tasks)
@@ -67,9 +72,7 @@ class SparkBackfill(Service):
             keys = pa.array([KEY_OF[partition] for _, partition, _ in part], pa.binary())
             yield pa.record_batch([keys, pa.array([value for _, _, value in part], pa.binary())], ["key", "value"])
 
-        options = {"path": ROOT, "topic": SPARK}
-        if self._named:
-            options |= {"transactionalId": self.name, "txnVersion": str(self._version)}
+        options = self.options()
         driver = Driver(process, self.random, self.name)
         try:
             driver.write(lambda: EosLogWriter(Options.of(options), RECORDS, False), rows, tasks, {})

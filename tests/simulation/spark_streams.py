@@ -140,6 +140,10 @@ class SparkStream(Service):
     def task_count(self, parts: Sequence[Any]) -> int:
         return max(1, len(parts))
 
+    def output_topic(self, row: dict[str, Any], *, routes: bool) -> str:
+        """The topic that a row of the input is copied to."""
+        return JOB if routes and row["offset"] % 3 == 0 else SPARK
+
     def rows_of(self, query: Query, batch_id: int, parts: Sequence[Any], end: str, routes: bool) -> Rows:
         """What the tasks write; the ledger is told of it as soon as all have read their part."""
         work = self.work(query.checkpoint, batch_id)
@@ -149,7 +153,7 @@ class SparkStream(Service):
             written: list[Written] = []
             columns: dict[str, list[Any]] = {"topic": [], "key": [], "value": []}
             for row in query.read(parts[task : task + 1]):
-                topic = JOB if routes and row["offset"] % 3 == 0 else SPARK
+                topic = self.output_topic(row, routes=routes)
                 value = b"%s#%d|%s" % (work.name.encode(), row["offset"], row["value"])
                 written.append((topic, row["partition"], value))
                 columns["topic"].append(topic)
@@ -169,9 +173,23 @@ class SparkStream(Service):
         known = self._planned.setdefault(plan, written)
         if [value.partition(b"#")[2] for _, _, value in known] != [value.partition(b"#")[2] for _, _, value in written]:
             raise Violation(f"{self.name}: micro-batch {plan[1]} gives {written} where it gave {known}")
+        if "transactionConsistent" in self._source:
+            self._check_whole(plan[1], written)
         if work.outcome is not Outcome.COMMITTED:
             work.alternatives.append(work.rows)
             work.rows = written
+
+    def _check_whole(self, batch_id: int, written: Sequence[Written]) -> None:
+        """A micro-batch holds all rows or none of each transaction. The producers of the input are transactional.
+
+        Raises: Violation
+        """
+        shown = Counter(self.ledger.work_of(value.partition(b"|")[2]).name for _, _, value in written)
+        for name, count in shown.items():
+            there = sum(topic == IN for topic, _, _ in self.ledger.works[name].rows)
+            if count != there:
+                raise Violation(f"{self.name}: micro-batch {batch_id} shows {count} of the {there} rows of {name}")
+            self.world.marks["spark: transaction in a consistent micro-batch"] += 1
 
     def acknowledged(self, work: Work) -> None:
         """A micro-batch was committed, now or before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
 
 from eoslog.errors import StoreUnavailable
 from eoslog.store.clock import StoreClock
@@ -28,6 +29,9 @@ class SimulatedEnvironment(Environment):
 
     def sleep_ms(self, duration_ms: float) -> None:
         self._process.sleep(duration_ms)
+
+    def wait_ms(self, duration_ms: float, wakeups: SimpleQueue[None]) -> None:
+        self.sleep_ms(duration_ms)
 
     def new_token(self) -> str:
         return f"{self._random.getrandbits(128):032x}"

@@ -10,11 +10,15 @@ from functools import cache
 
 import pytest
 
-from tests.simulation.simulation import Result, Simulation
+from tests.simulation import simulation
+from tests.simulation.faults import Faults
+from tests.simulation.simulation import Result, Simulation, run_to_the_end
+from tests.simulation.world import Process, Violation, World
 
 SEEDS = range(24)
 SHORT = 200
 RARE = (
+    "aborted below an open transaction",
     "fault: answer lost",
     "late put landed",
     "late put found its place taken",
@@ -77,3 +81,16 @@ def test_what_is_rare_comes_up() -> None:
         marks += result_of(seed).marks
 
     assert not [name for name in RARE if not marks[name]]
+
+
+def test_a_history_is_not_checked_before_every_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep_for_ever(process: Process) -> None:
+        while True:
+            process.sleep(1)
+
+    monkeypatch.setattr(simulation, "_MOST_STEPS", 100)
+    world = World(0, Faults())
+    world.spawn("sleeper", sleep_for_ever)
+
+    with pytest.raises(Violation, match="still at work after 100 steps without faults: sleeper"):
+        run_to_the_end(world)

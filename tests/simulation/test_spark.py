@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from random import Random
 
 import pytest
 
+from tests.simulation.faults import LONG_PAUSES_MS, Faults
 from tests.simulation.plan import SPARK_HISTORIES, Plan
 from tests.simulation.simulation import Result, Simulation
+from tests.simulation.spark_engine import Call
+from tests.simulation.world import Process, World
 
 STEPS = 300
 SEEDS = range(4 * len(SPARK_HISTORIES))
@@ -29,6 +33,8 @@ RARE = (
     "spark: checkpoint deleted",
     "spark: mismatch told",
     "spark: fresh start asked for",
+    "spark: transaction in a consistent micro-batch",
+    "spark: versions of two applications under one id",
 )
 
 
@@ -54,3 +60,20 @@ def test_what_is_rare_in_spark_comes_up() -> None:
         marks += result_of(seed).marks
 
     assert not [name for name in RARE if not marks[name]]
+
+
+def test_a_driver_waits_for_a_call_that_stands_still_for_a_day_in_few_steps() -> None:
+    world = World(0, Faults())
+    answers: list[str] = []
+
+    def call(process: Process) -> str:
+        process.sleep(max(LONG_PAUSES_MS))
+        return "done"
+
+    def drive(process: Process) -> None:
+        answers.append(Call(process, "call", call).wait(Random(0)))
+
+    world.spawn("driver", drive)
+    world.run(1_000)
+
+    assert answers == ["done"]

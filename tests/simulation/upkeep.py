@@ -21,6 +21,10 @@ READER_GRACE_MS = 7_200_000
 class Daemon(Service):
     """The coordinator's work, any of its steps at any time."""
 
+    works: tuple[str, ...] = ("all", "merge", "compact", "checkpoint", *(step.name for step in STEPS))
+    longest_pause_ms = 60_000
+    staged_max_age_ms = STAGED_MAX_AGE_MS
+
     def incarnation(self, process: Process) -> None:
         store = open_store(process)
         coordinator = Coordinator(
@@ -28,11 +32,11 @@ class Daemon(Service):
             transactional_id_expiration_ms=self.random.choice((60_000, 86_400_000)),
             producer_id_expiration_ms=self.random.choice((60_000, 86_400_000)),
             offsets_retention_ms=-1,
-            staged_max_age_ms=STAGED_MAX_AGE_MS,
+            staged_max_age_ms=self.staged_max_age_ms,
             reader_grace_ms=READER_GRACE_MS,
         )
         while not self.world.stopping:
-            step = self.random.choice(("all", "merge", "compact", "checkpoint", *(step.name for step in STEPS)))
+            step = self.random.choice(self.works)
             if step == "merge":
                 merge_files(store.log, store.object_store, store.environment)
             elif step == "compact":
@@ -41,7 +45,21 @@ class Daemon(Service):
                 store.log.checkpoint()
             else:
                 take_steps(coordinator, None if step == "all" else [step], self.world.marks)
-            self.pause(process, 60_000)
+            self.pause(process, self.longest_pause_ms)
+
+
+class Vacuum(Daemon):
+    """A daemon that moves the horizon again and again, and deletes what was uploaded before it."""
+
+    works = ("vacuum", "vacuum", "vacuum", "seal-segments")
+    staged_max_age_ms = longest_pause_ms = 1_200_000
+
+
+class Merger(Daemon):
+    """A daemon that replaces segments as soon as there are some: one that is paused finds them replaced."""
+
+    works = ("seal-segments", "merge", "compact", "compact")
+    longest_pause_ms = 1_000
 
 
 def take_steps(coordinator: Coordinator, steps: Sequence[str] | None = None, marks: Counter[str] | None = None) -> None:

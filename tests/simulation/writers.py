@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.errors import (
@@ -31,9 +33,15 @@ class TransactionalWriter(Service):
             staged=self.random.random() < 0.4,
         )
         until_done(producer.init_transactions)
-        while not self.world.stopping:
+        transactions = self.most_transactions()
+        while not self.world.stopping and transactions > 0:
             self._transaction(process, producer)
             self.pause(process)
+            transactions -= 1
+
+    def most_transactions(self) -> float:
+        """After how many transactions another producer takes over."""
+        return math.inf
 
     def _transaction(self, process: Process, producer: Producer) -> None:
         work = self.ledger.begin(self.name)
@@ -62,6 +70,13 @@ class TransactionalWriter(Service):
             until_done(producer.abort_transaction)
         except FatalError as error:
             raise GaveUp from error
+
+
+class ShortLivedWriter(TransactionalWriter):
+    """A writer that another producer soon takes over from: one that is paused within a transaction is fenced."""
+
+    def most_transactions(self) -> float:
+        return self.random.choice((1, 2, 3))
 
 
 def commit(producer: Producer, work: Work) -> None:

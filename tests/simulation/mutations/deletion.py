@@ -11,6 +11,7 @@ from eoslog.log.log import Log
 from eoslog.rules import checkpoint
 from eoslog.rules.partition_rows import partition_row
 from eoslog.rules.partitions import check_upload
+from eoslog.rules.shared_parts import PREFIX
 from eoslog.rules.state import StoreState
 from eoslog.segment import vacuum as vacuum_module
 from eoslog.store.object_store import ObjectStore
@@ -91,7 +92,7 @@ def checkpoint_leads_the_log_back() -> Iterator[None]:
 
     def parts(state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
         for part in original(state, slot):
-            yield part._replace(changed_slot=0) if part.name.startswith("topic/") else part
+            yield part._replace(changed_slot=0) if part.name.startswith(PREFIX) else part
 
     with method(checkpoint, "parts", parts):
         yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
 from typing import NamedTuple
 
 from tests.simulation.log_simulation import make_starts, simulation_of
@@ -14,12 +13,6 @@ from tests.simulation.world import Violation
 
 _BROKEN_CODE = (TypeError, AttributeError, NameError, ImportError)
 """They show that a mutation does not fit the code any more, and no promise that is broken."""
-
-
-def plan_of(seed: int, focus: Focus) -> Plan:
-    """What a seed plans, with the services and faults of a focus."""
-    planned = Plan.of(seed, focus.steps)
-    return replace(planned, services=focus.services, faults=replace(planned.faults, **focus.faults))
 
 
 class Catch(NamedTuple):
@@ -44,7 +37,7 @@ def run_history(seed: int, focus: Focus) -> str | None:
         TypeError, AttributeError, NameError, ImportError: the code does not run; that breaks no promise.
     """
     try:
-        simulation_of(plan_of(seed, focus)).run()
+        simulation_of(Plan.of_focus(focus, seed, focus.steps)).run()
     except Exception as error:
         reason = error.__cause__ if isinstance(error, Violation) and error.__cause__ is not None else error
         if isinstance(reason, _BROKEN_CODE):

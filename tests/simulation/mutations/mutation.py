@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from tests.simulation.focus import Focus
 
-@dataclass(frozen=True)
-class Focus:
-    """Histories that look at one part: the services and the faults that lead there."""
-
-    services: tuple[str, ...]
-    """Names of services, kind and number; who stands there twice has a twin."""
-    faults: Mapping[str, float] = field(default_factory=dict)
-    """Rates that every history has; the others are those that the seed plans."""
-    steps: int = 300
-    """Among faults."""
+__all__ = ["MUTATIONS", "Focus", "Mutation", "instead_of", "method", "mutation"]
 
 
 _MUTANTS = "tests.simulation.mutations."

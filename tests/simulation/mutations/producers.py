@@ -10,9 +10,10 @@ from eoslog.client.in_flight import InFlightBatches
 from eoslog.rules import partitions, producer_ids, sequences, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.partition_state import ProducerState
-from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered
+from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered, task_producer_id
 from eoslog.rules.sequences import check_sequence, with_marker
 from eoslog.rules.state import Transaction
+from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 UNCLEAR = Focus(("idempotent0", "idempotent1", "writer0"), {"lost_answer": 0.4, "slow_down": 0.3}, steps=300)
@@ -107,6 +108,18 @@ def fencing_not_checked_at_the_slot() -> Iterator[None]:
         yield
 
 
+@mutation(FOCUSES["fences"])
+def fencing_left_to_markers() -> Iterator[None]:
+    """A batch is fenced only by a marker in its partition: where a zombie's transaction had no row, it still writes."""
+
+    def unchecked(state: Any, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+        held: Transaction = state.transactions[transactional_id]
+        return held
+
+    with instead_of(check_identity, unchecked):
+        yield
+
+
 @mutation(ZOMBIES)
 def end_not_fenced() -> Iterator[None]:
     """An end is not checked against its id's epoch: a zombie's commit takes its successor's rows with it."""
@@ -168,4 +181,13 @@ def sequences_drawn_anew_for_a_repeat() -> Iterator[None]:
 def unanswered_attempt_forgotten() -> Iterator[None]:
     """What became of an unanswered attempt is not asked: a commit that landed is told as fenced."""
     with method(AnsweredAppends, "_landed", lambda self: None):
+        yield
+
+
+@mutation(
+    unit_test="unit/rules/test_jobs.py::test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task[1048574]"
+)
+def last_task_beyond_its_jobs_producer_ids() -> Iterator[None]:
+    """A task's producer id is one further than its job's slot has: that of the last task is the next slot's."""
+    with instead_of(task_producer_id, lambda job_producer_id, task: job_producer_id + task + 2):
         yield

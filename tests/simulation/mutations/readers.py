@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eoslog.read import consistent_ends
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.rules import partitions
@@ -13,6 +14,7 @@ from tests.simulation.mutations.mutation import Focus, instead_of, method, mutat
 
 READERS = Focus(("writer0", "reader0"), {"pause": 0.01}, steps=300)
 CONSUMERS = Focus(("writer0", "pipeline0"), steps=400)
+STREAMS = Focus(("spark-stream0", "writer0", "writer1", "writer2", "writer3"), {"death": 0.0, "pause": 0.0}, steps=800)
 
 
 @mutation(CONSUMERS)
@@ -70,10 +72,7 @@ def undecided_rows_shown() -> Iterator[None]:
         yield
 
 
-@mutation(
-    unit_test="unit/read/test_consistent_ends.py::"
-    "test_the_ends_are_the_largest_that_split_no_transaction_and_never_go_back"
-)
+@mutation(STREAMS, shows="shows .* rows of")
 def consistent_cut_is_the_last_stable_offset() -> Iterator[None]:
     """A consistent read ends at each partition's last stable offset: it shows transactions in part."""
 
@@ -81,6 +80,21 @@ def consistent_cut_is_the_last_stable_offset() -> Iterator[None]:
         return {place: max(starts[place], ends[place]) for place in partitions}
 
     with instead_of(transaction_consistent_ends, uncut):
+        yield
+
+
+@mutation(STREAMS, shows="shows .* rows of")
+def consistent_cut_lowered_once() -> Iterator[None]:
+    """Ends are lowered once, not until nothing changes: what the lower ends split is shown in part."""
+
+    def lowered_once(
+        indexes: Any, partitions: Mapping[Any, Any], starts: Mapping[Any, int], ends: Mapping[Any, int]
+    ) -> Any:
+        caps = {place: max(starts[place], ends[place]) for place in partitions}
+        lowered = consistent_ends._lowered(indexes, partitions, starts, caps)
+        return {place: max(starts[place], lowered.get(place, cap)) for place, cap in caps.items()}
+
+    with instead_of(transaction_consistent_ends, lowered_once):
         yield
 
 

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eoslog.rules import log_start
+from eoslog.rules import log_start, partitions
 from eoslog.rules.aborted import AbortedTransaction
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Batch, Partition, Verdict
 from eoslog.rules.partitions import seal, sealable_end
+from eoslog.rules.replacement import replace_segments
+from eoslog.rules.segment_entries import ReplacedSegment
 from eoslog.segment import cleaning, merging, offset_map, replacing, sealing
 from eoslog.segment.writer import DataFileWriter
+from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 SEALERS = Focus(("writer0", "writer1", "daemon0"), steps=500)
@@ -53,6 +56,17 @@ def aborted_index_short_by_one() -> Iterator[None]:
     original = sealing.encode_transaction_index
 
     with method(sealing, "encode_transaction_index", lambda aborted: original(aborted[:-1])):
+        yield
+
+
+@mutation(SEALERS, shows="their index has")
+def aborted_index_without_open_transactions() -> Iterator[None]:
+    """The index gives the marker's end as the last stable offset: who stops there misses what is still open."""
+
+    def ends_with_its_marker(producer_id: int, first_offset: int, last_offset: int, _: int) -> AbortedTransaction:
+        return AbortedTransaction(producer_id, first_offset, last_offset, last_offset + 1)
+
+    with method(partitions, "AbortedTransaction", ends_with_its_marker):
         yield
 
 
@@ -152,6 +166,20 @@ def merge_loses_its_place_in_the_file() -> Iterator[None]:
         return found._replace(first_row=0) if found is not batch else batch
 
     with method(merging, "_moved", moved):
+        yield
+
+
+@mutation(FOCUSES["replacements"])
+def replaced_segments_replaced_again() -> Iterator[None]:
+    """A replacement counts though its segments were replaced meanwhile: it would begin or end elsewhere."""
+
+    def replace_what_is_there(draft: Draft, entry: Any) -> None:
+        partition = draft.partitions[PartitionId(entry.topic_id, entry.partition)]
+        there = [each for each in partition.sealed if entry.base_offset <= each.base_offset < entry.end_offset]
+        replaced = tuple(ReplacedSegment(base_offset=each.base_offset, index=each.index.path) for each in there)
+        replace_segments(draft, entry.model_copy(update={"replaced": replaced}) if replaced else entry)
+
+    with instead_of(replace_segments, replace_what_is_there):
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from eoslog.client.coordinator_requests import CoordinatorRequests
@@ -18,6 +18,7 @@ from eoslog.log.view import Moment, View
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.store.clock import StoreClock
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, method, mutation
 
 RETRIES = Focus(("notary0", "writer0", "idempotent0"), {"twice": 0.1, "lost_answer": 0.1}, steps=300)
@@ -250,6 +251,19 @@ def appended_again_behind_a_deleted_slot() -> Iterator[None]:
 def stale_view_continued() -> Iterator[None]:
     """A view is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
     with method(View, "is_stale", lambda self: False):
+        yield
+
+
+@mutation(FOCUSES["replicas"])
+def stale_replica_read() -> Iterator[None]:
+    """A reader goes on from a replica however old it is: a deleted slot looks like the end of the log."""
+    original = View.refresh
+
+    def refresh(self: View[Any]) -> None:
+        with method(self, "is_stale", lambda: False) if self.is_open else nullcontext():
+            original(self)
+
+    with method(View, "refresh", refresh):
         yield
 
 

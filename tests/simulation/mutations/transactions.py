@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from eoslog.errors import Replayed
 from eoslog.rules import coordinator, forgetting, groups, members, producer_ids
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets, OffsetsCommitted
-from eoslog.rules.state import Transaction, TransactionState
+from eoslog.rules.machine import StoreMachine
+from eoslog.rules.state import LastVersion, StoreState, TokenKey, Transaction, TransactionState
 from eoslog.rules.tokens import check_token, last_version
 from eoslog.rules.transactions import plan_end, timed_out
 from eoslog.store.clock import StoreClock
@@ -22,6 +23,8 @@ from tests.simulation.store import SimulatedEnvironment
 
 PIPELINES = Focus(("pipeline0", "pipeline1", "idempotent0"), {"pause": 0.03}, steps=500)
 SUCCESSORS = Focus(("writer0", "writer0"), {"pause": 0.05}, steps=300)
+BACKFILLS = Focus(("spark-shared-backfill0", "spark-shared-backfill1"), steps=300)
+STREAMS = Focus(("spark-shared-stream0", "spark-shared-stream1", "writer0"), steps=300)
 JOBS = Focus(("job0", "job0"), {"death": 0.02, "pause": 0.05}, steps=500)
 
 
@@ -110,6 +113,33 @@ def versions_compared_for_equality() -> Iterator[None]:
 
     with instead_of(check_token, check), method(producer_ids, "_fenced_owners", lambda before, owner: ()):
         yield
+
+
+@mutation(BACKFILLS, shows="lost|committed version")
+def versions_of_any_application() -> Iterator[None]:
+    """A version is looked up by the transactional id alone: an application's work is taken for another's replay."""
+
+    def found(state: StoreState | Draft, transactional_id: str, application_id: str, sink: str) -> LastVersion | None:
+        return _newest(state, lambda key: key.transactional_id == transactional_id)
+
+    with instead_of(last_version, found):
+        yield
+
+
+@mutation(STREAMS)
+def versions_of_any_sink() -> Iterator[None]:
+    """A version counts for all sinks of an application: a query that writes elsewhere under the id is refused."""
+
+    def found(state: StoreState | Draft, transactional_id: str, application_id: str, sink: str) -> LastVersion | None:
+        return _newest(state, lambda key: key[:2] == (transactional_id, application_id))
+
+    with instead_of(last_version, found):
+        yield
+
+
+def _newest(state: StoreState | Draft, counts: Callable[[TokenKey], bool]) -> LastVersion | None:
+    found = [state.tokens[key] for key in state.tokens if counts(key)]
+    return max(found, key=lambda last: last.version, default=None)
 
 
 @mutation(Focus(("job0", "daemon0", "job0"), {"death": 0.03, "pause": 0.05}, steps=600))
@@ -221,4 +251,11 @@ def partition_handed_over_at_once() -> Iterator[None]:
 def nobody_ends_what_timed_out() -> Iterator[None]:
     """A dead producer's transaction is nobody's to end: it holds readers back for ever."""
     with instead_of(timed_out, lambda transactions, now_ms: []):
+        yield
+
+
+@mutation(unit_test="unit/client/test_dead_producers.py::test_the_abort_shares_the_record_of_the_append")
+def overdue_left_to_readers() -> Iterator[None]:
+    """An append leaves transactions past their time-outs alone: rows stay hidden from readers that may not write."""
+    with method(StoreMachine, "add_overdue", lambda self, draft, now_ms: None):
         yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.checker.oracle import shown_at
+from tests.checker.oracle import Aborted, readings, shown_at
 from tests.checker.slots import Slot
 
 PLACE = ("1" * 32, 0)
@@ -27,13 +27,22 @@ def batch(base_offset: int, *, epoch: int = 0, transactional_id: str | None = "t
     }
 
 
-def end(verdict: str, *, producer_id: int = 7, epoch: int = 0) -> dict[str, Any]:
+def end(
+    verdict: str,
+    *,
+    producer_id: int = 7,
+    epoch: int = 0,
+    transactional_id: str = "t",
+    marker: int | None = None,
+) -> dict[str, Any]:
+    markers = [] if marker is None else [{"topic_id": PLACE[0], "partition": PLACE[1], "offset": marker}]
     return {
         "type": "end",
-        "transactional_id": "t",
+        "transactional_id": transactional_id,
         "producer_id": producer_id,
         "producer_epoch": epoch,
         "verdict": verdict,
+        "markers": markers,
     }
 
 
@@ -54,3 +63,19 @@ def test_what_was_prepared_ends_under_the_identity_that_its_id_has_by_then() -> 
     log = log_of(batch(0), end("commit", producer_id=9, epoch=0))
 
     assert shown_at(log, 1).read_committed(PLACE) == {0, 1}
+
+
+def test_an_aborted_transaction_is_listed_with_the_last_stable_offset_right_after_its_marker() -> None:
+    log = log_of(
+        batch(0, transactional_id="other"),
+        batch(2),
+        end("abort", marker=4),
+        end("commit", transactional_id="other", marker=5),
+        batch(6, epoch=1),
+        batch(8, epoch=1),
+        end("abort", producer_id=9, marker=10),
+    )
+
+    *_, reading = readings(log)
+
+    assert reading.aborted == {PLACE: [Aborted(7, 2, 4, 0), Aborted(7, 6, 10, 11)]}

@@ -105,7 +105,7 @@ def test_the_part_of_the_checkpoint_is_what_its_length_and_checksum_say() -> Non
     body = base64.b64decode(part.body or "", validate=True)
 
     assert (len(body), crc32c(body)) == (part.length, part.crc32c)
-    assert [topic["topic_id"] for topic in json.loads(body)["topics"]] == [topic_id()]
+    assert [group["offsets"][0][0] for group in json.loads(body)["groups"]] == [topic_id()]
 
 
 def test_the_checkpoint_is_named_by_the_record_after_its_entry() -> None:

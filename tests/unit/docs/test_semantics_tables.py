@@ -150,6 +150,7 @@ def test_the_table_of_errors_has_every_error_in_its_group() -> None:
         errors.AbortableError,
         errors.ApplicationRecoverableError,
         errors.FatalError,
+        errors.Wakeup,
     )
     known = {group.__name__: errors_of(group) for group in groups}
 

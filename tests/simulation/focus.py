@@ -1,0 +1,31 @@
+"""Histories that look at one part of the protocol: the services and the faults that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The services and faults of some histories; everything else is what each seed plans."""
+
+    services: tuple[str, ...]
+    """Names of services, kind and number; a name that stands there twice has a twin."""
+    faults: Mapping[str, float] = field(default_factory=dict)
+    """Rates that every history has; the others are those that the seed plans."""
+    steps: int = 300
+    """Among faults."""
+
+
+FOCUSES: Mapping[str, Focus] = {
+    "uploads": Focus(("job0", "focus-vacuum0", "focus-vacuum1"), {"pause": 0.05}),
+    "replacements": Focus(
+        ("table0", "writer0", "focus-merger0", "focus-merger1", "focus-merger2"), {"pause": 0.02}, 600
+    ),
+    "replicas": Focus(
+        ("log-slow-writer0", "log-reader0", "log-reader1", "log-upkeep0", "log-upkeep1"), {"pause": 0.01}
+    ),
+    "fences": Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.05}),
+}
+"""What regular seeds seldom reach, by the name of the focus (``--services``)."""

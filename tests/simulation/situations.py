@@ -1,0 +1,86 @@
+"""Situations that no crash point marks: the world counts how often a history reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
+from eoslog.log.paths import slot_path
+from eoslog.log.view import View
+from eoslog.rules import batches, coordinator, prepared, transactions
+from eoslog.rules.draft import Draft
+from eoslog.rules.names import PartitionId
+from eoslog.rules.transaction_entries import BatchAppended
+from tests.simulation.world import World
+
+EXPIRED_UPLOAD = "an upload older than the horizon was refused"
+OVERTAKEN_REPLACEMENT = "segment.replacement.overtaken"
+DELETED_BEHIND_A_REPLICA = "the slot after a stale replica was deleted"
+FENCED_BY_ITS_ID_ALONE = "a batch was fenced that its partition would take"
+
+SITUATIONS = {
+    "uploads": EXPIRED_UPLOAD,
+    "replacements": OVERTAKEN_REPLACEMENT,
+    "replicas": DELETED_BEHIND_A_REPLICA,
+    "fences": FENCED_BY_ITS_ID_ALONE,
+}
+"""What each focus must reach."""
+
+
+@contextmanager
+def counted(world: World) -> Iterator[None]:
+    """Within it, the marks of the world count these situations."""
+    with pytest.MonkeyPatch.context() as patch:
+        _count_expired_uploads(world, patch)
+        _count_stale_replicas(world, patch)
+        _count_fences(world, patch)
+        yield
+
+
+def _count_expired_uploads(world: World, patch: pytest.MonkeyPatch) -> None:
+    # Entries of producers only: maintenance meets its own old files in every history.
+    for module in (batches, prepared, transactions):
+        original = module.check_upload
+
+        def check_upload(state: Any, upload_ms: int, original: Callable[[Any, int], None] = original) -> None:
+            try:
+                original(state, upload_ms)
+            except StagedFilesExpired:
+                world.marks[EXPIRED_UPLOAD] += 1
+                raise
+
+        patch.setattr(module, "check_upload", check_upload)
+
+
+def _count_stale_replicas(world: World, patch: pytest.MonkeyPatch) -> None:
+    original = View.refresh
+
+    def refresh(self: View[Any]) -> None:
+        following = self.slot + 1
+        was_deleted = following in world.every_slot and slot_path(following) not in world.objects
+        if self.is_open and was_deleted and self.is_stale():
+            world.marks[DELETED_BEHIND_A_REPLICA] += 1
+        original(self)
+
+    patch.setattr(View, "refresh", refresh)
+
+
+def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
+    original = coordinator.plan_batch
+
+    def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
+        try:
+            return original(draft, entry)
+        except (InvalidProducerEpoch, ProducerFenced):
+            partition = draft.partitions.get(PartitionId(entry.topic_id, entry.partition))
+            known = partition.producers.get(entry.producer_id) if partition is not None else None
+            # A marker of the fence raises the partition's epoch; without one, only the transactional id tells.
+            if known is None or known.producer_epoch <= entry.producer_epoch:
+                world.marks[FENCED_BY_ITS_ID_ALONE] += 1
+            raise
+
+    patch.setattr(coordinator, "plan_batch", plan_batch)

@@ -13,7 +13,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-spark test test-s3 s3 s3-stop simulate mutations fuzz soak kafka-tools conformance lint format schemas lock clean
+.PHONY: help setup demo bench bench-spark test test-all test-s3 s3 s3-stop simulate mutations fuzz soak kafka-tools conformance lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,10 +43,14 @@ else
 	@$(BIN)/python -m examples.demo
 endif
 
-bench: setup ## Count requests, what a predicate saves, and time commits
+bench: setup ## Count requests, and time plans, commits, sends, polls and the opening of stores
 	$(BIN)/python -m benchmarks.requests
+	$(BIN)/python -m benchmarks.opening
 	$(BIN)/python -m benchmarks.pruning
+	$(BIN)/python -m benchmarks.planning
 	$(BIN)/python -m benchmarks.commits
+	$(BIN)/python -m benchmarks.contention
+	$(BIN)/python -m benchmarks.send
 
 bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory at two sizes (20 minutes)
 	$(BIN)/python -m benchmarks.spark_reads
@@ -61,6 +65,12 @@ test: setup ## Run the tests: those without Spark, twenty thousand short histori
 	$(BIN)/python -m tests.simulation.run --services log --seeds $(QUICK_SEEDS) --steps $(QUICK_STEPS)
 	@if compgen -G 'tests/spark/test_*.py' >/dev/null; then \
 		echo "$(BIN)/python -m pytest tests/spark"; $(BIN)/python -m pytest tests/spark; fi
+
+FOCUS_SEEDS ?= 1000
+test-all: test ## Run the tests, and longer histories with a focus on what regular seeds seldom reach (FOCUS_SEEDS=1000)
+	@set -e; for focus in uploads replacements replicas fences; do \
+		echo "$(BIN)/python -m tests.simulation.run --services $$focus --seeds $(FOCUS_SEEDS)"; \
+		$(BIN)/python -m tests.simulation.run --services $$focus --seeds $(FOCUS_SEEDS); done
 
 test-s3: setup ## Run the tests that use S3, and those of Spark with their stores on a real S3 server
 	@conf/s3_server.sh install

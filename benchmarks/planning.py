@@ -1,0 +1,112 @@
+"""How long the plan of a topic of many small files takes, cold and again, and the memory that the indexes take.
+
+``python -m benchmarks.planning [files …]``. The store lies in memory, so that the time is that of the CPU alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from uuid import UUID
+
+from rich.console import Console
+from rich.table import Table
+
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import SegmentIndexes, plan_partition
+from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.names import PartitionId
+from eoslog.rules.partition_state import Batch, Partition, SealedSegment, Verdict
+from eoslog.segment.data_file import crc32c
+from eoslog.segment.segment_index import encode_segment_index
+from eoslog.store.environment import Environment
+from eoslog.store.memory import MemoryStore
+from eoslog.store.object_store import ObjectStore
+
+FILES_A_SEGMENT = 500
+ROWS_A_FILE = 10
+TOPIC_ID = "0" * 32
+STATISTICS = '{"day":[0,20000,20001],"carrier":[0,"AA","UA"],"miles":[0,31,4983],"fare":[0,"12.50","1199.00"]}'
+
+
+def main(counts: list[int]) -> None:
+    table = Table("files", "cold (s)", "cold (µs a file)", "again (s)", "again (µs a file)", "in memory (MB)")
+    for count in counts:
+        objects = MemoryStore(Environment())
+        partition = _partition(objects, count)
+        indexes = SegmentIndexes(objects)
+        cold, again = _seconds(indexes, partition), _seconds(indexes, partition)
+        numbers = (f"{cold:.3f}", f"{cold / count * 1e6:.1f}", f"{again:.4f}", f"{again / count * 1e6:.2f}")
+        table.add_row(f"{count:,}", *numbers, f"{indexes.bytes / 1e6:.1f}")
+    Console().print(table)
+
+
+def _seconds(indexes: SegmentIndexes, partition: Partition) -> float:
+    started = time.perf_counter()
+    plan = plan_partition(indexes, "flights", partition, IsolationLevel.READ_COMMITTED)
+    seconds = time.perf_counter() - started
+    assert plan.record_count == partition.next_offset
+    return seconds
+
+
+def _partition(objects: ObjectStore, files: int) -> Partition:
+    """A partition whose files were never merged: one of ten rows for each transaction."""
+    partition = Partition(PartitionId(TOPIC_ID, 0), next_offset=files * ROWS_A_FILE)
+    segments = []
+    for first in range(0, files, FILES_A_SEGMENT):
+        batches = [_batch(number) for number in range(first, min(files, first + FILES_A_SEGMENT))]
+        body = encode_segment_index(batches, b"")
+        path = f"{TOPIC_ID[:2]}/{TOPIC_ID}/0/{batches[0].base_offset:020}.index.parquet"
+        objects.put_if_absent(path, body)
+        segments.append(_segment(batches, FileReference(path=path, length=len(body), crc32c=crc32c(body))))
+    partition.sealed = tuple(segments)
+    partition.segment_base_offset = partition.next_offset
+    return partition
+
+
+def _batch(number: int) -> Batch:
+    path = f"{TOPIC_ID[:2]}/{TOPIC_ID}/0/data/{UUID(int=number * 0x9E3779B97F4A7C15 % 2**128).hex}.parquet"
+    file = FileReference(path=path, length=2_000 + number % 100, crc32c=number * 2_654_435_761 % 2**32)
+    slot, time_ms = 10 + number, 1_700_000_000_000 + number * 50
+    return Batch(
+        number * ROWS_A_FILE,
+        ROWS_A_FILE,
+        ROWS_A_FILE - 1,
+        file,
+        0,
+        None,
+        slot,
+        slot,
+        time_ms,
+        Verdict.COMMITTED,
+        f"writer-{number % 8}",
+        number % 8,
+        0,
+        number * ROWS_A_FILE % 2**31,
+        time_ms,
+        time_ms,
+        True,
+        statistics=STATISTICS,
+    )
+
+
+def _segment(batches: list[Batch], index: FileReference) -> SealedSegment:
+    first, last = batches[0], batches[-1]
+    return SealedSegment(
+        first.base_offset,
+        last.end_offset,
+        len(batches),
+        sum(batch.file.length for batch in batches if batch.file is not None),
+        first.min_timestamp,
+        last.max_timestamp,
+        last.end_slot,
+        index,
+        None,
+        index,
+        last.slot,
+        len(batches),
+    )
+
+
+if __name__ == "__main__":
+    main([int(each) for each in sys.argv[1:]] or [1_000, 10_000, 100_000])

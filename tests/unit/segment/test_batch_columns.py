@@ -99,7 +99,9 @@ def test_what_no_segment_can_hold_is_refused(changes: list[dict[str, Any]]) -> N
         columns_of(rows)
 
 
-@pytest.mark.parametrize("field", [*sorted(set(Batch._fields) - set(Batch._field_defaults)), "path", "length", "crc32c"])
+@pytest.mark.parametrize(
+    "field", [*sorted(set(Batch._fields) - set(Batch._field_defaults)), "path", "length", "crc32c"]
+)
 def test_a_missing_column_is_refused(field: str) -> None:
     fields = [each for each in BATCHES_SCHEMA if each.name != field]
     if field not in Batch._fields:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from eoslog.errors import (
     CommitStateUnknown,
@@ -25,12 +25,13 @@ from eoslog.errors import (
     UnsupportedFormat,
     without_code,
 )
-from eoslog.log.checkpoint import write_checkpoint
+from eoslog.log.append_queue import AppendQueue
+from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
 from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
 from eoslog.log.paths import slot_path
-from eoslog.log.proposals import Flight, Proposal, Round, earliest_deadline, sort_proposals
+from eoslog.log.proposals import Flight, Proposal, earliest_deadline, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
@@ -40,8 +41,7 @@ from eoslog.log.record import (
     first_line,
     with_tail,
 )
-from eoslog.log.turns import Turns
-from eoslog.log.view import LogConfig, View
+from eoslog.log.view import LogConfig, Moment, View
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
 
@@ -49,8 +49,34 @@ S = TypeVar("S")
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _CHECKPOINT_ATTEMPTS = 3
+_LARGEST_SHARED_RECORD_BYTES = 4 << 20
 _LONGEST_RACE = 5
 """After so many lost races the wait grows no longer: each of them means that somebody got on."""
+
+
+class _Base(NamedTuple):
+    """What a record was validated against."""
+
+    state: Any
+    slot: int
+    proved: Moment
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What is known from one attempt at a record to the next."""
+
+    token: str
+    tail_slot: int | None
+    """The slot that was the newest when this append looked last."""
+    races: int = 0
+    """How many were lost."""
+    has_lost: bool = False
+    """Whether the last attempt was."""
+    most: int = 1 << 30
+    """How many proposals a record takes."""
+    with_overdue: bool = True
+    """Whether it takes aborts of overdue transactions."""
 
 
 class Log(Generic[S]):
@@ -70,25 +96,33 @@ class Log(Generic[S]):
         self.view: View[S] = View(store, machine, environment, self.config)
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
-        self._turns = Turns(environment)
+        self._queue = AppendQueue(environment, self._append_all)
         self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
         """Keep to the grace of this log: it is the same for all who follow and delete."""
-        with self._turns.lock:
+        with self.view.lock:
             self.config = self.view.config = replace(self.config, grace_ms=grace_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
-        """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now."""
-        with self._turns.lock:
-            if refresh or not self.view.is_open:
+        """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now.
+
+        It does not wait for records that other threads put. The state does not change while ``function`` runs, and no
+        thread can append meanwhile: it should be quick, and send no requests.
+        """
+        view = self.view
+        while True:
+            if refresh or not view.is_open:
                 try:
-                    self.view.refresh()
+                    view.refresh()
                 except BaseException as error:
-                    self._drop_view_unless_sound(error)
+                    self._reset_view_unless_sound(error)
                     raise
-            return function(self.view.state, self.view.slot)
+            with view.lock:
+                # Not so if another thread was interrupted since.
+                if view.is_open:
+                    return function(view.state, view.slot)
 
     def append(
         self,
@@ -126,9 +160,8 @@ class Log(Generic[S]):
         Raises:
             Whatever ``propose`` raises on a log that has been begun meanwhile.
         """
-        proposal = Proposal(propose)
-        with self._turns.lock:
-            self._append_all([proposal], first=True)
+        proposal = Proposal(propose, first=True)
+        self._submit(proposal)
         proposal.result()
 
     def resolve(self, slot: int, token: str, *, timeout_ms: int | None = None) -> bool:
@@ -157,30 +190,25 @@ class Log(Generic[S]):
             CorruptRecord, UnsupportedFormat: the log around it cannot be read; ask again.
         """
         deadline_ms = self._deadline(timeout_ms)
-        if not self._turns.acquire(deadline_ms):
-            raise StoreUnavailable(f"{self.store.url}: other calls had the log for all of the time")
+        if self.view.slot < slot and self.read(lambda state, newest: newest) < slot:
+            occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
+            self._submit(occupier)
+            occupier.result()
         try:
-            if self.view.slot < slot and self.read(lambda state, newest: newest) < slot:
-                occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
-                self._append_all([occupier])
-                occupier.result()
-            try:
-                token = self._claims.token_of(slot, deadline_ms)
-                why = "has been deleted since"
-            except (CorruptRecord, UnsupportedFormat) as error:
-                token, why = None, f"cannot be read: {without_code(error)}"
-            # Afterwards: what came to the slot's name when it was deleted came after the checkpoints above it.
-            self.read(lambda state, newest: None)
-            if token is not None and (
-                not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
-            ):
-                return token
-            raise OutcomeLost(
-                f"an append to slot {slot} was not answered, and the slot {why}; whether it landed is to be seen by "
-                "the work itself (admin.last_committed, the group's offsets, or the rows)"
-            )
-        finally:
-            self._turns.lock.release()
+            token = self._claims.token_of(slot, deadline_ms)
+            why = "has been deleted since"
+        except (CorruptRecord, UnsupportedFormat) as error:
+            token, why = None, f"cannot be read: {without_code(error)}"
+        # Afterwards: what came to the slot's name when it was deleted came after the checkpoints above it.
+        self.read(lambda state, newest: None)
+        if token is not None and (
+            not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
+        ):
+            return token
+        raise OutcomeLost(
+            f"an append to slot {slot} was not answered, and the slot {why}; whether it landed is to be seen by "
+            "the work itself (admin.last_committed, the group's offsets, or the rows)"
+        )
 
     def _deadline(self, timeout_ms: int | None) -> int | None:
         return None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
@@ -191,25 +219,27 @@ class Log(Generic[S]):
         return older is not None and slot < older.slot
 
     def _submit(self, proposal: Proposal) -> None:
-        if not self._turns.take(proposal, self._append_all):
+        if not self._queue.settle(proposal):
             raise self._out_of_time()
 
     def _out_of_time(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
 
-    def _append_all(self, proposals: list[Proposal], *, first: bool = False) -> None:
+    def _append_all(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
             if proposal.flight is not None:
-                # Who put its record was interrupted, and again while it told the others.
+                # The thread that put its record was interrupted, and again while it told the others.
                 proposal.fail(self._claims.unknown(*proposal.flight))
         proposals = [proposal for proposal in proposals if not proposal.done]
         try:
-            if not first and (not self.view.is_open or self.view.is_stale()):
+            for first in [proposal for proposal in proposals if proposal.first]:
+                self._append_rounds([first])
+            proposals = [proposal for proposal in proposals if not proposal.done]
+            if proposals and (not self.view.is_open or self.view.is_stale()):
                 self.view.open()
-            with self.store.turn():
-                self._append_rounds(proposals, first=first)
+            self._append_rounds(proposals)
         except BaseException as error:
-            self._drop_view_unless_sound(error)
+            self._reset_view_unless_sound(error)
             for proposal in proposals:
                 if not proposal.done:
                     proposal.fail(self._outcome(proposal, error))
@@ -226,61 +256,100 @@ class Log(Generic[S]):
             )
         return error
 
-    def _drop_view_unless_sound(self, error: BaseException) -> None:
+    def _reset_view_unless_sound(self, error: BaseException) -> None:
         """An error of ours leaves the view at a slot. Any other, such as Ctrl-C, may have stopped a fold half-way."""
         if not isinstance(error, EosLogError):
-            self.view = View(self.store, self.machine, self.environment, self.config)
+            self.view.reset()
 
-    def _append_rounds(self, pending: list[Proposal], *, first: bool) -> None:
-        token = self.environment.new_token()
-        tail_slot = -1 if first else None
-        races = 0
-        with_overdue = True
+    def _append_rounds(self, pending: list[Proposal]) -> None:
+        """Settle proposals, record by record."""
+        attempts = _Attempts(self.environment.new_token(), -1 if pending and pending[0].first else None)
         while pending:
-            if self.view.invalid is not None:
-                raise CorruptRecord(f"{self.store.url}: {self.view.invalid}; nothing more is appended")
-            draft = self.machine.new_draft(self.view.state, self.view.slot + 1)
-            this = sort_proposals(self.view, draft, pending)
-            if (this.refused or this.silent) and tail_slot != self.view.slot:
-                self.view.refresh()
-                tail_slot = self.view.slot
+            with self.store.turn() as has_waited:
+                if has_waited:
+                    # Others have appended meanwhile. To learn that here costs less than a race that is lost.
+                    self._look_at_tail(attempts)
+                pending = self._attempt(pending, attempts)
+                if attempts.has_lost and self.store.queues_writers:
+                    # Lost to a process that had its turn before. While this one has its turn, few can be faster.
+                    self._look_at_tail(attempts)
+                    pending = self._attempt(self._patient(pending), attempts)
+            if attempts.has_lost:
+                # Not while it has its turn: others would wait for nothing.
+                self._claims.back_off(min(attempts.races, _LONGEST_RACE))
+                pending = self._patient(pending)
+                if pending and attempts.races > 1:
+                    # Others are faster: slot by slot the tail would never be reached.
+                    self._look_at_tail(attempts)
+
+    def _look_at_tail(self, attempts: _Attempts) -> None:
+        self.view.refresh()
+        attempts.tail_slot = self.view.slot
+
+    def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Try to put one record. Returns the proposals that are not settled, in their order."""
+        view = self.view
+        attempts.has_lost = False
+        while pending:
+            if view.invalid is not None:
+                raise CorruptRecord(f"{self.store.url}: {view.invalid}; nothing more is appended")
+            if not view.is_open and not pending[0].first:
+                # Another thread was interrupted in the middle of a fold.
+                view.open()
+            with view.lock:
+                if not view.is_open and not pending[0].first:
+                    continue
+                base = _Base(view.state, view.slot, view.proved())
+                draft = self.machine.new_draft(view.state, view.slot + 1)
+                this = sort_proposals(view, draft, pending[: attempts.most])
+                this.later += pending[attempts.most :]
+                if this.taken:
+                    # Last: the producer of an overdue transaction may end it in this same record, and then its
+                    # outcome counts.
+                    if attempts.with_overdue:
+                        self.machine.add_overdue(draft, self.store.clock.now_ms())
+                    body = self._record(draft, this.taken, attempts.token)
+            if (this.refused or this.silent) and attempts.tail_slot != base.slot:
+                self._look_at_tail(attempts)
                 continue
             for proposal, error in this.refused:
                 proposal.fail(error)
             for proposal in this.silent:
-                proposal.done = True
+                proposal.finish()
             if not this.taken:
-                return
-            # Last: the producer of an overdue transaction may end it in this same record, and then its outcome counts.
-            if with_overdue:
-                self.machine.add_overdue(draft, self.store.clock.now_ms())
-            body = self._record(draft, this.taken, token)
-            if len(body) > LARGEST_RECORD_BYTES and with_overdue:
+                return this.later
+            if len(body) > LARGEST_RECORD_BYTES and attempts.with_overdue:
                 # The appends of this process come first. The next record has room for the aborts.
-                with_overdue = False
+                attempts.with_overdue = False
                 pending = this.taken + this.later
                 continue
-            with_overdue = True
-            if len(body) > LARGEST_RECORD_BYTES:
-                pending = self._without_too_large(this, len(body))
+            attempts.with_overdue = True
+            if len(body) > _LARGEST_SHARED_RECORD_BYTES and len(this.taken) > 1:
+                attempts.most = len(this.taken) // 2
+                pending = this.taken + this.later
                 continue
-            won = self._claim(draft, this.taken, token, body)
+            if len(body) > LARGEST_RECORD_BYTES:
+                this.taken[0].fail(
+                    InvalidRequest(
+                        f"{self.store.url}: a record of {len(body)} bytes is larger than the {LARGEST_RECORD_BYTES} "
+                        "that a slot holds; commit fewer files at once"
+                    )
+                )
+                pending = this.later
+                continue
+            won = self._claim(base, draft, this.taken, attempts.token, body)
             if won:
                 for proposal in this.taken:
-                    proposal.done = True
-                pending = this.later
-                token = self.environment.new_token()
-                tail_slot = self.view.slot
-            else:
-                races += 1
-                self._claims.back_off(min(races, _LONGEST_RACE))
-                pending = self._patient(this.taken + this.later)
-                if won is None:
-                    token = self.environment.new_token()
-                elif races > 1:
-                    # Others are faster: slot by slot the tail would never be reached.
-                    self.view.refresh()
-                    tail_slot = self.view.slot
+                    proposal.finish()
+                attempts.token = self.environment.new_token()
+                attempts.tail_slot = base.slot + 1
+                return this.later
+            attempts.races += 1
+            attempts.has_lost = True
+            if won is None:
+                attempts.token = self.environment.new_token()
+            return this.taken + this.later
+        return pending
 
     def _patient(self, proposals: list[Proposal]) -> list[Proposal]:
         """Those that have time for another attempt; the others are told that theirs is up."""
@@ -308,26 +377,15 @@ class Log(Generic[S]):
         )
         return with_tail(encode_line(record), view.tail_lines())
 
-    def _without_too_large(self, this: Round, size: int) -> list[Proposal]:
-        """What is tried next when a record would be larger than anybody reads: each proposal alone, in turn."""
-        if len(this.taken) == 1:
-            this.taken[0].fail(
-                InvalidRequest(
-                    f"{self.store.url}: a record of {size} bytes is larger than the {LARGEST_RECORD_BYTES} that a slot "
-                    "holds; commit fewer files at once"
-                )
-            )
-        else:
-            for proposal in this.taken:
-                self._append_rounds([proposal], first=False)
-        return this.later
+    def _claim(self, base: _Base, draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
+        """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the view was reopened.
 
-    def _claim(self, draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
-        """Put the next slot. True: won. False: lost to the record now folded. None: the view had to be reopened."""
+        Another thread may refresh the view meanwhile, and so fold this record or the one that was faster.
+        """
         view = self.view
-        slot = view.slot + 1
+        slot = base.slot + 1
         asked = view.moment()
-        if slot > 0 and not view.is_stale() and self.store.is_missing(slot_path(slot - 1)):
+        if slot > 0 and not view.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
             raise StoreVanished(
                 f"{self.store.url}: slot {slot - 1} is missing, which this process has read: an earlier state of the "
@@ -343,14 +401,16 @@ class Log(Generic[S]):
             if view.is_long_after(view.dated(asked)):
                 raise self._claims.unknown(slot, token) from error
             raise
-        if winner is None and self._is_genuine(slot, token):
-            draft.merge()
-            for proposal in taken:
-                if proposal.checkpoint is not None:
-                    entry, root = proposal.checkpoint
-                    view.adopt_own_checkpoint(entry.reference, root)
-            view.advance(slot, token, first_line(body))
-            view.prove(asked)
+        if winner is None and self._is_genuine(base, slot, token):
+            with view.lock:
+                if view.state is base.state and view.slot == base.slot:
+                    draft.merge()
+                    self._adopt_checkpoints(taken)
+                    view.advance(slot, token, first_line(body))
+                    view.prove(asked)
+                elif view.slot == base.slot:
+                    # Reopened: the draft's changes would go into a state that nobody sees any more.
+                    view.fold_body(slot, body)
             return True
         if view.is_long_after(view.dated(asked)):
             # The record may have landed, and its slot been deleted, before what stands there now came.
@@ -368,14 +428,22 @@ class Log(Generic[S]):
             view.open()
         return None
 
-    def _is_genuine(self, slot: int, token: str) -> bool:
+    def _adopt_checkpoints(self, taken: list[Proposal]) -> None:
+        for proposal in taken:
+            if proposal.checkpoint is not None:
+                entry, root = proposal.checkpoint
+                self.view.adopt_own_checkpoint(entry.reference, root)
+
+    def _is_genuine(self, base: _Base, slot: int, token: str) -> bool:
         """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it
         may lie in a name that was deleted.
+
+        The view of the draft counts, not the view of now: another thread may have reopened it since.
 
         Raises:
             CommitStateUnknown: that could not be found out.
         """
-        if self.view.is_open and not self.view.is_stale():
+        if base.slot >= 0 and not self.view.is_long_after(base.proved):
             return True
         try:
             if self._claims.continues(self.view, slot, token):
@@ -410,13 +478,13 @@ class Log(Generic[S]):
         raise StoreUnavailable(f"{self.store.url}: no checkpoint could be written: {problem}")
 
     def _checkpoint_once(self) -> CheckpointReference:
-        with self._turns.lock:
-            view = self.view
-            if not view.is_open:
-                view.open()
-            state, slot, token = self.machine.frozen_copy(view.state), view.slot, view.token
-            shared = view.checkpoint_root
-            upload_ms = self.store.clock.last_date_ms
+        view = self.view
+
+        def copied(state: S, slot: int) -> tuple[S, int, str, CheckpointRoot | None, int]:
+            copy = self.machine.frozen_copy(state)
+            return copy, slot, view.token, view.checkpoint_root, self.store.clock.last_date_ms
+
+        state, slot, token, shared, upload_ms = self.read(copied, refresh=False)
         reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, token, shared)
         own = {part.path for part in root.parts if part.path is not None}
         shares = shared is not None and any(part.path in own for part in shared.parts if part.path is not None)

@@ -6,6 +6,7 @@ on what the ones before it make of the state.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,13 +24,15 @@ class Flight(NamedTuple):
     token: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Proposal:
     """What one caller wants to append: a function of the state at the slot that it will get."""
 
     propose: Callable[[Any], Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     occupy: bool = False
+    first: bool = False
+    """It writes slot 0 of a log that does not exist yet."""
     deadline_ms: int | None = None
     """Until when its caller waits (elapsed time); None: as long as the log's settings say."""
     when_claimed: Callable[[int, str], None] | None = None
@@ -39,10 +42,17 @@ class Proposal:
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
+    woken: threading.Event = field(default_factory=threading.Event)
+    """Set when it is done, or when its thread is to lead."""
+
+    def finish(self) -> None:
+        """Settle it: its answer counts, or its error."""
+        self.done = True
+        self.woken.set()
 
     def fail(self, error: BaseException) -> None:
         self.error = error
-        self.done = True
+        self.finish()
 
     def result(self) -> Any:
         if self.error is not None:

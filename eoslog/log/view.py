@@ -7,6 +7,7 @@ deleted, and a deleted name proves nothing.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -74,6 +75,8 @@ class View(Generic[S]):
         self.machine = machine
         self.environment = environment
         self.config = config
+        self.lock = threading.RLock()
+        """Held while the state changes or is looked at, never during a request to the store."""
         self.state: S = machine.initial()
         self.slot = -1
         self.token = ""
@@ -94,7 +97,12 @@ class View(Generic[S]):
 
     def is_stale(self) -> bool:
         """Whether the proof of this view is too old to be continued."""
-        return self.is_long_after(Moment(self.proved_ms, self._proved_monotonic_ms))
+        return self.is_long_after(self.proved())
+
+    def proved(self) -> Moment:
+        """When ``slot`` was last known to be the newest."""
+        with self.lock:
+            return Moment(self.proved_ms, self._proved_monotonic_ms)
 
     def is_long_after(self, moment: Moment) -> bool:
         """Whether a slot that was put at the moment, or later, may have been deleted by now."""
@@ -108,7 +116,8 @@ class View(Generic[S]):
 
     def prove(self, asked: Moment) -> None:
         """A request sent at ``asked`` showed that ``slot`` was the newest: nothing followed it, or it was just won."""
-        self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
+        with self.lock:
+            self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
 
     def dated(self, asked: Moment) -> Moment:
         """A moment as answers since have dated it: by the first one if there had been none, anew if that was wrong."""
@@ -127,21 +136,29 @@ class View(Generic[S]):
         return self.store.tail_bytes > 0 and len(self._tail) < self.slots_since_checkpoint()
 
     def refresh(self) -> None:
-        """Fold to the newest slot. One small request when there is nothing new."""
+        """Fold to the newest slot. One small request when there is nothing new.
+
+        Several threads may do so at once, also while another thread puts a record: whichever reads a slot first folds
+        it, and the others pass over it.
+        """
         if not self.is_open or self.is_stale():
             self.open()
             return
         ahead = 1
         while True:
             asked = self.moment()
-            wanted = range(self.slot + 1, self.slot + 1 + ahead)
+            first = self.slot + 1
+            wanted = range(first, first + ahead)
             found = self._read(wanted)
             if self.is_stale():
                 self.open()
                 return
             for slot, body in zip(wanted, found, strict=True):
                 if body is None:
-                    self.prove(asked)
+                    with self.lock:
+                        # Otherwise another thread has folded further, and this read says nothing of that slot.
+                        if self.slot == slot - 1:
+                            self.prove(asked)
                     return
                 if not self.fold_body(slot, body):
                     self.environment.reached("log.view.slot_deleted_meanwhile")
@@ -159,13 +176,20 @@ class View(Generic[S]):
         return [None if found is None else found.body for found in self.store.get_many(paths)]
 
     def fold_body(self, slot: int, body: bytes) -> bool:
-        """Fold the record of the next slot. False if it does not continue this view: then the view is void."""
+        """Fold the record of the next slot, unless another thread has done so.
+
+        Returns:
+            False if the record does not continue this view: then the view is void.
+        """
         line = first_line(body)
         record = decode_line(line, slot)
-        if record.prev != self.token:
-            return False
-        self.fold(record, line)
-        return True
+        with self.lock:
+            if slot <= self.slot:
+                return True
+            if slot != self.slot + 1 or record.prev != self.token:
+                return False
+            self.fold(record, line)
+            return True
 
     def fold(self, record: SlotRecord, line: bytes) -> None:
         """Apply a record that continues this view; an invalid one is wholly inert, but reported."""
@@ -282,9 +306,10 @@ class View(Generic[S]):
             StoreUnavailable: the log changed while it was read, or reading took longer than half the grace, each time.
         """
         problem = ""
+        replaced = self.state
         for _ in range(_OPEN_ATTEMPTS):
             try:
-                self._open_once()
+                self._open_once(replaced)
             except CorruptRecord as error:
                 if str(error) == problem:
                     raise
@@ -298,7 +323,12 @@ class View(Generic[S]):
             f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
         )
 
-    def _open_once(self) -> None:
+    def _open_once(self, replaced: S) -> None:
+        """
+        Args:
+            replaced: the state that is to be replaced. A state that another thread has put in its place meanwhile is
+                replaced only by a later one.
+        """
         asked = self.moment()
         newest = self.newest_slot()
         body = self._read([newest])[0]
@@ -328,8 +358,15 @@ class View(Generic[S]):
             if slot_record.prev != fresh.token:
                 raise CorruptRecord(f"the record of slot {slot} does not continue that of slot {slot - 1}")
             fresh.fold(slot_record, slot_line)
-        self._become(fresh)
-        self.prove(asked)
+        with self.lock:
+            if self.state is replaced or fresh.slot >= self.slot:
+                self._become(fresh)
+                self.prove(asked)
+
+    def reset(self) -> None:
+        """Know nothing, as at the start: an interrupt may have stopped a fold half-way."""
+        with self.lock:
+            self._become(View(self.store, self.machine, self.environment, self.config))
 
     def _become(self, other: View[S]) -> None:
         self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid

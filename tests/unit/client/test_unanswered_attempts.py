@@ -14,6 +14,7 @@ from eoslog.log.proposals import Proposal
 from eoslog.store.object_store import PutOutcome, StoredObject
 from tests.unit.client.overtaking import begun, delete_slots, learns, successor, without_an_answer
 from tests.unit.client.world import SLOTS, World, faulty, values
+from tests.unit.log.queueing import await_queued, held
 
 
 def test_a_commit_that_was_interrupted_and_landed_is_told_as_committed(
@@ -254,11 +255,10 @@ def test_a_leader_that_is_interrupted_twice_leaves_the_others_in_its_record_with
     monkeypatch.setattr(Proposal, "fail", interrupted)
     monkeypatch.setattr(store.object_store, "put_if_absent", landed)
     threads = [threading.Thread(target=commit, args=(name,), name=name) for name in producers]
-    with store.log._turns.lock:
+    with held(store.log):
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while len(store.log._turns.waiting) < count:
-                threading.Event().wait(0.001)
+            await_queued(store.log, count)
     for thread in threads:
         thread.join()
 

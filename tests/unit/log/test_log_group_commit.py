@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from eoslog.errors import CommitStateUnknown, EosLogError, StoreAccessDenied, StoreUnavailable
+from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
+from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.world import Fault, World, names, script
 
 
@@ -27,11 +28,10 @@ def together(log: Log[Ledger], *proposals: Callable[[Any], Any]) -> list[Any]:
             outcomes[index] = error
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(proposals))]
-    with log._turns.lock:
+    with held(log):
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while len(log._turns.waiting) < count:
-                threading.Event().wait(0.001)
+            await_queued(log, count)
     for thread in threads:
         thread.join()
     return outcomes
@@ -122,28 +122,15 @@ def test_when_the_fate_of_a_record_is_unknown_those_not_in_it_are_told_that_noth
     assert names(world.process()) == ["created", "a"]
 
 
-class _InterruptedOnce:
-    """A lock for which the first to wait is interrupted."""
-
-    def __init__(self, lock: Any) -> None:
-        self._lock = lock
-        self._is_over = False
-
-    def acquire(self, timeout: float = -1) -> bool:
-        if not self._is_over:
-            self._is_over = True
-            raise KeyboardInterrupt
-        return bool(self._lock.acquire(timeout=timeout))
-
-    def release(self) -> None:
-        self._lock.release()
-
-
-def test_who_is_interrupted_while_it_waits_for_its_turn_appends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_is_interrupted_while_it_waits_appends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     log = world.created()
-    with monkeypatch.context() as patched:
-        patched.setattr(log._turns, "lock", _InterruptedOnce(log._turns.lock))
+
+    def interrupted(proposal: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, held(log):
+        patched.setattr(log._queue, "_follow", interrupted)
         with pytest.raises(KeyboardInterrupt):
             log.append(add("a"))
 
@@ -169,11 +156,10 @@ def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown
             outcomes[index] = error
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
-    with log._turns.lock:
+    with held(log):
         for count, thread in enumerate(threads, 1):
             thread.start()
-            while len(log._turns.waiting) < count:
-                threading.Event().wait(0.001)
+            await_queued(log, count)
     for thread in threads:
         thread.join()
 
@@ -181,8 +167,8 @@ def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown
     assert names(log) == ["created"]
 
 
-def test_who_was_aboard_of_a_record_whose_thread_was_interrupted_twice_does_not_append_again() -> None:
-    """The second interrupt came before the first was told to those aboard; the record lands."""
+def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -> None:
+    """The second interrupt comes before the first is told to the follower. The record lands."""
     world = World()
     log = world.created()
     told: list[BaseException] = []
@@ -191,51 +177,63 @@ def test_who_was_aboard_of_a_record_whose_thread_was_interrupted_twice_does_not_
         raise KeyboardInterrupt
 
     def interrupted_again(error: BaseException) -> None:
-        del log._drop_view_unless_sound  # type: ignore[method-assign]
+        del log._reset_view_unless_sound  # type: ignore[method-assign]
         script(log).land_late()
         raise KeyboardInterrupt
 
-    def run() -> None:
+    def run(propose: Callable[[Any], Any]) -> None:
         try:
-            log.append(lambda draft: draft.entries.append({"type": "add", "name": f"passenger at {draft.slot}"}))
-        except EosLogError as error:
+            log.append(propose)
+        except BaseException as error:
             told.append(error)
 
     script(log).faults.append(Fault.LATE)
     script(log).before.extend([lambda: None, interrupt])
-    log._drop_view_unless_sound = interrupted_again  # type: ignore[method-assign]
-    passenger = threading.Thread(target=run)
-    with log._turns.lock:
-        passenger.start()
-        while not log._turns.waiting:
-            threading.Event().wait(0.001)
-        with pytest.raises(KeyboardInterrupt):
-            log.append(add("leader"))
-    passenger.join()
+    log._reset_view_unless_sound = interrupted_again  # type: ignore[method-assign]
+    follower = threading.Thread(
+        target=run, args=(lambda draft: draft.entries.append({"type": "add", "name": f"follower at {draft.slot}"}),)
+    )
+    leader = threading.Thread(target=run, args=(add("leader"),))
+    with held(log):
+        for count, thread in enumerate((leader, follower), 1):
+            thread.start()
+            await_queued(log, count)
+    leader.join()
+    follower.join()
 
-    assert [type(error) for error in told] == [CommitStateUnknown]
-    assert names(world.process()) == ["created", "passenger at 1", "leader"]
+    assert sorted(type(error).__name__ for error in told) == ["CommitStateUnknown", "KeyboardInterrupt"]
+    assert names(world.process()) == ["created", "leader", "follower at 1"]
 
 
-def test_what_a_thread_took_from_the_queue_and_was_interrupted_before_it_began_is_appended_by_its_owner() -> None:
+def test_what_an_interrupted_leader_took_from_the_queue_is_appended_by_its_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = World().created()
-    append_all = log._append_all
+    append_all = log._queue._append_all
+    told: list[BaseException] = []
 
-    def interrupted(*_: object, **__: object) -> None:
-        log._append_all = append_all  # type: ignore[method-assign]
+    def interrupted(*_: object) -> None:
+        log._queue._append_all = append_all
         raise KeyboardInterrupt
 
-    owner = threading.Thread(target=lambda: log.append(add("waiting")), daemon=True)
-    with log._turns.lock:
-        owner.start()
-        while not log._turns.waiting:
-            threading.Event().wait(0.001)
-        log._append_all = interrupted  # type: ignore[method-assign]
-        with pytest.raises(KeyboardInterrupt):
+    def lead() -> None:
+        try:
             log.append(add("interrupted"))
+        except KeyboardInterrupt as error:
+            told.append(error)
+
+    leader = threading.Thread(target=lead)
+    owner = threading.Thread(target=lambda: log.append(add("waiting")), daemon=True)
+    with held(log):
+        for count, thread in enumerate((leader, owner), 1):
+            thread.start()
+            await_queued(log, count)
+        log._queue._append_all = interrupted
+    leader.join()
     owner.join(timeout=30)
 
     assert not owner.is_alive()
+    assert len(told) == 1
     assert names(log) == ["created", "waiting"]
 
 
@@ -244,7 +242,7 @@ def test_a_group_too_large_for_a_record_is_split(monkeypatch: pytest.MonkeyPatch
 
     world = World()
     log = world.created()
-    monkeypatch.setattr(log_module, "LARGEST_RECORD_BYTES", 1500)
+    monkeypatch.setattr(log_module, "_LARGEST_SHARED_RECORD_BYTES", 1500)
 
     slots = together(log, add("a" * 800), add("b" * 800), add("c" * 800))
 
@@ -271,3 +269,71 @@ def test_many_threads_lose_and_repeat_nothing_and_share_records() -> None:
 
     assert log.read(lambda state, slot: {name: at for name, at in state.slots.items() if at}) == answers
     assert len(answers) == threads * each
+
+
+def in_another_thread(work: Callable[[], Any]) -> Any:
+    """The result of ``work``, which may not wait for this thread."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    return results[0]
+
+
+def test_a_read_does_not_wait_for_the_record_that_another_thread_puts() -> None:
+    log = World().created()
+    seen: list[list[str]] = []
+    script(log).before.append(lambda: seen.append(in_another_thread(lambda: names(log))))
+
+    log.append(add("a"))
+
+    assert seen == [["created"]]
+    assert names(log) == ["created", "a"]
+
+
+def test_a_read_may_fold_the_record_of_this_process_before_its_writer_has_an_answer() -> None:
+    log = World().created()
+    seen: list[list[str]] = []
+    script(log).faults.append(Fault.ANSWER_LOST)
+    script(log).before.extend([lambda: None, lambda: seen.append(in_another_thread(lambda: names(log)))])
+
+    assert log.append(add("a")) == 1
+
+    assert seen == [["created", "a"]]
+    assert log.append(add("b")) == 2
+    assert names(log) == ["created", "a", "b"]
+
+
+def test_a_read_may_reopen_the_view_while_a_record_is_put() -> None:
+    world = World()
+    log = world.created()
+    script(log).before.append(lambda: in_another_thread(log.view.open))
+
+    assert log.append(add("a")) == 1
+
+    assert names(log) == ["created", "a"] == names(world.process())
+
+
+def test_a_follower_learns_of_its_record_before_the_next_one_is_put() -> None:
+    log = World().created()
+    threads = {name: threading.Thread(target=log.append, args=(add(name),), daemon=True) for name in "abc"}
+    is_follower_done: list[bool] = []
+
+    def queue_third() -> None:
+        threads["c"].start()
+        await_queued(log, 1)
+
+    def await_follower() -> None:
+        threads["b"].join(timeout=60)
+        is_follower_done.append(not threads["b"].is_alive())
+
+    script(log).before.extend([queue_third, await_follower])
+    with held(log):
+        for count, name in enumerate("ab", 1):
+            threads[name].start()
+            await_queued(log, count)
+    for thread in threads.values():
+        thread.join()
+
+    assert is_follower_done == [True]
+    assert log.read(lambda state, slot: state.slots) == {"created": 0, "a": 1, "b": 1, "c": 2}

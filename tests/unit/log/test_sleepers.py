@@ -15,7 +15,7 @@ from eoslog.errors import (
 )
 from eoslog.log.paths import slot_path
 from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line, with_tail
-from tests.unit.log.ledger import add, add_once
+from tests.unit.log.ledger import Ledger, add, add_once
 from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script
 
 
@@ -74,7 +74,7 @@ def test_a_log_that_changes_under_each_attempt_to_read_it_is_no_corrupt_one(monk
     log = world.process()
     attempts = itertools.count()
 
-    def changed() -> None:
+    def changed(replaced: Ledger) -> None:
         raise CorruptRecord(f"slot {next(attempts)} is missing")
 
     monkeypatch.setattr(log.view, "_open_once", changed)

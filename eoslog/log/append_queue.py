@@ -1,0 +1,94 @@
+"""The queue of one process's appends to a log: one thread leads, and appends what all threads have queued.
+
+This is a group commit. What is queued while a record is put goes into the next record. A follower waits for an event of
+its own. So it learns at once that its record was put, and does not wait for the record after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from eoslog.log.proposals import Proposal
+from eoslog.store.environment import Environment
+
+_MOST_IN_A_RECORD = 1024
+
+
+class AppendQueue:
+    """Proposals of all threads, in the order of their arrival, and the proposal whose thread leads."""
+
+    def __init__(self, environment: Environment, append_all: Callable[[list[Proposal]], None]) -> None:
+        """
+        Args:
+            append_all: settles all the proposals that it is given. If it raises an error, some may be left.
+        """
+        self._environment = environment
+        self._append_all = append_all
+        self._mutex = threading.Lock()
+        """Held for a moment only, never during a request."""
+        self._waiting: deque[Proposal] = deque()
+        self._leader: Proposal | None = None
+
+    def settle(self, proposal: Proposal) -> bool:
+        """Queue a proposal and return when it is settled: by this thread, or by another one that leads.
+
+        Returns:
+            False if its deadline passed before any thread took it into a record. Then no thread will.
+        """
+        try:
+            with self._mutex:
+                self._waiting.append(proposal)
+                if self._leader is None:
+                    self._leader = proposal
+            while not proposal.done:
+                if self._leader is proposal:
+                    self._lead(proposal)
+                elif not self._follow(proposal):
+                    return False
+            return True
+        finally:
+            self._leave(proposal)
+
+    def _lead(self, own: Proposal) -> None:
+        with self._mutex:
+            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_IN_A_RECORD))]
+        try:
+            # Its own is not in the queue if a thread that was interrupted had taken it.
+            self._append_all(group or [own])
+        finally:
+            # Left over by an interrupt. The next leader settles them, or finds out what became of their record.
+            left = [proposal for proposal in group if not proposal.done]
+            if left:
+                with self._mutex:
+                    self._waiting.extendleft(reversed(left))
+
+    def _follow(self, proposal: Proposal) -> bool:
+        """Wait until the proposal is settled or its thread leads. False if its deadline passed before that."""
+        woken = proposal.woken.wait(self._patience_s(proposal))
+        with self._mutex:
+            if woken or proposal.done or self._leader is proposal:
+                return True
+            if proposal in self._waiting:
+                self._waiting.remove(proposal)
+                return False
+        # A leader has taken it into a record, and will say what became of that.
+        proposal.woken.wait()
+        return True
+
+    def _patience_s(self, proposal: Proposal) -> float | None:
+        if proposal.deadline_ms is None:
+            return None
+        patience_s = max(0, proposal.deadline_ms - self._environment.monotonic_ms()) / 1000
+        return min(patience_s, threading.TIMEOUT_MAX)
+
+    def _leave(self, proposal: Proposal) -> None:
+        """Drop a proposal whose thread goes away, and let another thread lead if this one did."""
+        with self._mutex:
+            if not proposal.done and proposal in self._waiting:
+                self._waiting.remove(proposal)
+            if self._leader is proposal:
+                self._leader = self._waiting[0] if self._waiting else None
+                if self._leader is not None:
+                    self._leader.woken.set()

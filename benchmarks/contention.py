@@ -36,6 +36,8 @@ SPAWN = multiprocessing.get_context("spawn")
 class DelayedStore(LocalStore):
     """A local directory whose requests take as long as those of an object store. Its writers do not queue."""
 
+    queues_writers = False
+
     def __init__(self, root: str, environment: Environment, put_ms: float, get_ms: float) -> None:
         super().__init__(root, environment, fsync=False)
         self._put_s, self._get_s = put_ms / 1000, get_ms / 1000
@@ -60,8 +62,8 @@ class DelayedStore(LocalStore):
         time.sleep(self._get_s)
         return super().list(prefix, start_after=start_after, limit=limit)
 
-    def turn(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def turn(self) -> AbstractContextManager[bool]:
+        return nullcontext(False)
 
 
 @dataclass(frozen=True)

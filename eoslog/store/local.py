@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable, StoreVanished
 from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
+from eoslog.store.host_queue import HostQueue
 from eoslog.store.local_clock import LocalClockFile
 from eoslog.store.local_walk import has_object, irregular, walk
 from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
@@ -41,8 +41,6 @@ _REFUSALS = frozenset(
 """What cannot have landed and will not by trying again."""
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
-_TURN_PATIENCE_MS = 50
-_TURN_STEP_MS = 0.5
 _LARGEST_WATCHED_BYTES = 1 << 20
 _LEFTOVER_AGE_MS = 24 * 3600 * 1000
 
@@ -55,6 +53,7 @@ class LocalStore(ObjectStore):
 
     least_poll_pause_ms = 20
     lists_in_order = True
+    queues_writers = True
 
     def __init__(self, root: str | os.PathLike[str], environment: Environment, fsync: bool = True) -> None:
         super().__init__(str(root), StoreClock(environment))
@@ -62,6 +61,7 @@ class LocalStore(ObjectStore):
         self._temporary = os.path.join(self._root, TEMPORARY)
         self._environment = environment
         self._fsync = fsync
+        self._host_queue = HostQueue(self._temporary)
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
         """Directories that exist durably and that no symbolic link leads to."""
@@ -198,36 +198,9 @@ class LocalStore(ObjectStore):
             )
         self._watched = watched._replace(identity=identity)
 
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait up to 50 ms for an advisory lock, which the kernel releases when its holder dies."""
+    def turn(self) -> contextlib.AbstractContextManager[bool]:
         self._check_watched()
-        try:
-            descriptor = os.open(
-                os.path.join(self._temporary, "turn"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666
-            )
-        except OSError:
-            yield
-            return
-        try:
-            self._wait_for_lock(descriptor)
-            yield
-        finally:
-            # Unlock before closing: a child forked meanwhile has a copy of the descriptor, which would keep the lock.
-            with contextlib.suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
-
-    def _wait_for_lock(self, descriptor: int) -> None:
-        deadline_ms = self._environment.monotonic_ms() + _TURN_PATIENCE_MS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EINTR) or self._environment.monotonic_ms() >= deadline_ms:
-                    return
-            self._environment.sleep_ms(_TURN_STEP_MS * (1 + self._environment.jitter()))
+        return self._host_queue.turn()
 
     @contextlib.contextmanager
     def _written_aside(self, path: str, body: bytes) -> Iterator[tuple[int, str]]:

@@ -150,9 +150,15 @@ class ObjectStore(ABC):
         """Whether an object does not exist. False where that would cost a request, too."""
         return False
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Queue behind the other writers of this machine. A hint only: it excludes nobody and never waits long."""
-        return nullcontext()
+    queues_writers: bool = False
+    """Whether ``turn`` makes the writers of this machine wait for each other."""
+
+    def turn(self) -> AbstractContextManager[bool]:
+        """Queue behind the other writers of this machine. A hint only: it excludes nobody and never waits long.
+
+        The context's value tells whether it had to wait: then others have written meanwhile.
+        """
+        return nullcontext(False)
 
     def _get_or_none(self, path: str) -> StoredObject | None:
         try:

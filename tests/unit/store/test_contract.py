@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eoslog.errors import InvalidRequest
+from eoslog.store import host_queue
 from eoslog.store.clock import StoreClock
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
@@ -271,7 +272,10 @@ def test_every_kind_of_request_is_counted_from_zero(any_store: ObjectStore) -> N
     assert any_store.requests.keys() == {"PUT", "GET", "LIST", "DELETE"}
 
 
-def test_a_turn_is_taken_one_after_another_and_never_waits_for_ever(any_store: ObjectStore) -> None:
+def test_a_turn_that_never_comes_is_not_waited_for_for_ever(
+    any_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_queue, "_PATIENCE_S", 0.01)
     any_store.put("a", b"")
     with any_store.turn(), any_store.turn():
         assert any_store.get("a").body == b""

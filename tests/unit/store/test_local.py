@@ -384,23 +384,6 @@ def test_a_turn_excludes_others_for_a_while_only(local_store: LocalStore) -> Non
         assert entered
 
 
-def test_waiting_for_a_turn_ends_after_50_ms(tmp_path: Path) -> None:
-    class SteppedEnvironment(Environment):
-        elapsed_ms = 0.0
-
-        def monotonic_ms(self) -> int:
-            return int(self.elapsed_ms)
-
-        def sleep_ms(self, duration_ms: float) -> None:
-            self.elapsed_ms += duration_ms
-
-    environment = SteppedEnvironment()
-    store = LocalStore(tmp_path, environment)
-    store.put("a", b"")
-    with store.turn(), store.turn():
-        assert 50 <= environment.elapsed_ms <= 52
-
-
 def test_a_turn_of_a_process_that_dies_is_free(local_store: LocalStore) -> None:
     local_store.put("a", b"")
     child = os.fork()

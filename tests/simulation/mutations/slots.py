@@ -83,9 +83,9 @@ def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None])
         seen: Any = seen_as(self._store)
         return put_until_known(SlotClaims(seen, self._environment, self._timeout_ms), *arguments, **named)
 
-    def claimed(self: Log[Any], draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
+    def claimed(self: Log[Any], base: Any, draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
         try:
-            return claim_slot(self, draft, taken, token, body)
+            return claim_slot(self, base, draft, taken, token, body)
         except _SlotLeft:
             for proposal in taken:
                 proposal.flight = None
@@ -215,7 +215,7 @@ def answer_from_the_newest_state() -> Iterator[None]:
 @mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale view is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Log, "_is_genuine", lambda self, slot, token: True):
+    with method(Log, "_is_genuine", lambda self, base, slot, token: True):
         yield
 
 

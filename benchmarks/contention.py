@@ -28,7 +28,7 @@ from rich.table import Table
 from eoslog.client.store import Store
 from eoslog.store.environment import Environment
 from eoslog.store.local import LocalStore
-from eoslog.store.object_store import ObjectInfo, PutOutcome, StoredObject
+from eoslog.store.object_store import ObjectInfo, ObjectNotFound, PutOutcome, StoredObject
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -53,6 +53,20 @@ class DelayedStore(LocalStore):
     def get(self, path: str) -> StoredObject:
         time.sleep(self._get_s)
         return super().get(path)
+
+    def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
+        time.sleep(self._get_s)
+        found: list[StoredObject | None] = []
+        for path in paths:
+            try:
+                found.append(super().get(path))
+            except ObjectNotFound:
+                found.append(None)
+        return found
+
+    def delete(self, paths: Sequence[str]) -> None:
+        time.sleep(self._get_s)
+        super().delete(paths)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         time.sleep(self._get_s)
@@ -187,7 +201,7 @@ FULL = (
     Case("local, 64 threads", 1, 64),
     Case("64 threads, PUT 100 ms", 1, 64, 100, 30),
     Case("64 threads, PUT 10 ms", 1, 64, 10, 3),
-    *(Case(f"{count} processes, PUT 100 ms, GET 30 ms", count, 1, 100, 30) for count in (1, 8, 24)),
+    *(Case(f"{count} processes, PUT 100 ms, GET 30 ms", count, 1, 100, 30) for count in (1, 8, 24, 64)),
 )
 
 
@@ -195,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--full", action="store_true", help="all measurements")
+    parser.add_argument("--only", default="", help="measurements whose name has this in it")
     options = parser.parse_args(arguments)
     table = Table(
         "writers",
@@ -206,7 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "fewest / most of a writer",
         "CPU a commit (ms)",
     )
-    for case in FULL if options.full else QUICK:
+    for case in FULL if options.full or options.only else QUICK:
+        if options.only not in case.name:
+            continue
         table.add_row(*measure(case, options.seconds))
     Console(width=120).print(table)
 

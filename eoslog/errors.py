@@ -116,10 +116,12 @@ class CommitStateUnknown(RequestTimedOut):
     deleted.
     """
 
-    def __init__(self, message: str, *, slot: int = -1, token: str = "") -> None:
+    def __init__(self, message: str, *, slot: int = -1, token: str = "", is_published: bool = False) -> None:
         super().__init__(message)
         self.slot = slot
         self.token = token
+        self.is_published = is_published
+        """Whether ``token`` is the id of a request that other processes may append, in any slot after ``slot``."""
 
 
 class TransactionAborted(AbortableError):

@@ -6,7 +6,7 @@ if the state has moved on, to another producer say: then the slot of the unanswe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,7 +18,9 @@ from eoslog.errors import (
     RetriableError,
     StoreAccessDenied,
 )
+from eoslog.log.proposals import SharedRequest
 from eoslog.rules.draft import Draft
+from eoslog.rules.entries import Entry
 from eoslog.store.process import HomeProcess
 
 if TYPE_CHECKING:
@@ -45,11 +47,28 @@ _SHOWS_FOR_GOOD = frozenset({Request.ROWS, Request.COMMIT})
 will. Of the others the newest state counts: an identity may be another's by now, a prepared transaction ended."""
 
 
+class Shareable(NamedTuple):
+    """A request as other processes may append it."""
+
+    entries: Sequence[Entry]
+    answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
+    """Makes the answer from the entries as they stand in the log, and their slot."""
+
+
 class _Attempt(NamedTuple):
     """The put of a slot."""
 
     slot: int
     token: str
+
+
+class _Publication(NamedTuple):
+    """A request that other processes may append."""
+
+    slot: int
+    """The newest slot that was known before."""
+    request_id: str
+    answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
 
 
 class AnsweredAppends:
@@ -66,9 +85,13 @@ class AnsweredAppends:
         self._request: Request | None = None
         self._unanswered: dict[_Attempt, Any] = {}
         """Attempts that may have landed, or may land yet, with what each is answered with if it has."""
+        self._published: list[_Publication] = []
 
-    def __call__(self, request: Request, propose: Callable[[Draft], T]) -> T:
+    def __call__(self, request: Request, propose: Callable[[Draft], T], shareable: Shareable | None = None) -> T:
         """Append what ``propose`` adds, for the first time or again, and return the answer of the attempt that landed.
+
+        Args:
+            shareable: the same as a request that other processes may append.
 
         Raises:
             CommitStateUnknown: this attempt, or one before it, may have landed or land later.
@@ -95,15 +118,23 @@ class AnsweredAppends:
             of_this_call.append(_Attempt(slot, token))
             unanswered[of_this_call[-1]] = proposed
 
+        def published(slot: int, request_id: str) -> None:
+            assert shareable is not None
+            self._published.append(_Publication(slot, request_id, shareable.answer))
+
+        shared = None if shareable is None else SharedRequest(*shareable, when_published=published)
         try:
             answer = self._store.append(
-                noted, timeout_ms=self._limits.remaining_for_delivery_ms(), when_claimed=claimed
+                noted,
+                timeout_ms=self._limits.remaining_for_delivery_ms(),
+                when_claimed=claimed,
+                shared=shared,
             )
         except CommitStateUnknown:
             raise
         except (RetriableError, StoreAccessDenied) as error:
             self._drop(of_this_call)
-            if not unanswered:
+            if not unanswered and not self._published:
                 raise
             # What fails now says nothing of what was sent before.
             raise self._unknown() from error
@@ -112,7 +143,7 @@ class AnsweredAppends:
             if landed is None:
                 raise
             self._store.environment.reached("client.producer.overtaken")
-            answer = unanswered[landed]
+            (answer,) = landed
         # Whatever else ends the call, Ctrl-C say, may come between a put and its answer.
         self.forget()
         return answer
@@ -122,24 +153,36 @@ class AnsweredAppends:
             del self._unanswered[attempt]
 
     def _unknown(self) -> CommitStateUnknown:
-        slot, token = next(reversed(self._unanswered))
+        slot, token = next(reversed(self._unanswered)) if self._unanswered else self._published[-1][:2]
         return CommitStateUnknown(
-            f"{self._store.url}: a put of slot {slot} was not answered, nor could it be asked for since; it may have "
-            "landed or land later. Repeat the same call: nothing is done twice",
+            f"{self._store.url}: an attempt was not answered, nor could it be asked for since; it may have landed or "
+            "land later. Repeat the same call: nothing is done twice",
             slot=slot,
             token=token,
+            is_published=bool(self._published),
         )
 
-    def _landed(self) -> _Attempt | None:
-        """The attempt that landed after all; if there is none, none will land any more."""
-        if not self._unanswered:
-            return None
-        # What went to a slot was proposed to the state before it, which lacked the work: only the last is in question.
-        slot = max(attempt.slot for attempt in self._unanswered)
+    def _landed(self) -> tuple[Any] | None:
+        """The answer of the attempt that landed after all; if there is none, none will land any more."""
         try:
-            winner = _Attempt(slot, self._store.log.winner(slot, timeout_ms=self._limits.remaining_ms()))
+            return self._landed_in_its_slot() or self._landed_by_sharing()
         except OutcomeLost:
             raise
         except EosLogError as error:
             raise self._unknown() from error
-        return winner if winner in self._unanswered else None
+
+    def _landed_in_its_slot(self) -> tuple[Any] | None:
+        if not self._unanswered:
+            return None
+        # What went to a slot was proposed to the state before it, which lacked the work: only the last is in question.
+        slot = max(attempt.slot for attempt in self._unanswered)
+        winner = _Attempt(slot, self._store.log.winner(slot, timeout_ms=self._limits.remaining_ms()))
+        return (self._unanswered[winner],) if winner in self._unanswered else None
+
+    def _landed_by_sharing(self) -> tuple[Any] | None:
+        # A request that is refused once is refused for ever. So what no record has now, none will have.
+        for publication in self._published:
+            found = self._store.log.find_request(publication.slot, publication.request_id)
+            if found is not None:
+                return (publication.answer(*found),)
+        return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from eoslog.client.answered_appends import AnsweredAppends, Request
+from eoslog.client.answered_appends import AnsweredAppends, Request, Shareable
 from eoslog.client.group import with_added
 from eoslog.errors import InvalidTxnState, TransactionAborted
 from eoslog.rules.coordinator import (
@@ -157,7 +157,9 @@ class CoordinatorRequests:
                 self._check_not_aborted(draft, request.transactional_id, refused)
                 raise
 
-        self.identity, done = self._append(Request(verdict), propose)
+        # A commit with a token may turn out to be an abort, which no other process decides.
+        shareable = Shareable([request], _end_answered) if token is None else None
+        self.identity, done = self._append(Request(verdict), propose, shareable)
         self.prepared = None
         return done
 
@@ -170,3 +172,8 @@ class CoordinatorRequests:
                 f"transactional id {transactional_id!r}: the transaction was not committed, for {why}; call "
                 "abort_transaction() and begin it again"
             ) from refused
+
+
+def _end_answered(entries: Sequence[Mapping[str, Any]], slot: int) -> tuple[ProducerIdentity, bool]:
+    (end,) = entries
+    return ProducerIdentity(end["next_producer_id"], end["next_producer_epoch"]), True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from eoslog.client.answered_appends import Shareable
 from eoslog.client.awaited_offsets import AppendedRows, AwaitedOffsets
 from eoslog.errors import EosLogError
 from eoslog.rules.coordinator import append_batch
@@ -105,6 +107,10 @@ class InFlightBatches:
             for batch in self._batches
         ]
 
+    def shareable(self) -> Shareable:
+        """The batches as other processes may append them."""
+        return Shareable(self._batches, _appended)
+
     def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
         """The answer came: nothing is in flight any more, and the offsets are told."""
         self._batches = []
@@ -119,6 +125,13 @@ class InFlightBatches:
         self._sequences = {}
         self._batches = []
         self.awaited = AwaitedOffsets(self._home)
+
+
+def _appended(entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
+    return [
+        AppendedRows(PartitionId(entry["topic_id"], entry["partition"]), entry["base_offset"], entry["record_count"])
+        for entry in entries
+    ]
 
 
 def _append(draft: Draft, batch: BatchAppended) -> int:

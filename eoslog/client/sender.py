@@ -222,7 +222,7 @@ class Sender:
         may_have_landed = self._in_flight.was_sent
         self._in_flight.was_sent = True
         try:
-            return self._append(self._request, self._in_flight.propose)
+            return self._append(self._request, self._in_flight.propose, self._in_flight.shareable())
         except UnknownProducerId:
             if self._transactional_id is not None or may_have_landed:
                 raise
@@ -232,4 +232,4 @@ class Sender:
         assert self._requests.identity is not None
         self._in_flight.send_as(self._requests.identity)
         self._in_flight.was_sent = True
-        return self._append(self._request, self._in_flight.propose)
+        return self._append(self._request, self._in_flight.propose, self._in_flight.shareable())

@@ -33,6 +33,7 @@ from eoslog.errors import (
     quoted,
 )
 from eoslog.log.log import Log
+from eoslog.log.proposals import SharedRequest
 from eoslog.log.view import LogConfig
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import SegmentIndexes
@@ -203,10 +204,11 @@ class Store:
         *,
         timeout_ms: int | None = None,
         when_claimed: Callable[[int, str], None] | None = None,
+        shared: SharedRequest | None = None,
     ) -> T:
         """Append to the store's log; see ``Log.append``."""
         self.describe()
-        return self.log.append(propose, timeout_ms=timeout_ms, when_claimed=when_claimed)
+        return self.log.append(propose, timeout_ms=timeout_ms, when_claimed=when_claimed, shared=shared)
 
     def now_ms(self) -> int:
         """The time by the object store's clock (ms since the epoch)."""
@@ -306,6 +308,10 @@ class Store:
             OutcomeLost: the slot has been deleted since.
         """
         self.describe()
+        if error.is_published:
+            if self.log.find_request(error.slot, error.token) is not None:
+                return True
+            raise CommitStateUnknown(str(error), slot=error.slot, token=error.token, is_published=True)
         return self.log.resolve(error.slot, error.token, timeout_ms=timeout_ms)
 
     def producer(

@@ -7,7 +7,7 @@ and validates again. A put that was not answered is repeated, the same bytes to 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -31,16 +31,19 @@ from eoslog.log.checkpointing import Checkpointing
 from eoslog.log.claim import SlotClaims
 from eoslog.log.machine import Machine
 from eoslog.log.paths import slot_path
-from eoslog.log.proposals import Flight, Proposal, earliest_deadline, sort_proposals
+from eoslog.log.proposals import Flight, Proposal, Published, SharedRequest, earliest_deadline, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
     CheckpointReference,
+    IncludedRequest,
     SlotRecord,
     encode_line,
+    entries_of,
     first_line,
     with_tail,
 )
+from eoslog.log.sharing import Company, OwnPublication, SharedCommits
 from eoslog.log.view import LogConfig, Moment, View
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -50,6 +53,7 @@ T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _CHECKPOINT_ATTEMPTS = 3
 _LARGEST_SHARED_RECORD_BYTES = 4 << 20
+_RACES_BEFORE_SHARING = 2
 _LONGEST_RACE = 5
 """After so many lost races the wait grows no longer: each of them means that somebody got on."""
 
@@ -60,6 +64,8 @@ class _Base(NamedTuple):
     state: Any
     slot: int
     proved: Moment
+    opening: int
+    """The number of the view's opening."""
 
 
 @dataclass(slots=True)
@@ -77,6 +83,8 @@ class _Attempts:
     """How many proposals a record takes."""
     with_overdue: bool = True
     """Whether it takes aborts of overdue transactions."""
+    company: Sequence[Company] = ()
+    """What other processes have published: the next record takes it along."""
 
 
 class Log(Generic[S]):
@@ -98,6 +106,7 @@ class Log(Generic[S]):
         """Called before a checkpoint that is due, to make the state smaller."""
         self._queue = AppendQueue(environment, self._append_all)
         self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
+        self._shared = SharedCommits(store, environment, machine)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
@@ -130,6 +139,7 @@ class Log(Generic[S]):
         *,
         timeout_ms: int | None = None,
         when_claimed: Callable[[int, str], None] | None = None,
+        shared: SharedRequest | None = None,
     ) -> T:
         """Append what ``propose`` adds to the draft that it is given, and return its answer.
 
@@ -142,13 +152,14 @@ class Log(Generic[S]):
                 first of them has no time left.
             when_claimed: told the slot and the token of each record that is put with it, before that: from then on,
                 until this has an answer, it may land.
+            shared: the same work as a request that other processes may append, once writers compete for slots.
 
         Raises:
             CommitStateUnknown: the fate of the record could not be learnt in time, or its slot was deleted meanwhile.
             StoreUnavailable: the time was up, and nothing was appended.
             Whatever ``propose`` raises at the log's tail.
         """
-        proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms), when_claimed=when_claimed)
+        proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms), when_claimed=when_claimed, shared=shared)
         self._submit(proposal)
         answer: T = proposal.result()
         self._checkpointing.run_if_due(self.view)
@@ -180,6 +191,30 @@ class Log(Generic[S]):
             raise CommitStateUnknown(
                 f"what became of the append to slot {slot} is still unknown: {error}", slot=slot, token=token
             ) from error
+
+    def find_request(self, slot: int, request_id: str) -> tuple[Sequence[Mapping[str, Any]], int] | None:
+        """Find a request that was published when ``slot`` was the newest slot this process knew.
+
+        Returns:
+            Its entries as they stand in the log, and their slot. None if no record has it yet.
+
+        Raises:
+            OutcomeLost: a slot that may have it has been deleted, or is damaged.
+            StoreUnavailable, StoreAccessDenied, NotAStore
+        """
+        newest = self.read(lambda state, newest: newest)
+        for later in range(slot + 1, newest + 1):
+            record = self.view.record_at(later)
+            if record is None:
+                raise OutcomeLost(
+                    f"a request was published after slot {slot}, and slot {later} is gone or damaged, which may have "
+                    "it; whether it landed is to be seen by the work itself (admin.last_committed, the group's "
+                    "offsets, or the rows)"
+                )
+            for request in record.requests or ():
+                if request.request_id == request_id:
+                    return entries_of(record, request), later
+        return None
 
     def winner(self, slot: int, *, timeout_ms: int | None = None) -> str:
         """The token of the record that has a slot; if none has, the slot is occupied, so that none comes later.
@@ -227,7 +262,12 @@ class Log(Generic[S]):
 
     def _append_all(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
-            if proposal.flight is not None:
+            if proposal.has_landed:
+                proposal.finish()
+            elif proposal.published is not None:
+                # The thread that published it was interrupted.
+                proposal.fail(self._unknown_request(proposal.published))
+            elif proposal.flight is not None:
                 # The thread that put its record was interrupted, and again while it told the others.
                 proposal.fail(self._claims.unknown(*proposal.flight))
         proposals = [proposal for proposal in proposals if not proposal.done]
@@ -241,13 +281,21 @@ class Log(Generic[S]):
         except BaseException as error:
             self._reset_view_unless_sound(error)
             for proposal in proposals:
+                if proposal.has_landed:
+                    proposal.finish()
                 if not proposal.done:
                     proposal.fail(self._outcome(proposal, error))
             if not isinstance(error, Exception):
                 raise
+        finally:
+            for proposal in proposals:
+                if proposal.published is not None:
+                    self.view.awaited.pop(proposal.published.request_id, None)
 
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
         """What an error that ended an attempt means for one of those who waited for it."""
+        if proposal.published is not None:
+            return self._unknown_request(proposal.published)
         if proposal.flight is not None:
             return error if isinstance(error, Exception) else self._claims.unknown(*proposal.flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
@@ -265,6 +313,9 @@ class Log(Generic[S]):
         """Settle proposals, record by record."""
         attempts = _Attempts(self.environment.new_token(), -1 if pending and pending[0].first else None)
         while pending:
+            if self._is_contended(pending, attempts):
+                pending = self._share(pending, attempts)
+                continue
             with self.store.turn() as has_waited:
                 if has_waited:
                     # Others have appended meanwhile. To learn that here costs less than a race that is lost.
@@ -274,13 +325,78 @@ class Log(Generic[S]):
                     # Lost to a process that had its turn before. While this one has its turn, few can be faster.
                     self._look_at_tail(attempts)
                     pending = self._attempt(self._patient(pending), attempts)
-            if attempts.has_lost:
+            if attempts.has_lost and not self._is_contended(pending, attempts):
                 # Not while it has its turn: others would wait for nothing.
                 self._claims.back_off(min(attempts.races, _LONGEST_RACE))
                 pending = self._patient(pending)
                 if pending and attempts.races > 1:
                     # Others are faster: slot by slot the tail would never be reached.
                     self._look_at_tail(attempts)
+
+    def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
+        """Whether to publish requests instead of racing for a slot."""
+        is_contended = attempts.races >= _RACES_BEFORE_SHARING or self.view.is_contended
+        return is_contended and self._shared.can_publish(pending)
+
+    def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Publish requests, and return when a record has them: another process's, or one of this process.
+
+        Returns:
+            The proposals that are not settled, in their order.
+        """
+        own = self._shared.publish(self.view, pending)
+        if own is None:
+            attempts.races = 0
+            return self._attempt(self._patient(pending), attempts)
+        is_settled_here = True
+        try:
+            while pending:
+                # What no other process may append waits for no other process.
+                if self._shared.look(self.view, own) or any(proposal.published is None for proposal in pending):
+                    is_turn = True
+                else:
+                    is_turn = not self._is_overtaken(own, pending, attempts)
+                    pending = self._patient(pending)
+                if not pending:
+                    self.environment.reached("log.shared.appended_by_another")
+                    is_settled_here = False
+                elif is_turn:
+                    pending = self._append_with_others(own, pending, attempts)
+        finally:
+            if is_settled_here:
+                # Otherwise the process that appended the requests deletes them.
+                self._shared.delete([own.path])
+        return pending
+
+    def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
+        """Wait for the record of a process that comes before this one. False if none came in time."""
+        slot = self.view.slot
+        end_ms = self.environment.monotonic_ms() + own.patience_ms
+        while self.environment.monotonic_ms() <= end_ms:
+            self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
+            self._look_at_tail(attempts)
+            if self.view.slot > slot or all(proposal.has_landed for proposal in pending):
+                return True
+        return False
+
+    def _append_with_others(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Put a record with what this process and the others have published."""
+        attempts.company = self._shared.of_others(own)
+        if own.newest_slot > self.view.slot:
+            # Others know a newer slot. A record for this one would be lost.
+            self._look_at_tail(attempts)
+        try:
+            pending = self._attempt(self._patient(pending), attempts)
+            if attempts.has_lost:
+                # At once, and with the same company: a race is lost to a process that knew of no competition.
+                pending = self._attempt(self._patient(pending), attempts)
+            if not attempts.has_lost:
+                if self.view.is_contended:
+                    self.environment.reached("log.shared.appended_for_others")
+                self._shared.delete([each.path for each in attempts.company])
+        finally:
+            attempts.company = ()
+        return pending
 
     def _look_at_tail(self, attempts: _Attempts) -> None:
         self.view.refresh()
@@ -299,21 +415,29 @@ class Log(Generic[S]):
             with view.lock:
                 if not view.is_open and not pending[0].first:
                     continue
-                base = _Base(view.state, view.slot, view.proved())
+                base = _Base(view.state, view.slot, view.proved(), view.opening)
                 draft = self.machine.new_draft(view.state, view.slot + 1)
+                included = self._include(draft, attempts.company)
                 this = sort_proposals(view, draft, pending[: attempts.most])
+                if included and not this.taken:
+                    # What is refused beside others may be refused because of them.
+                    draft, included = self.machine.new_draft(view.state, view.slot + 1), []
+                    this = sort_proposals(view, draft, pending[: attempts.most])
                 this.later += pending[attempts.most :]
                 if this.taken:
                     # Last: the producer of an overdue transaction may end it in this same record, and then its
                     # outcome counts.
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
-                    body = self._record(draft, this.taken, attempts.token)
+                    record = self._record(draft, this.taken, attempts.token, included)
+                    body = with_tail(encode_line(record), view.tail_lines())
+            for proposal in this.landed:
+                proposal.finish()
             if (this.refused or this.silent) and attempts.tail_slot != base.slot:
                 self._look_at_tail(attempts)
                 continue
             for proposal, error in this.refused:
-                proposal.fail(error)
+                self._refuse(proposal, error, base)
             for proposal in this.silent:
                 proposal.finish()
             if not this.taken:
@@ -324,6 +448,10 @@ class Log(Generic[S]):
                 pending = this.taken + this.later
                 continue
             attempts.with_overdue = True
+            if len(body) > _LARGEST_SHARED_RECORD_BYTES and included:
+                attempts.company = attempts.company[: len(attempts.company) // 2]
+                pending = this.taken + this.later
+                continue
             if len(body) > _LARGEST_SHARED_RECORD_BYTES and len(this.taken) > 1:
                 attempts.most = len(this.taken) // 2
                 pending = this.taken + this.later
@@ -337,7 +465,7 @@ class Log(Generic[S]):
                 )
                 pending = this.later
                 continue
-            won = self._claim(base, draft, this.taken, attempts.token, body)
+            won = self._claim(base, draft, this.taken, record, body)
             if won:
                 for proposal in this.taken:
                     proposal.finish()
@@ -354,12 +482,58 @@ class Log(Generic[S]):
     def _patient(self, proposals: list[Proposal]) -> list[Proposal]:
         """Those that have time for another attempt; the others are told that theirs is up."""
         now_ms = self.environment.monotonic_ms()
-        late = [each for each in proposals if each.deadline_ms is not None and each.deadline_ms < now_ms]
-        for proposal in late:
-            proposal.fail(self._out_of_time())
+        for proposal in proposals:
+            if proposal.has_landed:
+                proposal.finish()
+            elif proposal.deadline_ms is not None and proposal.deadline_ms < now_ms:
+                published = proposal.published
+                proposal.fail(self._out_of_time() if published is None else self._unknown_request(published))
         return [proposal for proposal in proposals if not proposal.done]
 
-    def _record(self, draft: Any, taken: list[Proposal], token: str) -> bytes:
+    def _include(self, draft: Any, company: Sequence[Company]) -> list[IncludedRequest]:
+        """Append the requests of other processes that are valid here. Of the rest their processes see to it."""
+        included: list[IncludedRequest] = []
+        for each in company:
+            for request_id, request in each.requests:
+                child = draft.child()
+                try:
+                    self.machine.append_for_another(child, request.entries)
+                except Exception as error:
+                    _logger.debug("%s: a request is left out: %s", self.store.url, error)
+                    continue
+                first_entry = len(draft.entries)
+                child.merge()
+                included.append(
+                    IncludedRequest(
+                        request_id=request_id,
+                        first_entry=first_entry,
+                        entry_count=len(draft.entries) - first_entry,
+                    )
+                )
+        return included
+
+    def _refuse(self, proposal: Proposal, error: BaseException, base: _Base) -> None:
+        """Fail a proposal that is refused at the log's tail, unless another process has appended it before."""
+        published = proposal.published
+        if published is not None and published.opening != base.opening and proposal.shared is not None:
+            found = self.find_request(published.slot, published.request_id)
+            if found is not None:
+                proposal.tell(*found)
+        if proposal.has_landed:
+            proposal.finish()
+        else:
+            proposal.fail(error)
+
+    def _unknown_request(self, published: Published) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"{self.store.url}: a request was published after slot {published.slot}, and no record has it yet; another "
+            "process may append it later. Repeat the same call: nothing is done twice",
+            slot=published.slot,
+            token=published.request_id,
+            is_published=True,
+        )
+
+    def _record(self, draft: Any, taken: list[Proposal], token: str, included: list[IncludedRequest]) -> SlotRecord:
         view = self.view
         entries = [self.machine.encode_entry(entry) for entry in draft.entries]
         entries += [
@@ -367,7 +541,16 @@ class Log(Generic[S]):
             for proposal in taken
             if proposal.checkpoint is not None
         ]
-        record = SlotRecord(
+        own = [
+            IncludedRequest(
+                request_id=each.published.request_id, first_entry=each.first_entry, entry_count=each.entry_count
+            )
+            for each in taken
+            if each.published is not None
+        ]
+        return SlotRecord(
+            requests=tuple(included + own) or None,
+            contended=True if included else None,
             slot=view.slot + 1,
             token=token,
             prev=view.token,
@@ -375,15 +558,14 @@ class Log(Generic[S]):
             previous_checkpoint=view.previous_checkpoint,
             entries=tuple(entries),
         )
-        return with_tail(encode_line(record), view.tail_lines())
 
-    def _claim(self, base: _Base, draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
+    def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
         """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the view was reopened.
 
         Another thread may refresh the view meanwhile, and so fold this record or the one that was faster.
         """
         view = self.view
-        slot = base.slot + 1
+        slot, token = record.slot, record.token
         asked = view.moment()
         if slot > 0 and not view.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
@@ -406,7 +588,7 @@ class Log(Generic[S]):
                 if view.state is base.state and view.slot == base.slot:
                     draft.merge()
                     self._adopt_checkpoints(taken)
-                    view.advance(slot, token, first_line(body))
+                    view.advance(record, first_line(body))
                     view.prove(asked)
                 elif view.slot == base.slot:
                     # Reopened: the draft's changes would go into a state that nobody sees any more.

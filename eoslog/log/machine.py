@@ -49,6 +49,13 @@ class Machine(Protocol[S]):
     def add_overdue(self, draft: Any, now_ms: int) -> None:
         """Add entries that are due at ``now_ms`` (the store's clock), such as aborts. Called for every record."""
 
+    def append_for_another(self, draft: Any, entries: Sequence[object]) -> None:
+        """Append the entries of a request of another process, with the results that they get in this draft.
+
+        Raises:
+            Any error: the request was done before, may not be done, or is malformed.
+        """
+
     def encode_entry(self, entry: Any) -> dict[str, Any]: ...
 
     def fold(self, state: S, slot: int, entries: Sequence[object]) -> str | None:

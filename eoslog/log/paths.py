@@ -7,12 +7,15 @@ slots: finding the tail costs one request at any length of history, where a stor
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 ROOT = "__transaction_state/"
 SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
+PENDING = ROOT + "pending/"
 GROUP_SIZE = 1000
 _LARGEST_GROUP = 9_999_999_999
+_PENDING = re.compile(r"__transaction_state/pending/(\d{20})-([0-9a-f]{32})\.json")
 _SLOT = re.compile(r"__transaction_state/slot/\d{10}/(\d{20})\.json")
 
 
@@ -34,3 +37,22 @@ def slot_of(path: str) -> int | None:
 
 def checkpoint_path(slot: int, name: str) -> str:
     return f"{CHECKPOINTS}{slot:020d}-{name}"
+
+
+def pending_path(slot: int, name: str) -> str:
+    """The path of published requests. A LIST returns those first that were published after an earlier slot."""
+    return f"{PENDING}{slot:020d}-{name}.json"
+
+
+class PendingName(NamedTuple):
+    """What the path of published requests tells."""
+
+    slot: int
+    """The newest slot that was known when they were published."""
+    name: str
+
+
+def pending_name(path: str) -> PendingName | None:
+    """What a path tells of published requests; None if it is no such path."""
+    match = _PENDING.fullmatch(path)
+    return PendingName(int(match.group(1)), match.group(2)) if match else None

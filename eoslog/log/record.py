@@ -43,6 +43,18 @@ class CheckpointEntry(BaseModel):
     """The slot of the checkpoint some of whose parts it names."""
 
 
+class IncludedRequest(BaseModel):
+    """A published request whose entries a record has."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}-[0-9]{1,4}$")]
+    """The name of its publication, and its place there."""
+    first_entry: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+    """Where its entries begin in the record."""
+    entry_count: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+
+
 class SlotRecord(BaseModel):
     """The first line of a slot record."""
 
@@ -60,6 +72,15 @@ class SlotRecord(BaseModel):
     """The checkpoint before that one."""
     entries: tuple[dict[str, Any], ...] = ()
     """What the record changes, in order."""
+    requests: tuple[IncludedRequest, ...] | None = None
+    """The published requests that it has."""
+    contended: bool | None = None
+    """Whether some of them are another process's. Then writers publish their requests at once."""
+
+
+def entries_of(record: SlotRecord, request: IncludedRequest) -> Sequence[dict[str, Any]]:
+    """The entries of a published request in the record that includes it."""
+    return record.entries[request.first_entry : request.first_entry + request.entry_count]
 
 
 def encode_line(record: SlotRecord) -> bytes:

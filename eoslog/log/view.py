@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -35,6 +35,7 @@ from eoslog.log.record import (
     SlotRecord,
     decode_line,
     decode_tail,
+    entries_of,
     first_line,
 )
 from eoslog.store.environment import Environment
@@ -43,6 +44,7 @@ from eoslog.store.object_store import ObjectNotFound, ObjectStore
 S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _OPEN_ATTEMPTS = 5
+_MOST_INCLUDED = 4096
 _READ_AHEAD = 16
 _OPENED_AT_ONCE = 256
 CHECKPOINT_ENTRY = "checkpoint"
@@ -83,6 +85,14 @@ class View(Generic[S]):
         self.checkpoint: CheckpointReference | None = None
         self.previous_checkpoint: CheckpointReference | None = None
         self.checkpoint_root: CheckpointRoot | None = None
+        self.is_contended = False
+        """Whether the newest record shows that processes share records."""
+        self.opening = 0
+        """How often this view was opened. An opening passes over slots."""
+        self.included: dict[str, None] = {}
+        """The names of the publications that the newest records have, the oldest first."""
+        self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
+        """By request id: told the entries and the slot of a request when a record that has it is folded."""
         self.invalid: str | None = None
         """Why a record was refused by the fold, if one was: writers stop."""
         self.proved_ms = 0
@@ -207,15 +217,28 @@ class View(Generic[S]):
         if reason is None:
             for reference in checkpoints:
                 self._adopt_checkpoint(reference)
+            if self.awaited:
+                self._tell_awaited(record)
         else:
             self.invalid = f"slot {record.slot} holds an invalid record: {reason}"
             _logger.error("%s: %s", self.store.url, self.invalid)
-        self.advance(record.slot, record.token, line)
+        self.advance(record, line)
 
-    def advance(self, slot: int, token: str, line: bytes) -> None:
+    def _tell_awaited(self, record: SlotRecord) -> None:
+        for request in record.requests or ():
+            told = self.awaited.get(request.request_id)
+            if told is not None:
+                told(entries_of(record, request), record.slot)
+
+    def advance(self, record: SlotRecord, line: bytes) -> None:
         """Step to a slot whose entries have been applied."""
-        self.slot = slot
-        self.token = token
+        slot = self.slot = record.slot
+        self.token = record.token
+        self.is_contended = bool(record.contended)
+        for request in record.requests or ():
+            self.included[request.request_id.partition("-")[0]] = None
+        while len(self.included) > _MOST_INCLUDED:
+            del self.included[next(iter(self.included))]
         if self.store.tail_bytes > 0:
             self._tail.append((slot, line))
             self._tail_bytes += len(line)
@@ -372,6 +395,8 @@ class View(Generic[S]):
         self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid
         self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
         self.checkpoint_root = other.checkpoint_root
+        self.is_contended, self.included = other.is_contended, other.included
+        self.opening += 1
         self._tail, self._tail_bytes = other._tail, other._tail_bytes
 
     def _load_checkpoint(self, newest: SlotRecord) -> CorruptRecord | None:
@@ -401,12 +426,12 @@ class View(Generic[S]):
                 self.checkpoint_root = root
                 self.previous_checkpoint = record.previous_checkpoint if reference == record.checkpoint else None
                 return None
-            record = self._record_at(min(each.slot for each in untried)) if untried else None
+            record = self.record_at(min(each.slot for each in untried)) if untried else None
         if newest_problem is not None:
             _logger.warning("%s: no checkpoint can be read, the whole log is folded", self.store.url)
         return newest_problem
 
-    def _record_at(self, slot: int) -> SlotRecord | None:
+    def record_at(self, slot: int) -> SlotRecord | None:
         """A record that only helps to find something; None if it cannot be read."""
         body = self._read([slot])[0]
         try:

@@ -140,13 +140,23 @@ def end_transaction(draft: Draft, wanted: TransactionEnded) -> ProducerIdentity:
     Raises:
         Replayed: the application token was committed before.
     """
+    try:
+        return append_end(draft, wanted)
+    except EndRepeated as repeated:
+        return repeated.identity
+
+
+def append_end(draft: Draft, wanted: TransactionEnded) -> ProducerIdentity:
+    """End a transaction and return the producer's next identity.
+
+    Raises:
+        EndRepeated: it was ended so before.
+        Replayed: the application token was committed before.
+    """
     held = draft.transactions.get(wanted.transactional_id)
     if held is not None and held.prepared is not None and wanted.verdict == "commit":
         wanted = wanted.model_copy(update={"summary": held.prepared.summary})
-    try:
-        entry = plan_end(draft, wanted)
-    except EndRepeated as repeated:
-        return repeated.identity
+    entry = plan_end(draft, wanted)
     draft.append(entry)
     return ProducerIdentity(entry.next_producer_id, entry.next_producer_epoch)
 

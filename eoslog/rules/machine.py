@@ -24,7 +24,7 @@ from eoslog.rules import (
     topics,
     transactions,
 )
-from eoslog.rules.coordinator import abort_timed_out
+from eoslog.rules.coordinator import abort_timed_out, append_batch, append_end
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, StoreCreated
 from eoslog.rules.features import add_features, check_features
@@ -34,6 +34,7 @@ from eoslog.rules.log_start import move_log_start
 from eoslog.rules.replacement import clean_log, replace_segments
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
+from eoslog.rules.transaction_entries import BatchAppended, TransactionEnded
 
 
 def _create_store(draft: Draft, entry: StoreCreated) -> None:
@@ -145,6 +146,17 @@ class StoreMachine:
 
     def add_overdue(self, draft: Draft, now_ms: int) -> None:
         abort_timed_out(draft, now_ms)
+
+    def append_for_another(self, draft: Draft, entries: Sequence[object]) -> None:
+        for value in entries:
+            entry = decode_entry(value)
+            # Both are refused once they were done, whatever came after them: by sequence, and by epoch.
+            if isinstance(entry, BatchAppended):
+                append_batch(draft, entry)
+            elif isinstance(entry, TransactionEnded):
+                append_end(draft, entry)
+            else:
+                raise InvalidEntry(f"an entry of the type {entry.type!r} is appended by its own process alone")
 
     def encode_entry(self, entry: Entry) -> dict[str, Any]:
         return encode_entry(entry)

@@ -26,6 +26,17 @@ FOCUSES: Mapping[str, Focus] = {
     "replicas": Focus(
         ("log-slow-writer0", "log-reader0", "log-reader1", "log-upkeep0", "log-upkeep1"), {"pause": 0.01}
     ),
+    "shares": Focus(
+        (
+            "log-fast-writer0",
+            "log-fast-writer1",
+            "log-fast-writer2",
+            "log-fast-writer3",
+            "log-fast-writer4",
+            "log-upkeep0",
+        ),
+        {"pause": 0.01},
+    ),
     "fences": Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.05}),
 }
 """What regular seeds seldom reach, by the name of the focus (``--services``)."""

@@ -16,7 +16,7 @@ from tests.simulation.ledger import Outcome
 from tests.simulation.service import GRACE_MS, PATIENCES_MS, Service
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, Violation
-from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, move_horizon
+from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, move_horizon, shared_add
 
 _MOST_ATTEMPTS = 4
 
@@ -50,7 +50,9 @@ class LogWriter(Service):
         """Add a name, and repeat that, or ask for the slot, as long as nobody knows."""
         for attempt in range(_MOST_ATTEMPTS):
             try:
-                self.ledger.told_slots[name] = log.append(_found_or_added(name), timeout_ms=self._patience_ms())
+                self.ledger.told_slots[name] = log.append(
+                    _found_or_added(name), timeout_ms=self._patience_ms(), shared=shared_add(name)
+                )
                 self.ledger.notes[name] = Outcome.COMMITTED
                 return
             except CommitStateUnknown as error:
@@ -77,6 +79,8 @@ class LogWriter(Service):
         return self.random.choice((None, 1, 5_000))
 
     def _resolve(self, log: Log[Ledger], name: str, error: CommitStateUnknown, *, is_first: bool) -> None:
+        if error.is_published:
+            return
         try:
             landed = log.resolve(error.slot, error.token, timeout_ms=self._patience_ms())
         except (CommitStateUnknown, OutcomeLost):
@@ -96,6 +100,12 @@ class SlowLogWriter(LogWriter):
     longest_pause_ms = GRACE_MS // 4
 
 
+class FastLogWriter(LogWriter):
+    """Adds names without a pause, so that writers compete for slots and share records."""
+
+    longest_pause_ms = 2
+
+
 def _found_or_added(name: str) -> Callable[[Any], int]:
     """Add a name unless it is there. Returns its slot."""
 
@@ -105,6 +115,9 @@ def _found_or_added(name: str) -> Callable[[Any], int]:
             base = base.base
         if name in base.slots:
             return base.slots[name]
+        if name in draft.names:
+            # A request that this process published before. Another attempt of it goes into the same record.
+            return draft.slot
         draft.entries.append({"type": "add", "name": name})
         return draft.slot
 

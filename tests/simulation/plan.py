@@ -11,7 +11,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
-from tests.simulation.log_services import LogReader, LogUpkeep, LogWriter, SlowLogWriter
+from tests.simulation.log_services import FastLogWriter, LogReader, LogUpkeep, LogWriter, SlowLogWriter
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.recreating import (
@@ -61,6 +61,7 @@ KINDS: dict[str, type[Service]] = {
     "log-reader": LogReader,
     "log-upkeep": LogUpkeep,
     "log-slow-writer": SlowLogWriter,
+    "log-fast-writer": FastLogWriter,
     "topic-admin": Recreator,
     "topic-writer": RecreatedWriter,
     "topic-idempotent": RecreatedIdempotent,

@@ -83,9 +83,11 @@ def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None])
         seen: Any = seen_as(self._store)
         return put_until_known(SlotClaims(seen, self._environment, self._timeout_ms), *arguments, **named)
 
-    def claimed(self: Log[Any], base: Any, draft: Any, taken: list[Proposal], token: str, body: bytes) -> bool | None:
+    def claimed(
+        self: Log[Any], base: Any, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
+    ) -> bool | None:
         try:
-            return claim_slot(self, base, draft, taken, token, body)
+            return claim_slot(self, base, draft, taken, record, body)
         except _SlotLeft:
             for proposal in taken:
                 proposal.flight = None

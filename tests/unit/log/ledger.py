@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eoslog.errors import InvalidRequest, RecordFull, StagedFilesExpired, UnsupportedFormat
+from eoslog.log.proposals import SharedRequest
 
 
 @dataclass
@@ -72,6 +73,11 @@ class LedgerMachine:
     def add_overdue(self, draft: LedgerDraft, now_ms: int) -> None:
         pass
 
+    def append_for_another(self, draft: LedgerDraft, entries: Sequence[object]) -> None:
+        for entry in entries:
+            assert isinstance(entry, dict)
+            add(entry["name"])(draft)
+
     def encode_entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         return entry
 
@@ -120,6 +126,11 @@ def add(*names: str) -> Callable[[Any], int]:
         return draft.slot
 
     return propose
+
+
+def shared_add(*names: str) -> SharedRequest:
+    """The same as a request that other processes may append."""
+    return SharedRequest([{"type": "add", "name": name} for name in names], lambda entries, slot: slot)
 
 
 def add_once(name: str) -> Callable[[Any], str]:

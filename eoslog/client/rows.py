@@ -86,7 +86,7 @@ def records_table(rows: Sequence[RecordRow]) -> pa.Table:
     """Rows of ``record_row``, one at least, as a table."""
     columns = zip(*rows, strict=True)
     return pa.Table.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, RECORDS_SCHEMA, strict=True)],
+        [pa.array(column, data_type) for column, data_type in zip(columns, RECORDS_SCHEMA.types, strict=True)],
         schema=RECORDS_SCHEMA,
     )
 

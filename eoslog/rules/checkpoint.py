@@ -40,7 +40,7 @@ from eoslog.rules.state import (
     Transaction,
     TransactionState,
 )
-from eoslog.rules.stored_columns import columns_of, lists, objects, optional, plain
+from eoslog.rules.stored_columns import LEAST_COMPRESSED_BYTES, columns_of, lists, objects, optional, plain
 from eoslog.rules.stored_rows import check_column, check_partition, stored_batches
 from eoslog.rules.stored_state import decode_offsets, decode_store, decode_topics, encode_offsets
 from eoslog.rules.tokens import keys_by_query
@@ -259,8 +259,17 @@ def _restore_partitions(state: StoreState, bodies: list[bytes]) -> None:
 
 
 def _parquet(rows: Any, schema: pa.Schema) -> bytes:
+    table = pa.Table.from_pylist(list(rows), schema=schema)
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), sink, compression="zstd", store_schema=False)
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd" if table.nbytes >= LEAST_COMPRESSED_BYTES else "none",
+        # A dictionary and bounds for each of a hundred columns take more time and room than they save.
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
     return bytes(sink.getvalue())
 
 

@@ -16,6 +16,10 @@ import pyarrow as pa
 
 from eoslog.errors import CorruptRecord
 
+LEAST_COMPRESSED_BYTES = 2048
+"""Arrow data of fewer bytes is stored without compression: to start the codec for each column takes longer than all the
+rest, and the file fits into one block of a disk either way."""
+
 Columns = Mapping[str, Any]
 Decode = Callable[[Any], Iterable[Any]]
 

@@ -1,13 +1,15 @@
 """Data files: the rows of a batch as Parquet, and the checks before a stored file is believed.
 
-A file is written for speed: no dictionaries, delta encodings, row groups of 64 MiB or 128 k rows. It is read as hostile
-input: its footer is compared with the log's entry, and with fixed limits, before anything is decoded.
+A file is written for speed: no dictionaries, delta encodings, row groups of 64 MiB or 128 k rows, and no compression
+where it saves no room. It is read as hostile input: its footer is compared with the log's entry, and with fixed limits,
+before anything is decoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import google_crc32c
@@ -15,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
+from eoslog.rules.stored_columns import LEAST_COMPRESSED_BYTES
 from eoslog.segment.declared_arrays import nulls, without_hidden_nulls
 from eoslog.segment.text import check_text
 
@@ -77,24 +80,9 @@ class DataFileBuilder:
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        flat = [field for field in schema if not pa.types.is_nested(field.type)]
-        # Parquet's writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
-        encodings = {
-            field.name: encoding for field in flat if "." not in field.name and (encoding := _encoding(field.type))
-        }
-        statistics = [field.name for field in flat if "." not in field.name and not _is_bytes(field.type)]
         self._schema = schema
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=False,
-            column_encoding=encodings or None,
-            write_statistics=statistics or False,
-            store_schema=False,
-        )
+        self._writer: pq.ParquetWriter | None = None
         self._pieces: list[pa.Table] = []
         self._piece_bytes = 0
         self._piece_rows = 0
@@ -116,16 +104,34 @@ class DataFileBuilder:
 
     def finish(self) -> bytes:
         """The file."""
-        self._write()
-        self._writer.close()
+        self._write().close()
         return self._sink.getvalue().to_pybytes()
 
-    def _write(self) -> None:
-        pieces, self._pieces = self._pieces, []
+    def _write(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            # Only now: a file that ends with its first pieces is small.
+            self._writer = _writer(self._sink, self._schema, compressed=self._piece_bytes >= LEAST_COMPRESSED_BYTES)
+        pieces, size = self._pieces, self._piece_bytes
+        self._pieces = []
         self._piece_bytes = self._piece_rows = 0
         if pieces:
-            for rows in _row_groups(pa.concat_tables(pieces)):
+            for rows in _row_groups(pa.concat_tables(pieces), size):
                 self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        return self._writer
+
+
+def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, *, compressed: bool) -> pq.ParquetWriter:
+    encodings, statistics = _encodings_and_statistics(schema)
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd" if compressed else "none",
+        compression_level=1 if compressed else None,
+        use_dictionary=False,
+        column_encoding=encodings,
+        write_statistics=statistics,
+        store_schema=False,
+    )
 
 
 def read_data_file(
@@ -274,10 +280,10 @@ def _row_groups_of(footer: pq.FileMetaData, first_row: int, last_row: int) -> tu
     return groups, start if groups else last_row
 
 
-def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of a table that are neither too many rows nor, if they have several, too many bytes."""
+def _row_groups(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    """Slices of a table of ``size`` bytes that are neither too many rows nor, if they have several, too many bytes."""
     rows = table.num_rows
-    step = min(ROW_GROUP_ROWS, max(1, rows * ROW_GROUP_BYTES // max(1, table.nbytes)))
+    step = min(ROW_GROUP_ROWS, max(1, rows * ROW_GROUP_BYTES // max(1, size)))
     if rows <= step:
         if rows:
             yield table
@@ -285,9 +291,19 @@ def _row_groups(table: pa.Table) -> Iterator[pa.Table]:
     for start in range(0, rows, step):
         piece = table.slice(start, step)
         if piece.nbytes > 2 * ROW_GROUP_BYTES:
-            yield from _row_groups(piece)  # Its rows are larger than the table's average.
+            yield from _row_groups(piece, piece.nbytes)  # Its rows are larger than the table's average.
         else:
             yield piece
+
+
+@lru_cache(maxsize=64)
+def _encodings_and_statistics(schema: pa.Schema) -> tuple[dict[str, str] | None, list[str] | bool]:
+    """The encodings of columns by name, and the columns that have statistics, as Parquet's writer takes them."""
+    # The writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
+    flat = [field for field in schema if not pa.types.is_nested(field.type) and "." not in field.name]
+    encodings = {field.name: encoding for field in flat if (encoding := _encoding(field.type))}
+    statistics = [field.name for field in flat if not _is_bytes(field.type)]
+    return encodings or None, statistics or False
 
 
 def _encoding(data_type: pa.DataType) -> str | None:

@@ -85,7 +85,7 @@ def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | N
     Returns:
         None if there are none.
     """
-    fields = [field for field in rows.schema if has_statistics(field.type)][:most_columns]
+    fields = [field for field in rows.schema if has_statistics(field.type)][:most_columns] if most_columns else []
     if not fields:
         return None
     footer = pq.read_metadata(pa.BufferReader(body))

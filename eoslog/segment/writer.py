@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from eoslog.store.object_store import ObjectStore
 
 DEFAULT_BUFFER_BYTES = 64 << 20
 _LARGEST_FILE_ROWS = 1 << 24
+_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +132,12 @@ class DataFileWriter:
         if buffer.tables and buffer.tables[0].schema != rows.schema:
             # The topic was given more columns meanwhile.
             buffer.tables = [conform(table, rows.schema) for table in buffer.tables]
+        size = rows.nbytes
         buffer.tables.append(rows)
         buffer.rows += rows.num_rows
-        buffer.bytes += rows.nbytes
-        self._bytes += rows.nbytes
-        self._loose_bytes += rows.nbytes
+        buffer.bytes += size
+        self._bytes += size
+        self._loose_bytes += size
 
     def make_room(self, append_time_ms: int) -> list[WrittenFile]:
         """Upload the largest buffers until no more than ``buffer_bytes`` are collected. What fails stays collected."""
@@ -207,10 +210,11 @@ class DataFileWriter:
 
 def _timestamps(table: pa.Table, append_time_ms: int) -> tuple[int, int]:
     """The least and largest timestamp of Kafka records (ms); rows of columns have that of their append."""
-    if "timestamp" not in table.schema.names or table.schema.field("timestamp").type != pa.timestamp("ms", tz="UTC"):
+    column = table.schema.get_field_index("timestamp")
+    if column < 0 or table.schema.field(column).type != _TIMESTAMP:
         return append_time_ms, append_time_ms
-    ends: dict[str, int | None] = pc.min_max(table["timestamp"].cast(pa.int64())).as_py()  # type: ignore[assignment]
-    earliest, latest = ends["min"], ends["max"]
+    ends: Any = pc.min_max(table.column(column))
+    earliest, latest = ends["min"].value, ends["max"].value
     if earliest is None or latest is None:
         return append_time_ms, append_time_ms
     return max(-1, earliest), max(-1, latest)

@@ -137,12 +137,20 @@ def test_a_row_group_is_bounded_in_bytes_even_where_rows_are_larger_than_on_aver
 def test_every_encoding_is_one_that_sparks_vectorised_reader_knows() -> None:
     known = {"PLAIN", "RLE", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
     columns = {str(index): pa.array(values, data_type) for index, (data_type, values) in enumerate(EVERY_TYPE)}
+    table = pa.concat_tables([pa.table(columns)] * 100)
 
-    group = pq.ParquetFile(pa.BufferReader(encode_data_file(pa.table(columns)))).metadata.row_group(0)
+    group = pq.ParquetFile(pa.BufferReader(encode_data_file(table))).metadata.row_group(0)
 
     for index in range(group.num_columns):
         assert set(group.column(index).encodings) <= known
         assert group.column(index).compression == "ZSTD"
+
+
+@pytest.mark.parametrize(("rows", "codec"), [(255, "UNCOMPRESSED"), (256, "ZSTD")])
+def test_rows_of_less_than_2_kib_are_not_compressed(rows: int, codec: str) -> None:
+    body = encode_data_file(pa.table({"x": pa.array(range(rows), pa.int64())}))
+
+    assert pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0).compression == codec
 
 
 def test_spark_can_prune_by_the_statistics_of_plain_columns() -> None:

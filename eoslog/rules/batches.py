@@ -51,9 +51,9 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> None:
         return
     transaction = draft.transactions[entry.transactional_id]
     begins = transaction.state is not TransactionState.ONGOING
-    transaction = transit(transaction, TransactionState.ONGOING)
     draft.transactions[entry.transactional_id] = replace(
         transaction,
+        state=transit(transaction, TransactionState.ONGOING),
         partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
         start_ms=entry.time_ms if begins else transaction.start_ms,
         start_slot=draft.slot if begins else transaction.start_slot,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eoslog.errors import InvalidTxnState
 from eoslog.rules.state import Transaction, TransactionState
 
@@ -21,17 +19,17 @@ VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
 """From which states each may be entered (``TransactionState.java``)."""
 
 
-def transit(transaction: Transaction, *states: TransactionState) -> Transaction:
-    """The transaction after it passed through ``states``.
+def transit(transaction: Transaction, *states: TransactionState) -> TransactionState:
+    """The state of a transaction after it passed through ``states``: the last of them.
 
     Raises:
         InvalidTxnState: Kafka allows no such transition.
     """
+    current = transaction.state
     for state in states:
-        if transaction.state not in VALID_PREVIOUS_STATES[state]:
+        if current not in VALID_PREVIOUS_STATES[state]:
             raise InvalidTxnState(
-                f"transactional id {transaction.transactional_id!r} cannot go from {transaction.state.name} "
-                f"to {state.name}"
+                f"transactional id {transaction.transactional_id!r} cannot go from {current.name} to {state.name}"
             )
-        transaction = replace(transaction, state=state)
-    return transaction
+        current = state
+    return current

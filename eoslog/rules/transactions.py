@@ -213,10 +213,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
         last = LastVersion(entry.token.version, entry.token.query_id, entry.token.starts_anew_after)
         remember_version(draft, key, last)
-    ended = _ended(draft, transaction, entry)
-    if commits:
-        ended = replace(ended, last_commit=_last_commit(draft, entry, rows, counts))
-    draft.transactions[entry.transactional_id] = ended
+    last_commit = _last_commit(draft, entry, rows, counts) if commits else transaction.last_commit
+    draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry, last_commit)
     draft.ongoing.pop(entry.transactional_id, None)
     if entry.next_producer_id == draft.slot << TASKS_BITS:
         draft.id_given_out = True
@@ -238,20 +236,23 @@ def _last_commit(
     )
 
 
-def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> Transaction:
-    commits = entry.verdict == "commit"
+def _ended(
+    draft: Draft, transaction: Transaction, entry: TransactionEnded, last_commit: LastCommit | None
+) -> Transaction:
     begins = transaction.state is not TransactionState.ONGOING
-    if commits and begins:
-        transaction = transit(transaction, TransactionState.ONGOING)
+    passed = []
+    if entry.verdict == "commit" and begins:
+        passed.append(TransactionState.ONGOING)
     if entry.reason == "fence":
-        transaction = transit(transaction, TransactionState.PREPARE_EPOCH_FENCE)
-    if commits:
-        transaction = transit(transaction, TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+        passed.append(TransactionState.PREPARE_EPOCH_FENCE)
+    if entry.verdict == "commit":
+        passed += [TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT]
     else:
-        transaction = transit(transaction, TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+        passed += [TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT]
     rolled_over = entry.next_producer_id != transaction.producer_id
     return replace(
         transaction,
+        state=transit(transaction, *passed),
         producer_id=entry.next_producer_id,
         producer_epoch=entry.next_producer_epoch,
         previous_producer_id=transaction.producer_id if rolled_over else transaction.previous_producer_id,
@@ -267,6 +268,7 @@ def _ended(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> T
         prepared=None,
         prepared_slot=NO_SLOT,
         deleted_offsets=frozenset(),
+        last_commit=last_commit,
     )
 
 

@@ -228,7 +228,7 @@ def test_a_transition_is_possible_exactly_if_kafkas_table_has_it(
     transaction = replace(history.transaction(), state=before)
 
     if before in table[after]:
-        assert transit(transaction, after).state is after
+        assert transit(transaction, after) is after
     else:
         with pytest.raises(InvalidTxnState):
             transit(transaction, after)

@@ -410,7 +410,8 @@ def test_states_are_entered_as_kafka_allows_and_prepare_is_never_at_rest() -> No
     identity = ongoing(history)
     transaction = history.transaction()
 
-    assert transit(transaction, TransactionState.PREPARE_EPOCH_FENCE, TransactionState.PREPARE_ABORT)
+    passed = (TransactionState.PREPARE_EPOCH_FENCE, TransactionState.PREPARE_ABORT)
+    assert transit(transaction, *passed) is TransactionState.PREPARE_ABORT
     for illegal in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.DEAD):
         with pytest.raises(InvalidTxnState):
             transit(transaction, illegal)

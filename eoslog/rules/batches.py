@@ -38,6 +38,8 @@ def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     if transaction is not None:
         check_not_prepared(transaction)
     check_upload(draft, entry.upload_ms)
+    if entry.base_offset == partition.next_offset:
+        return entry
     return entry.model_copy(update={"base_offset": partition.next_offset})
 
 

@@ -76,6 +76,10 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def is_changed(self) -> bool:
+        return bool(self._changes)
+
     def merge(self) -> None:
         for key, value in self._changes.items():
             if isinstance(value, _Removed):
@@ -159,7 +163,8 @@ class Draft:
             self.tokens,
             self.query_tokens,
         ):
-            overlay.merge()
+            if overlay.is_changed:
+                overlay.merge()
         if isinstance(base, Draft):
             base.entries.extend(self.entries)
             base.id_given_out = self.id_given_out

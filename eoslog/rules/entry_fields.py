@@ -45,7 +45,8 @@ class FileReference(Model):
     def _relative(cls, path: str) -> str:
         if path.startswith("/") or "://" in path or "\\" in path or "\x00" in path:
             raise ValueError("a referenced path is relative to the store")
-        if any(part in ("", ".", "..") for part in path.split("/")):
+        parts = path.split("/")
+        if "" in parts or "." in parts or ".." in parts:
             raise ValueError("a referenced path has no empty, '.' or '..' parts")
         if not path.isascii() or not path.isprintable():
             raise ValueError("a referenced path has no control characters and no letters beyond ASCII")

@@ -121,8 +121,11 @@ def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             next_offsets[place] = partition_of(draft, place).next_offset
         check_file_place(topic_of(draft, batch.topic_id), place, batch.file)
         _check_task(draft, entry, batch)
-        batches.append(batch.model_copy(update={"base_offset": next_offsets[place]}))
-        next_offsets[place] += batch.record_count
+        base_offset = next_offsets[place]
+        # The fold plans an entry whose offsets are there already, and only compares them.
+        planned = batch.base_offset == base_offset
+        batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
+        next_offsets[place] = base_offset + batch.record_count
     identity = next_identity(draft, transaction)
     return entry.model_copy(
         update={

@@ -5,10 +5,10 @@ Protocol code asks for all of it here, so that a simulator can hold it in its ha
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
@@ -37,7 +37,7 @@ class Environment:
 
     def new_token(self) -> str:
         """A name that is drawn once in the life of a store (128 random bits, safe after a fork)."""
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()
 
     def jitter(self) -> float:
         """A number in [0, 1) that spreads retries."""

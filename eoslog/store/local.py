@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable, StoreVanished
@@ -81,28 +82,29 @@ class LocalStore(ObjectStore):
             if target in self._not_durable:
                 self._make_durable(path, target)
             return PutOutcome.EXISTS
-        with self._written_aside(path, body) as (descriptor, temporary):
+        with self._written_aside(path, body) as aside:
             # Again, because to write the file aside takes long.
             self._check_watched()
-            outcome = self._link(path, descriptor, temporary, target)
-            self.clock.observe(_ctime_ms(os.fstat(descriptor)))
+            outcome = self._link(path, aside, target)
+            self.clock.observe(_ctime_ms(os.fstat(aside.descriptor)))
             if outcome is PutOutcome.CREATED:
                 self._make_durable(path, target)
         return outcome
 
     def put(self, path: str, body: bytes) -> None:
         target = self._target(path)
-        with self._written_aside(path, body) as (descriptor, temporary):
+        with self._written_aside(path, body) as aside:
             self._make_directory(path, target)
             try:
                 try:
-                    os.replace(temporary, target)
+                    os.replace(aside.name, target)
                 except FileNotFoundError:
                     self._make_directory(path, target, anew=True)
-                    os.replace(temporary, target)
+                    os.replace(aside.name, target)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
-            self.clock.observe(_ctime_ms(os.fstat(descriptor)))
+            aside.is_named = False
+            self.clock.observe(_ctime_ms(os.fstat(aside.descriptor)))
             self._make_durable(path, target)
 
     def get(self, path: str) -> StoredObject:
@@ -203,25 +205,25 @@ class LocalStore(ObjectStore):
         return self._host_queue.turn()
 
     @contextlib.contextmanager
-    def _written_aside(self, path: str, body: bytes) -> Iterator[tuple[int, str]]:
-        """The body in a durable temporary file: its descriptor and name. The name is gone afterwards."""
+    def _written_aside(self, path: str, body: bytes) -> Iterator[_TemporaryFile]:
+        """The body in a durable temporary file, whose name is gone afterwards."""
         self.requests["PUT"] += 1
-        temporary = os.path.join(self._temporary, self._environment.new_token())
-        descriptor = -1
+        aside = _TemporaryFile(os.path.join(self._temporary, self._environment.new_token()))
         try:
             try:
-                descriptor = self._create(temporary)
-                _write_fully(descriptor, body)
+                aside.descriptor = self._create(aside.name)
+                _write_fully(aside.descriptor, body)
                 if self._fsync:
-                    os.fsync(descriptor)
+                    os.fsync(aside.descriptor)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
-            yield descriptor, temporary
+            yield aside
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
+            if aside.descriptor >= 0:
+                os.close(aside.descriptor)
+                if aside.is_named:
+                    with contextlib.suppress(OSError):
+                        os.unlink(aside.name)
 
     def _create(self, temporary: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -303,17 +305,17 @@ class LocalStore(ObjectStore):
             raise self._refused_or_unavailable(path, error) from error
         self._known_directories.add(directory)
 
-    def _link(self, path: str, descriptor: int, temporary: str, target: str) -> PutOutcome:
+    def _link(self, path: str, aside: _TemporaryFile, target: str) -> PutOutcome:
         self._make_directory(path, target)
         try:
             try:
-                os.link(temporary, target, follow_symlinks=False)
+                os.link(aside.name, target, follow_symlinks=False)
             except FileNotFoundError:
                 self._make_directory(path, target, anew=True)
-                os.link(temporary, target, follow_symlinks=False)
+                os.link(aside.name, target, follow_symlinks=False)
         except OSError as error:
             # The link count knows better than an answer that was lost on its way (NFS).
-            if os.fstat(descriptor).st_nlink == 2:
+            if os.fstat(aside.descriptor).st_nlink == 2:
                 return PutOutcome.CREATED
             if isinstance(error, FileExistsError):
                 return PutOutcome.EXISTS
@@ -396,6 +398,17 @@ class LocalStore(ObjectStore):
                 f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."
             )
         return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}); try again.")
+
+
+@dataclass(slots=True)
+class _TemporaryFile:
+    """A file on its way to its place."""
+
+    name: str
+    descriptor: int = -1
+    """-1 before it was created."""
+    is_named: bool = True
+    """False once a rename took the name away."""
 
 
 class _Watched(NamedTuple):

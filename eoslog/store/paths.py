@@ -44,11 +44,12 @@ def check_range(start: int, length: int) -> None:
 
 
 def _check_parts(path: str, parts: list[str]) -> None:
-    if any(part in (".", "..") for part in parts) or parts[0] == TEMPORARY:
+    if "." in parts or ".." in parts or parts[0] == TEMPORARY:
         raise InvalidRequest(f"Path {path!r} has a part '.' or '..', or begins with '{TEMPORARY}'; leave it out.")
     if "\\" in path or not path.isprintable():
         raise InvalidRequest(f"Path {path!r} has a control character or a backslash; leave it out.")
-    if max(len(part.encode()) for part in parts) > _LONGEST_PART_BYTES or len(path.encode()) > LONGEST_PATH_BYTES:
+    encoded = path.encode()
+    if len(encoded) > LONGEST_PATH_BYTES or max(map(len, encoded.split(b"/"))) > _LONGEST_PART_BYTES:
         raise InvalidRequest(
             f"Path {path[:80]!r}… is too long; a part has at most {_LONGEST_PART_BYTES} bytes and the whole at most"
             f" {LONGEST_PATH_BYTES}."

@@ -17,6 +17,7 @@ from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.schema_json import conform
 from eoslog.segment.stored_schema import stored_schema
 
+_RECORD_TYPES = RECORDS_SCHEMA.types
 RecordRow: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 """The key, value, headers and timestamp (ms) of a Kafka record. A plain tuple: one is made for each record sent."""
 
@@ -86,9 +87,16 @@ def records_table(rows: Sequence[RecordRow]) -> pa.Table:
     """Rows of ``record_row``, one at least, as a table."""
     columns = zip(*rows, strict=True)
     return pa.Table.from_arrays(
-        [pa.array(column, data_type) for column, data_type in zip(columns, RECORDS_SCHEMA.types, strict=True)],
+        [_array(column, data_type) for column, data_type in zip(columns, _RECORD_TYPES, strict=True)],
         schema=RECORDS_SCHEMA,
     )
+
+
+def _array(values: tuple[Any, ...], data_type: Any) -> Any:
+    # Most records have no headers, and many no key: such a column needs no conversion of its values.
+    if values.count(None) == len(values):
+        return pa.nulls(len(values), data_type)
+    return pa.array(values, data_type)
 
 
 def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:

@@ -6,7 +6,7 @@ passes through PREPARE_* and reaches COMPLETE_* within its slot, so there is not
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -182,7 +182,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         raise InvalidEntry(f"the end of {entry.transactional_id!r} at slot {draft.slot} claims what it does not get")
     transaction = draft.transactions[entry.transactional_id]
     rows = open_identity(transaction)
-    counts: Counter[str] = Counter()
+    counts: defaultdict[str, int] = defaultdict(int)
     for batch in entry.batches:
         counts[batch.topic_id] += batch.record_count
         producer_id, transactional_id = rows.producer_id, entry.transactional_id

@@ -115,7 +115,8 @@ class DataFileBuilder:
         self._pieces = []
         self._piece_bytes = self._piece_rows = 0
         if pieces:
-            for rows in _row_groups(pa.concat_tables(pieces), size):
+            table = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
+            for rows in _row_groups(table, size):
                 self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         return self._writer
 

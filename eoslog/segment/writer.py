@@ -184,7 +184,7 @@ class DataFileWriter:
         for buffer in [self._buffers[key] for key in keys]:
             if buffer.rows == 0:
                 continue
-            table = pa.concat_tables(buffer.tables)
+            table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
             body = encode_data_file(table)
             path = buffer.target.file_path(buffer.partition, self._new_name())
             objects.append((path, body))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import eoslog
-from eoslog.cli import output
-from eoslog.client.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from eoslog.client.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Session:
-    """One run of the command."""
+    """One run of the command. Its functions import what they need: the help answers without."""
 
     def __init__(self) -> None:
         self.url: str | None = None
@@ -26,6 +27,8 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """What the user chose in the settings file and in the environment."""
+        from eoslog.client.settings import load_settings
+
         return load_settings(self.config)
 
     def store(self) -> eoslog.Store:
@@ -43,6 +46,8 @@ class Session:
 
     def print_rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "none") -> None:
         """Print rows as a table for people, or as a JSON list of objects."""
+        from eoslog.cli import output
+
         listed = list(rows)
         if self.as_json:
             output.print_json([output.named(columns, row) for row in listed])
@@ -53,6 +58,8 @@ class Session:
 
     def print_facts(self, facts: Mapping[str, Any]) -> None:
         """Print one thing's properties, a line each, or as a JSON object."""
+        from eoslog.cli import output
+
         if self.as_json:
             output.print_json(output.named(facts.keys(), facts.values()))
         else:
@@ -60,6 +67,8 @@ class Session:
 
     def print_result(self, message: str, facts: Mapping[str, Any]) -> None:
         """Say what was done: a sentence for people, or a JSON object."""
+        from eoslog.cli import output
+
         if self.as_json:
             output.print_json(facts)
         else:

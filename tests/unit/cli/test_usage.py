@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +22,10 @@ from tests.unit.cli.command import Command
 
 def commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Every command that does something, with its words."""
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, *path, name)
         else:
@@ -42,6 +48,36 @@ def test_every_command_has_a_help_text_with_an_example_of_itself(path: tuple[str
 
     assert result.exit_code == 0
     assert f"eoslog --store my-store {' '.join(path)}" in result.stdout
+
+
+def test_the_list_of_commands_says_what_their_own_help_says() -> None:
+    listed = CliRunner().invoke(cli, ["--help"], terminal_width=300).stdout
+
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert command.name == name
+        assert re.search(f"  {name} +{re.escape(command.get_short_help_str(limit=300))}\n", listed)
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    result = CliRunner().invoke(cli, ["topic"])
+
+    assert (result.exit_code, "No such command 'topic'" in result.stderr) == (2, True)
+
+
+def test_the_help_of_the_command_imports_only_what_it_prints() -> None:
+    program = """
+import sys
+from eoslog.cli.main import cli
+cli(["--help"], standalone_mode=False)
+heavy = {"numpy", "pandas", "pyarrow", "pydantic", "rich", "s3fs", "sqlglot", "pyspark"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -5,6 +5,7 @@ All that this package takes from its process it asks for here, so that a simulat
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from pyspark_eoslog.options import StoreLocation
 
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
 """The module of processes that only commit and abort."""
+_DAEMON = "pyspark.daemon"
+"""The program whose forked children serve one call of Spark after another."""
 
 
 @dataclass(slots=True)
@@ -48,10 +51,27 @@ class Worker:
 
     def connect(self, location: StoreLocation) -> Store:
         options: dict[str, Any] = dict(location.options)
-        return connect(location.url, **options)
+        store = connect(location.url, **options)
+        self._settle()
+        return store
 
     def open_object_store(self, location: StoreLocation) -> ObjectStore:
-        return open_object_store(location.url, self.environment, **dict(location.options))
+        store = open_object_store(location.url, self.environment, **dict(location.options))
+        self._settle()
+        return store
+
+    def _settle(self) -> None:
+        """Exempt from garbage collection what this process has loaded, if Spark uses it again and again.
+
+        Spark's daemon collects all garbage after each call. For the modules of eoslog that takes longer than a call of
+        a micro-batch, and the next step of the micro-batch waits for the core.
+        """
+        if self.stores or self.object_stores:
+            # Once is enough. A store that is opened again in another's place must stay collectable.
+            return
+        main = getattr(sys.modules.get("__main__"), "__spec__", None)
+        if main is not None and main.name == _DAEMON:
+            gc.freeze()
 
     def forget_stores(self) -> None:
         """Hold nothing, as a process that was just started."""

@@ -5,14 +5,20 @@ A schema is made from the model that reads the record, its descriptions from the
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, Field, create_model
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 from eoslog.client.description import StoreDescription
 from eoslog.log.checkpoint import CheckpointRoot
@@ -52,8 +58,29 @@ def encode(schema: Mapping[str, Any]) -> str:
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
+class _Described(GenerateJsonSchema):
+    """Describe fields by their docstrings. Pydantic can do so itself, but in every process, as the models are made."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        for model in reversed(schema["cls"].__mro__):
+            for name, text in _docstrings(model):
+                if name in made["properties"]:
+                    made["properties"][name]["description"] = text
+        return made
+
+
+def _docstrings(model: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class, without those of its bases, that a docstring follows."""
+    with suppress(OSError, TypeError):  # it has no source
+        body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]).body
+        for field, following in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(following, ast.Expr):
+                yield ast.unparse(field.target), inspect.cleandoc(ast.literal_eval(following.value))
+
+
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
-    schema = model.model_json_schema(mode="validation")
+    schema = model.model_json_schema(mode="validation", schema_generator=_Described)
     for definition in schema.get("$defs", {}).values():
         if "const" in definition["properties"].get("type", {}):
             # It tells which entry this is, so it is never left out, though the model has it by default.

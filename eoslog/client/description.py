@@ -19,7 +19,7 @@ FORMAT_VERSION = 1
 class ProbeRecord(BaseModel):
     """What the probe of put-if-absent found when the store was made."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     put_if_absent: bool
     """Of many creates of one name exactly one succeeded."""
@@ -30,7 +30,7 @@ class ProbeRecord(BaseModel):
 class StoreDescription(BaseModel):
     """The store's identity, format and features. It is written once and never changed."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format_version: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]

@@ -1,0 +1,44 @@
+"""What a process imports: no more than it uses, counted by modules and not by time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+NOT_OF_THE_LIBRARY = {
+    "pandas",
+    "pyspark",
+    "s3fs",
+    "aiobotocore",
+    "rich",
+    "click",
+    "sqlglot",
+    "dotenv",
+    "pydantic_settings",
+}
+
+
+def imported(statement: str) -> set[str]:
+    """The top-level modules that a fresh process has imported after ``statement``."""
+    program = f"{statement}\nimport sys\nprint(' '.join(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_package_and_its_errors_import_nothing_else() -> None:
+    assert not imported("import eoslog; eoslog.InvalidOption") & {"numpy", "pyarrow", "pydantic", *NOT_OF_THE_LIBRARY}
+
+
+@pytest.mark.parametrize("name", ["connect", "Producer", "Consumer", "Coordinator"])
+def test_a_class_of_the_package_imports_what_stores_on_disk_need(name: str) -> None:
+    assert not imported(f"import eoslog; eoslog.{name}") & NOT_OF_THE_LIBRARY
+
+
+def test_a_store_on_disk_needs_nothing_of_s3() -> None:
+    assert not imported("import eoslog; eoslog.connect('somewhere')") & NOT_OF_THE_LIBRARY
+
+
+def test_spark_looks_the_data_source_up_without_the_library() -> None:
+    assert not imported("import pyspark_eoslog") & {"numpy", "pyarrow", "pydantic", *(NOT_OF_THE_LIBRARY - {"pyspark"})}

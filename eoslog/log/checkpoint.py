@@ -30,7 +30,7 @@ INLINE_TOTAL_BYTES = 256 << 10
 class CheckpointPart(BaseModel):
     """One part of a state: its bytes in base64, or the object that holds them."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str
     changed_slot: int
@@ -48,7 +48,7 @@ class CheckpointPart(BaseModel):
 class CheckpointRoot(BaseModel):
     """The root object of a checkpoint."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0)]

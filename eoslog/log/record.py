@@ -20,7 +20,7 @@ LARGEST_RECORD_BYTES = 64 << 20
 class CheckpointReference(BaseModel):
     """Where the state after a slot is written down."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")]
@@ -33,7 +33,7 @@ class CheckpointReference(BaseModel):
 class CheckpointEntry(BaseModel):
     """The one entry that is the log's own: a checkpoint was written, and cold readers may begin there."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     type: Literal["checkpoint"] = "checkpoint"
     reference: CheckpointReference
@@ -58,7 +58,7 @@ class IncludedRequest(BaseModel):
 class SlotRecord(BaseModel):
     """The first line of a slot record."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]

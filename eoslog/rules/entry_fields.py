@@ -27,7 +27,7 @@ Statistics = Annotated[str, Field(min_length=2, max_length=LONGEST_STATISTICS)]
 class Model(BaseModel):
     """Part of a record: immutable, and blind to fields that a later minor version adds."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class FileReference(Model):

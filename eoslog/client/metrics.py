@@ -48,6 +48,8 @@ class StoreMetrics:
     """The age of the oldest open transaction; 0 if none is open."""
     requests: Mapping[str, int]
     """Requests that this process has sent to the object store, by kind."""
+    appends: Mapping[str, int]
+    """How this process's appends went since it opened the store: see ``AppendCounts``."""
     call_times_ns: Mapping[str, int]
     """The time that this process's producers have spent in their calls, by Kafka's name of the metric."""
 
@@ -80,6 +82,7 @@ def store_metrics(
     *,
     slots_since_checkpoint: int,
     requests: Mapping[str, int],
+    appends: Mapping[str, int],
     call_times_ns: Mapping[str, int],
 ) -> StoreMetrics:
     """The metrics of a state at ``now_ms`` of the store's clock."""
@@ -105,6 +108,7 @@ def store_metrics(
         prepared_transactions=sum(state.transactions[name].prepared is not None for name in state.ongoing),
         longest_open_transaction_ms=max((now_ms - start_ms for start_ms in state.ongoing.values()), default=0),
         requests=dict(requests),
+        appends=dict(appends),
         call_times_ns=dict(call_times_ns),
     )
 

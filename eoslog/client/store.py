@@ -162,6 +162,7 @@ class Store:
                 self.now_ms(),
                 slots_since_checkpoint=self.log.view.slots_since_checkpoint(),
                 requests=self.requests,
+                appends=self.log.counts.as_dict(),
                 call_times_ns=self.call_times.totals(),
             )
 

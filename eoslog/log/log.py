@@ -25,6 +25,7 @@ from eoslog.errors import (
     UnsupportedFormat,
     without_code,
 )
+from eoslog.log.append_counts import AppendCounts
 from eoslog.log.append_queue import AppendQueue
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
@@ -104,6 +105,7 @@ class Log(Generic[S]):
         self.view: View[S] = View(store, machine, environment, self.config)
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
+        self.counts = AppendCounts()
         self._queue = AppendQueue(environment, self._append_all)
         self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
         self._shared = SharedCommits(store, environment, machine)
@@ -371,13 +373,17 @@ class Log(Generic[S]):
     def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Wait for the record of a process that comes before this one. False if none came in time."""
         slot = self.view.slot
-        end_ms = self.environment.monotonic_ms() + own.patience_ms
-        while self.environment.monotonic_ms() <= end_ms:
-            self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
-            self._look_at_tail(attempts)
-            if self.view.slot > slot or all(proposal.has_landed for proposal in pending):
-                return True
-        return False
+        began_ms = self.environment.monotonic_ms()
+        try:
+            while self.environment.monotonic_ms() <= began_ms + own.patience_ms:
+                self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
+                self._look_at_tail(attempts)
+                if self.view.slot > slot or all(proposal.has_landed for proposal in pending):
+                    return True
+            return False
+        finally:
+            self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
+            self.counts.by_others += sum(proposal.has_landed for proposal in pending)
 
     def _append_with_others(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Put a record with what this process and the others have published."""
@@ -467,11 +473,15 @@ class Log(Generic[S]):
                 continue
             won = self._claim(base, draft, this.taken, record, body)
             if won:
+                self.counts.records += 1
+                self.counts.commits += len(this.taken)
+                self.counts.for_others += len(included)
                 for proposal in this.taken:
                     proposal.finish()
                 attempts.token = self.environment.new_token()
                 attempts.tail_slot = base.slot + 1
                 return this.later
+            self.counts.conflicts += 1
             attempts.races += 1
             attempts.has_lost = True
             if won is None:

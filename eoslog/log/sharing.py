@@ -83,7 +83,7 @@ class OwnPublication:
 
     def pause_ms(self, jitter: float) -> float:
         """How long to wait between two looks at the next slot."""
-        return min(100.0, max(2.0, self.put_ms / 4)) * (0.5 + jitter)
+        return min(100.0, max(2.0, self.put_ms / 8)) * (0.5 + jitter)
 
 
 class SharedCommits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -40,6 +41,13 @@ def produce(process: Process) -> None:
             producer.commit_transaction(version=number)
     with store.producer() as idempotent:
         idempotent.send("payments", b"value", partition=1)
+        idempotent.flush()
+        # As it is when many processes write.
+        store.log.view.is_contended = True
+        idempotent.send("payments", b"value", partition=1)
+    for thread in threading.enumerate():
+        if thread.name == "eoslog-background":
+            thread.join()
     store.log.before_checkpoint()
     store.log.checkpoint()
 
@@ -59,7 +67,7 @@ def consume_in_a_group(process: Process) -> None:
 def read(process: Process) -> None:
     store = process()
     assert store.scan("flights").to_table().num_rows == 3
-    assert store.scan("payments").to_table().num_rows == 4
+    assert store.scan("payments").to_table().num_rows == 5
     assert len(list(store.commits("flights"))) == 3
     assert list(store.history())
     with store.consumer(auto_offset_reset="earliest") as consumer:

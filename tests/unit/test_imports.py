@@ -15,8 +15,6 @@ NOT_OF_THE_LIBRARY = {
     "rich",
     "click",
     "sqlglot",
-    "dotenv",
-    "pydantic_settings",
 }
 
 

@@ -41,7 +41,9 @@ def test_a_transaction_that_no_transactional_id_would_end_is_late_at_once(store:
     def late(state: StoreState, slot: int) -> int:
         damaged = state.frozen_copy()
         del damaged.ongoing["tx"]
-        found = store_metrics(damaged, slot, world.time_ms, slots_since_checkpoint=0, requests={}, call_times_ns={})
+        found = store_metrics(
+            damaged, slot, world.time_ms, slots_since_checkpoint=0, requests={}, appends={}, call_times_ns={}
+        )
         return found.partitions_with_late_transactions_count
 
     assert store.read(late) == 1
@@ -169,3 +171,22 @@ def test_a_store_adds_up_its_producers(store: Store, world: World) -> None:
 
     assert totals["txn-init-time-ns-total"] == 14_000_000
     assert totals == {name: sum(producer.metrics()[name] for producer in producers) for name in CALL_TIMES.values()}
+
+
+def test_the_appends_of_a_process_are_counted(store: Store) -> None:
+    before = store.metrics().appends
+    with store.producer() as producer:
+        producer.send("t", b"1")
+        producer.flush()
+        producer.send("t", b"2")
+
+    after = store.metrics().appends
+
+    assert {name: after[name] - before[name] for name in after} == {
+        "records": 3,
+        "commits": 3,
+        "conflicts": 0,
+        "for_others": 0,
+        "by_others": 0,
+        "waited_ms": 0,
+    }

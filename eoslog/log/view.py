@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -45,7 +45,13 @@ S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _OPEN_ATTEMPTS = 5
 _MOST_INCLUDED = 4096
-_READ_AHEAD = 16
+_READ_AHEAD = (1, 1, 2, 4, 8, 16)
+"""How many slots one round of a refresh reads. Most find nothing new, and most others one record."""
+_ROUND_OF_FIRST_PROBE = 2
+_BYTES_A_SLOT = 2048
+"""So many bytes of a checkpoint cost as much CPU as the request that reads a slot, and its fold."""
+_BYTES_A_CHEAP_SLOT = 256
+"""The same where requests are cheap."""
 _OPENED_AT_ONCE = 256
 CHECKPOINT_ENTRY = "checkpoint"
 
@@ -85,6 +91,8 @@ class View(Generic[S]):
         self.checkpoint: CheckpointReference | None = None
         self.previous_checkpoint: CheckpointReference | None = None
         self.checkpoint_root: CheckpointRoot | None = None
+        self.checkpoint_bytes = 0
+        """The size of the newest checkpoint that this process read or wrote, with all its parts."""
         self.is_contended = False
         """Whether the newest record shows that processes share records."""
         self.opening = 0
@@ -154,15 +162,24 @@ class View(Generic[S]):
         if not self.is_open or self.is_stale():
             self.open()
             return
-        ahead = 1
-        while True:
+        may_be_far_behind = True
+        for number in count():
             asked = self.moment()
             first = self.slot + 1
+            ahead = _READ_AHEAD[min(number, len(_READ_AHEAD) - 1)]
             wanted = range(first, first + ahead)
-            found = self._read(wanted)
+            # Two records in a row may be the first of very many. Whether they are costs one more request.
+            probes = may_be_far_behind and number >= _ROUND_OF_FIRST_PROBE and not self.awaited
+            probed = [wanted[-1] + self._slots_worth_an_opening()] if probes else []
+            found = self._read([*wanted, *probed])
             if self.is_stale():
                 self.open()
                 return
+            if probed:
+                body = found.pop()
+                may_be_far_behind = body is not None
+                if body is not None and self._leap(probed[0], body):
+                    return
             for slot, body in zip(wanted, found, strict=True):
                 if body is None:
                     with self.lock:
@@ -174,7 +191,35 @@ class View(Generic[S]):
                     self.environment.reached("log.view.slot_deleted_meanwhile")
                     self.open()
                     return
-            ahead = min(ahead * 4, _READ_AHEAD)
+
+    def _slots_worth_an_opening(self) -> int:
+        """About how many slots cost as much to read and to fold as the log costs to open."""
+        checkpoint = self.checkpoint
+        size = max(self.checkpoint_bytes, checkpoint.length if checkpoint is not None else 0)
+        if self.store.tail_bytes > 0:
+            return self.config.checkpoint_slots + size // _BYTES_A_SLOT
+        # An opening reads one by one what was appended since the checkpoint.
+        return 2 * self.config.checkpoint_slots + size // _BYTES_A_CHEAP_SLOT
+
+    def _leap(self, slot: int, body: bytes) -> bool:
+        """Open the log at its newest slot if a record far ahead knows a newer checkpoint than the end of this view.
+
+        Returns:
+            False if this view does not reach that record. Then it goes on slot by slot, which needs no checkpoint.
+        """
+        try:
+            record = decode_line(first_line(body), slot)
+            if record.checkpoint is None or record.checkpoint.slot <= self.slot:
+                return False
+            self.environment.reached("log.view.far_behind")
+            # What this view has is sound: another thread that follows slot by slot may be further by then.
+            self._open_once(None)
+        except EosLogError as error:
+            _logger.info("%s: the log is followed slot by slot: %s", self.store.url, error)
+            return False
+        if self.is_stale():
+            self.open()
+        return self.slot >= slot
 
     def _read(self, slots: Iterable[int]) -> list[bytes | None]:
         paths = [slot_path(slot) for slot in slots]
@@ -290,7 +335,11 @@ class View(Generic[S]):
         """Adopt a checkpoint that this process wrote, and remember its parts."""
         self._adopt_checkpoint(reference)
         if self.checkpoint == reference:
-            self.checkpoint_root = root
+            self._know_parts_of(root)
+
+    def _know_parts_of(self, root: CheckpointRoot) -> None:
+        self.checkpoint_root = root
+        self.checkpoint_bytes = sum(part.length for part in root.parts)
 
     def newest_slot(self) -> int:
         """The newest slot there is, by one LIST where the store lists in order.
@@ -346,11 +395,11 @@ class View(Generic[S]):
             f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
         )
 
-    def _open_once(self, replaced: S) -> None:
+    def _open_once(self, replaced: S | None) -> None:
         """
         Args:
-            replaced: the state that is to be replaced. A state that another thread has put in its place meanwhile is
-                replaced only by a later one.
+            replaced: the state that is to be replaced even by an earlier one; None if there is none. A state that
+                another thread has put in its place meanwhile is replaced only by a later one.
         """
         asked = self.moment()
         newest = self.newest_slot()
@@ -394,7 +443,7 @@ class View(Generic[S]):
     def _become(self, other: View[S]) -> None:
         self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid
         self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
-        self.checkpoint_root = other.checkpoint_root
+        self.checkpoint_root, self.checkpoint_bytes = other.checkpoint_root, other.checkpoint_bytes
         self.is_contended, self.included = other.is_contended, other.included
         self.opening += 1
         self._tail, self._tail_bytes = other._tail, other._tail_bytes
@@ -423,7 +472,7 @@ class View(Generic[S]):
                     continue
                 self.slot, self.token = root.slot, root.token
                 self.checkpoint = reference
-                self.checkpoint_root = root
+                self._know_parts_of(root)
                 self.previous_checkpoint = record.previous_checkpoint if reference == record.checkpoint else None
                 return None
             record = self.record_at(min(each.slot for each in untried)) if untried else None

@@ -48,6 +48,63 @@ def test_a_refresh_with_nothing_new_is_one_get() -> None:
     assert script(log).requests - before == {"GET": 1}
 
 
+@pytest.mark.parametrize("tail_bytes", [0, TAIL])
+def test_a_follower_that_is_one_slot_behind_asks_for_one_more(tail_bytes: int) -> None:
+    world = World(tail_bytes=tail_bytes)
+    log, follower = world.created(), world.process()
+    names(follower)
+    log.append(add("x"))
+    before = script(follower).requests.copy()
+
+    assert names(follower) == names(log)
+
+    assert script(follower).requests - before == {"GET": 2}
+
+
+def test_a_follower_that_is_a_few_slots_behind_reads_them_and_lists_nothing() -> None:
+    world = World(tail_bytes=TAIL)
+    log, follower = world.created(), world.process()
+    names(follower)
+    for number in range(30):
+        log.append(add(f"n{number}"))
+    before = script(follower).requests.copy()
+
+    assert names(follower) == names(log)
+
+    # Rounds of 1, 1, 2, 4, 8 and 16 slots, and one look further ahead.
+    assert script(follower).requests - before == {"GET": 33}
+
+
+@pytest.mark.parametrize(("tail_bytes", "most_gets"), [(0, 70), (TAIL, 8)])
+@pytest.mark.parametrize("slots", [200, 500, 5000])
+def test_a_follower_that_is_far_behind_opens_the_log_anew(slots: int, tail_bytes: int, most_gets: int) -> None:
+    world = World(tail_bytes=tail_bytes)
+    log, follower = world.created(), world.process()
+    names(follower)
+    for number in range(slots):
+        log.append(add(f"n{number}"))
+    before = script(follower).requests.copy()
+
+    assert names(follower) == names(log)
+
+    sent = script(follower).requests - before
+    assert sent["LIST"] == 1
+    assert sent["GET"] <= most_gets
+
+
+def test_a_follower_reads_every_slot_where_there_is_no_newer_checkpoint() -> None:
+    world = World(tail_bytes=TAIL)
+    log, follower = world.created(checkpoint_slots=5000), world.process()
+    names(follower)
+    for number in range(200):
+        log.append(add(f"n{number}"))
+    before = script(follower).requests.copy()
+
+    assert names(follower) == names(log)
+
+    assert script(follower).requests["LIST"] == before["LIST"]
+
+
 def test_a_lost_race_costs_one_get_and_one_put() -> None:
     world = World(tail_bytes=TAIL)
     log, other = world.created(), world.process()

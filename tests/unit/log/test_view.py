@@ -15,7 +15,7 @@ from eoslog.errors import (
     UnsupportedFormat,
 )
 from eoslog.log.log import Log
-from eoslog.log.paths import slot_path
+from eoslog.log.paths import CHECKPOINTS, slot_path
 from eoslog.log.record import decode_line, first_line
 from tests.unit.log.ledger import Ledger, add
 from tests.unit.log.world import World, environment, names, script
@@ -242,3 +242,82 @@ def test_the_newest_slot_is_found_across_groups() -> None:
         reader.view.open()
         assert reader.view.slot == 1005
         assert reader.view.slots_from(998) == list(range(998, 1006))
+
+
+def far_behind(world: World) -> tuple[Log[Ledger], Log[Ledger]]:
+    """A log with two hundred slots and checkpoints, and a process that has seen the first slot only."""
+    log, follower = world.created(), world.process()
+    names(follower)
+    for number in range(200):
+        log.append(add(f"n{number}"))
+    return log, follower
+
+
+@pytest.mark.parametrize("tail_bytes", [0, TAIL])
+def test_a_follower_that_is_far_behind_comes_to_the_same_view(tail_bytes: int) -> None:
+    log, follower = far_behind(World(tail_bytes=tail_bytes))
+    opened = follower.view.opening
+
+    assert names(follower) == names(log)
+
+    assert follower.view.opening == opened + 1
+    assert follower.view.slot == log.view.slot
+    assert follower.view.checkpoint == log.view.checkpoint
+    assert follower.append(add("mine")) == log.view.slot + 1
+    assert names(log) == names(follower)
+
+
+def test_a_follower_that_cannot_open_the_log_goes_on_slot_by_slot() -> None:
+    """All checkpoints and the first slot are lost: no process can open the log, but this one has its beginning."""
+    world = World(tail_bytes=TAIL)
+    log, follower = far_behind(world)
+    script(log).delete([slot_path(0), *(info.path for info in log.store.list(CHECKPOINTS))])
+    with pytest.raises(CorruptRecord):
+        names(world.process())
+
+    assert names(follower) == names(log)
+
+    assert "log.view.far_behind" in environment(follower).points
+
+
+def test_a_thread_that_is_further_meanwhile_is_not_led_back() -> None:
+    """A thread lists the newest slot and falls behind. Another one of its process follows, and appends."""
+    _, follower = far_behind(World(tail_bytes=TAIL))
+    seen: list[str] = []
+
+    def meanwhile() -> None:
+        script(follower).on_list = lambda: None
+        # It awaits a request, and so follows slot by slot.
+        follower.view.awaited["a"] = lambda entries, slot: None
+        follower.append(add("mine"))
+        seen.extend(names(follower))
+
+    script(follower).on_list = meanwhile
+
+    follower.view.refresh()
+
+    assert seen[-1] == "mine"
+    assert follower.view.state.names == seen
+
+
+def test_who_awaits_a_request_of_its_own_passes_over_no_record() -> None:
+    log, follower = far_behind(World(tail_bytes=TAIL))
+    follower.view.awaited["a"] = lambda entries, slot: None
+    opened = follower.view.opening
+
+    assert names(follower) == names(log)
+
+    assert follower.view.opening == opened
+
+
+@pytest.mark.parametrize("body", [b"", b"no record\n", b"{}\n"])
+def test_a_far_record_that_cannot_be_read_leads_nowhere(body: bytes) -> None:
+    world = World(tail_bytes=TAIL)
+    log, follower = world.created(), world.process()
+    names(follower)
+    for number in range(20):
+        log.append(add(f"n{number}"))
+    for slot in range(60, 90):
+        world.put(slot, body)
+
+    assert names(follower) == names(log)

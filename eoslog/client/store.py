@@ -305,7 +305,8 @@ class Store:
             timeout_ms: begin no further attempt after so long; a minute if None.
 
         Raises:
-            CommitStateUnknown: the store still does not answer.
+            CommitStateUnknown: the store still does not answer. Or the request was published, no record has it, and
+                another process may still append it: only the repeated call settles it.
             OutcomeLost: the slot has been deleted since.
         """
         self.describe()

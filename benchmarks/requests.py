@@ -85,9 +85,9 @@ def _run(access: dict[str, str], history: int) -> None:
     behind.admin.offsets("t")
     for _ in track(range(history), "history"):
         transaction(1)
-    counted.measure("idle poll, all of the history behind", behind, lambda: behind.admin.offsets("t"))
+    counted.measure("poll, the whole history behind", behind, lambda: behind.admin.offsets("t"))
     transaction(1)
-    counted.measure("idle poll, one slot behind", behind, lambda: behind.admin.offsets("t"))
+    counted.measure("poll, one transaction behind", behind, lambda: behind.admin.offsets("t"))
     counted.measure("transaction, eager, 1 partition", store, lambda: transaction(1))
     counted.measure("transaction, eager, 4 partitions", store, lambda: transaction(4))
     staged = store.producer(transactional_id="staged", staged=True)

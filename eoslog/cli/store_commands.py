@@ -9,7 +9,7 @@ import click
 from eoslog.cli.context import Session, global_options, pass_session
 from eoslog.cli.output import progress
 from eoslog.client.coordinator import Coordinator
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.rules.state import StoreState
 
 
@@ -81,6 +81,7 @@ def vacuum(session: Session, dry_run: bool) -> None:
         )
         slots = 0 if dry_run else delete_old_slots(store.log)
         checkpoints = 0 if dry_run else delete_old_checkpoints(store.log)
+        publications = 0 if dry_run else delete_old_publications(store.log)
     facts = {
         "DryRun": dry_run,
         "HorizonMs": report.horizon_ms,
@@ -89,6 +90,7 @@ def vacuum(session: Session, dry_run: bool) -> None:
         "KeptFiles": report.kept_files,
         "Slots": slots,
         "CheckpointObjects": checkpoints,
+        "Publications": publications,
     }
     session.print_facts(facts | ({"Paths": report.paths} if dry_run or session.as_json else {}))
 

@@ -15,7 +15,7 @@ from eoslog.client.heartbeats import Heartbeats
 from eoslog.client.schedule import Schedule
 from eoslog.client.settings import CoordinatorSettings
 from eoslog.errors import RetriableError
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.log.record import CheckpointReference
 from eoslog.rules.draft import Draft
 from eoslog.rules.forgetting import (
@@ -266,3 +266,8 @@ class Coordinator:
         """Delete slots and objects of checkpoints that nobody needs. Returns how many of each."""
         self._store.describe()
         return delete_old_slots(self._store.log), delete_old_checkpoints(self._store.log)
+
+    def delete_old_publications(self) -> int:
+        """Delete what writers published for each other and left behind. Returns how many publications."""
+        self._store.describe()
+        return delete_old_publications(self._store.log)

@@ -83,7 +83,11 @@ def _retained(coordinator: Coordinator) -> Mapping[str, Any]:
 
 def _slots_deleted(coordinator: Coordinator) -> Mapping[str, Any]:
     slots, checkpoint_objects = coordinator.delete_old_slots()
-    return {"deleted_slots": slots, "deleted_checkpoint_objects": checkpoint_objects}
+    return {
+        "deleted_slots": slots,
+        "deleted_checkpoint_objects": checkpoint_objects,
+        "deleted_publications": coordinator.delete_old_publications(),
+    }
 
 
 def _checkpoint_written(coordinator: Coordinator) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
-"""Deleting what the log no longer needs: slots below both checkpoints, and checkpoints that nothing names.
+"""Deleting what the log no longer needs: slots below both checkpoints, checkpoints that nothing names, and requests
+that processes published long ago.
 
 A deleted slot's name is open again to a writer that slept. So slots go in ascending order and only when they are older
 than the grace, and nobody trusts a view for longer than half of it. Each step is safe to die after and to repeat.
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint, read_root
 from eoslog.log.log import Log
-from eoslog.log.paths import CHECKPOINTS, SLOTS, slot_group, slot_of
+from eoslog.log.paths import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_name, slot_group, slot_of
 from eoslog.log.record import CheckpointReference
 from eoslog.store.object_store import ObjectInfo
 
@@ -105,6 +106,21 @@ def delete_old_checkpoints(log: Log[S]) -> int:
     for first in range(0, len(ordered), _DELETED_AT_ONCE):
         log.store.delete_many(ordered[first : first + _DELETED_AT_ONCE])
     return len(ordered)
+
+
+def delete_old_publications(log: Log[S]) -> int:
+    """Delete requests that a process published so long ago that no process appends them for it. Returns how many
+    publications were deleted.
+
+    Writers that compete for slots delete them too. A process that died was perhaps the last one that competed.
+    """
+    listed = [info for info in log.store.list(PENDING) if pending_name(info.path) is not None]
+    # Judged by the store's clock as of its last answer: never later than it is there.
+    oldest_ms = log.store.clock.last_date_ms - LONGEST_PENDING_MS
+    paths = sorted(info.path for info in listed if info.last_modified_ms < oldest_ms)
+    for first in range(0, len(paths), _DELETED_AT_ONCE):
+        log.store.delete_many(paths[first : first + _DELETED_AT_ONCE])
+    return len(paths)
 
 
 def _named(log: Log[S]) -> _Named | None:

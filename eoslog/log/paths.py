@@ -13,6 +13,8 @@ ROOT = "__transaction_state/"
 SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
 PENDING = ROOT + "pending/"
+LONGEST_PENDING_MS = 10 * 60 * 1000
+"""Published requests that are older wait for nobody: their process is gone, or appends them alone."""
 GROUP_SIZE = 1000
 _LARGEST_GROUP = 9_999_999_999
 _PENDING = re.compile(r"__transaction_state/pending/(\d{20})-([0-9a-f]{32})\.json")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from eoslog.log.paths import CHECKPOINTS, SLOTS, slot_of
+from eoslog.log.paths import CHECKPOINTS, SLOTS, pending_name, slot_of
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.state import StoreState
 from eoslog.store.object_store import ObjectInfo, ObjectStore
@@ -81,7 +81,8 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
                 old_checkpoints.add(info, now_ms)
         elif path.startswith(PROBE_DIRECTORY):
             probes += info.last_modified_ms < now_ms - LEFTOVER_AGE_MS
-        elif _HEARTBEAT.fullmatch(path):
+        elif _HEARTBEAT.fullmatch(path) or pending_name(path) is not None:
+            # They come and go beside the log. A coordinator deletes those that were left behind.
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")

@@ -7,7 +7,7 @@ from typing import Any
 from eoslog.client.store import Store
 from eoslog.log.checkpoint import read_checkpoint
 from eoslog.log.log import Log
-from eoslog.log.paths import CHECKPOINTS, slot_of, slot_path
+from eoslog.log.paths import CHECKPOINTS, PENDING, slot_of, slot_path
 from eoslog.rules.state import TransactionState
 from tests.simulation.world import Violation, World
 
@@ -27,7 +27,10 @@ def check_nothing_is_left(world: World, store: Store) -> None:
 
 
 def check_slots_left(world: World, log: Log[Any]) -> None:
-    """Slots begin at the older checkpoint, and no object of another checkpoint is left."""
+    """Slots begin at the older checkpoint, and no object of another checkpoint and no publication is left."""
+    published = [path for path in world.objects if path.startswith(PENDING)]
+    if published:
+        raise Violation(f"requests that were published, and not deleted: {sorted(published)[:3]}")
     view = log.view
     current, previous = view.checkpoint, view.previous_checkpoint
     if current is None or previous is None:

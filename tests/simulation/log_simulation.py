@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.log.record import decode_line, first_line
 from eoslog.log.view import CHECKPOINT_ENTRY
 from tests.simulation.liveness import check_slots_left
@@ -50,8 +50,10 @@ class LogSimulation(Simulation):
             process.sleep(LONG_MS)
             process.sleep(max([write.due_ms for write in self.world.late], default=0) - self.world.time_ms)
             log = open_log(process)
-            for step in (give_up_uploads, write_checkpoint, write_checkpoint, delete_old_slots, delete_old_checkpoints):
+            for step in (give_up_uploads, write_checkpoint, write_checkpoint):
                 step(log)
+            for delete in (delete_old_slots, delete_old_checkpoints, delete_old_publications):
+                delete(log)
         check_slots_left(self.world, log)
 
 

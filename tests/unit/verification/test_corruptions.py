@@ -16,7 +16,7 @@ from eoslog import Store, TopicPartition
 from eoslog.errors import StoreAccessDenied
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
-from eoslog.log.paths import CHECKPOINTS, slot_path
+from eoslog.log.paths import CHECKPOINTS, PENDING, pending_path, slot_path
 from eoslog.log.record import CheckpointEntry, decode_line, first_line
 from eoslog.segment.data_file import crc32c, encode_data_file
 from eoslog.store.environment import Environment
@@ -547,6 +547,16 @@ def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:
     assert [each.kind for each in found] == ["files-unreferenced", "files-unknown"]
     assert "1 files, 19 bytes" in found[0].problem
     assert "2 objects" in found[1].problem
+
+
+def test_requests_that_writers_publish_are_no_fault_and_other_names_among_them_are_told(store: Store) -> None:
+    store.object_store.put(pending_path(3, "ab" * 16), b"of a writer that died")
+    assert list(store.admin.verify(data=True)) == []
+
+    store.object_store.put(f"{PENDING}notes", b"not ours")
+
+    [found] = store.admin.verify(data=True)
+    assert (found.kind, found.path) == ("files-unknown", f"{PENDING}notes")
 
 
 def test_a_file_that_is_gone_between_two_looks_is_missing(store: Store) -> None:

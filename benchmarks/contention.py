@@ -151,8 +151,42 @@ def _commit(producer: Any) -> None:
     producer.commit_transaction()
 
 
-def measure(case: Case, seconds: float) -> list[str]:
-    """A row of the table."""
+@dataclass
+class Measured:
+    """What all writers of a case did together."""
+
+    seconds: float
+    slots: int
+    cpu_seconds: float
+    writers: list[list[float]]
+    """The durations of each writer's commits (s)."""
+
+    @property
+    def commits(self) -> int:
+        return sum(len(each) for each in self.writers)
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU of all processes, a commit (ms)."""
+        return self.cpu_seconds * 1000 / max(1, self.commits)
+
+    def row(self) -> list[str]:
+        """A row of the table."""
+        durations = sorted(duration for each in self.writers for duration in each)
+        counts = [len(each) for each in self.writers]
+        return [
+            f"{self.commits / self.seconds:,.0f}",
+            f"{self.commits / max(1, self.slots):.1f}",
+            f"{statistics.median(durations) * 1000:,.1f}",
+            f"{durations[int(len(durations) * 0.99) - 1] * 1000:,.0f}",
+            f"{durations[-1] * 1000:,.0f}",
+            f"{min(counts)} / {max(counts)}",
+            f"{self.cpu_ms:.1f}",
+        ]
+
+
+def measure(case: Case, seconds: float) -> Measured:
+    """Run the writers of a case."""
     with tempfile.TemporaryDirectory() as directory:
         root = str(Path(directory) / "store")
         store = Store(LocalStore(root, Environment()), Environment())
@@ -172,20 +206,7 @@ def measure(case: Case, seconds: float) -> list[str]:
         for process in processes:
             process.join()
     writers = [durations for _, each in found for durations in each]
-    durations = sorted(duration for each in writers for duration in each)
-    counts = [len(each) for each in writers]
-    total = len(durations)
-    cpu_ms = sum(cpu for cpu, _ in found) * 1000 / max(1, total)
-    return [
-        case.name,
-        f"{total / seconds:,.0f}",
-        f"{total / max(1, slots):.1f}",
-        f"{statistics.median(durations) * 1000:,.1f}",
-        f"{durations[int(total * 0.99) - 1] * 1000:,.0f}",
-        f"{durations[-1] * 1000:,.0f}",
-        f"{min(counts)} / {max(counts)}",
-        f"{cpu_ms:.1f}",
-    ]
+    return Measured(seconds, slots, sum(cpu for cpu, _ in found), writers)
 
 
 QUICK = (
@@ -224,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for case in FULL if options.full or options.only else QUICK:
         if options.only not in case.name:
             continue
-        table.add_row(*measure(case, options.seconds))
+        table.add_row(case.name, *measure(case, options.seconds).row())
     Console(width=120).print(table)
 
 

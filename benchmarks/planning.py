@@ -32,13 +32,18 @@ STATISTICS = '{"day":[0,20000,20001],"carrier":[0,"AA","UA"],"miles":[0,31,4983]
 def main(counts: list[int]) -> None:
     table = Table("files", "cold (s)", "cold (µs a file)", "again (s)", "again (µs a file)", "in memory (MB)")
     for count in counts:
-        objects = MemoryStore(Environment())
-        partition = _partition(objects, count)
-        indexes = SegmentIndexes(objects)
-        cold, again = _seconds(indexes, partition), _seconds(indexes, partition)
+        cold, again, size = measure(count)
         numbers = (f"{cold:.3f}", f"{cold / count * 1e6:.1f}", f"{again:.4f}", f"{again / count * 1e6:.2f}")
-        table.add_row(f"{count:,}", *numbers, f"{indexes.bytes / 1e6:.1f}")
+        table.add_row(f"{count:,}", *numbers, f"{size / 1e6:.1f}")
     Console().print(table)
+
+
+def measure(files: int) -> tuple[float, float, int]:
+    """The seconds of a cold plan and of the next one, and the bytes of the indexes in memory."""
+    objects = MemoryStore(Environment())
+    partition = _partition(objects, files)
+    indexes = SegmentIndexes(objects)
+    return _seconds(indexes, partition), _seconds(indexes, partition), indexes.bytes
 
 
 def _seconds(indexes: SegmentIndexes, partition: Partition) -> float:

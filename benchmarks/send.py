@@ -43,6 +43,10 @@ class Costs:
         self._cpu[case].append((time.process_time_ns() - cpu) / records / 1000)
         self._wall[case].append((time.perf_counter_ns() - wall) / records / 1000)
 
+    def cpu(self, case: str) -> float:
+        """The median of a case (µs)."""
+        return statistics.median(self._cpu[case])
+
     def table(self) -> Table:
         table = Table("case", "CPU a record (µs)", "wall a record (µs)", "records a CPU second")
         for case, times in self._cpu.items():
@@ -51,7 +55,8 @@ class Costs:
         return table
 
 
-def main(rounds: int) -> None:
+def measure(rounds: int) -> Costs:
+    """Run every case once a round."""
     costs = Costs()
     with tempfile.TemporaryDirectory() as directory:
         store = eoslog.connect(str(Path(directory) / "store"))
@@ -66,7 +71,11 @@ def main(rounds: int) -> None:
             _transactional(counted, transactional)
             _table(counted, plain)
             _poll(counted, store)
-    Console().print(costs.table())
+    return costs
+
+
+def main(rounds: int) -> None:
+    Console().print(measure(rounds).table())
 
 
 def _send(producer: Producer) -> None:

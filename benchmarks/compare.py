@@ -1,0 +1,140 @@
+"""Compare two commits of the project in one run, by the short benchmarks of ``benchmarks.short``.
+
+``python -m benchmarks.compare OLD [NEW]``. NEW is the working tree unless it is named. Each round runs each benchmark on
+the old commit and then on the new one, so that a busy machine slows both. The measuring code is NEW's for both, and the
+interpreter is the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from benchmarks.short import MEASURES
+
+REPOSITORY = Path(__file__).parents[1]
+ROUNDS = 3
+
+
+class Numbers:
+    """What the runs of one commit have shown."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[float]] = defaultdict(list)
+        self.missing: dict[str, str] = {}
+        """By benchmark: why it gave no numbers."""
+
+    def take(self, benchmark: str, answer: str, complaint: str = "") -> None:
+        """Take in what a run printed: its numbers on the last line of ``answer``, or why there are none."""
+        try:
+            found = json.loads(answer.strip().rpartition("\n")[2])
+            if "missing" in found:
+                self.missing[benchmark] = f"missing: {found['missing']}"
+                return
+            numbers = {name: float(value) for name, value in found.items()}
+        except (ValueError, TypeError, AttributeError):
+            self.missing[benchmark] = f"failed: {complaint.strip().rpartition(chr(10))[2] or 'it printed no numbers'}"
+            return
+        for name, value in numbers.items():
+            self._found[name].append(value)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._found)
+
+    def median(self, name: str) -> float | None:
+        return statistics.median(self._found[name]) if name in self._found else None
+
+
+def rows(old: Numbers, new: Numbers) -> Iterator[tuple[str, str, str, str]]:
+    """A line for each number: its name, both medians, and the new one by the old one."""
+    for name in dict.fromkeys([*new.names, *old.names]):
+        before, after = old.median(name), new.median(name)
+        ratio = f"{after / before:.2f}" if before and after is not None else "-"
+        yield name, _shown(before), _shown(after), ratio
+
+
+def _shown(value: float | None) -> str:
+    return "missing" if value is None else f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+
+
+@contextmanager
+def checked_out(commit: str, directory: Path) -> Iterator[Path]:
+    """A worktree of a commit, which goes at the end."""
+    try:
+        _git("worktree", "add", "--quiet", "--detach", str(directory), commit)
+        yield directory
+    finally:
+        subprocess.run(
+            ["git", "-C", str(REPOSITORY), "worktree", "remove", "--force", str(directory)],
+            check=False,
+            capture_output=True,
+        )
+
+
+def _git(*arguments: str) -> None:
+    subprocess.run(["git", "-C", str(REPOSITORY), *arguments], check=True)
+
+
+def run(benchmark: str, tree: Path, code: Path, numbers: Numbers) -> None:
+    """Run a benchmark once, with the library of ``tree`` and the benchmarks of ``code``."""
+    path = os.pathsep.join(map(str, (code, tree, tree / "spark_ext")))
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.short", benchmark],
+        cwd=code,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    numbers.take(benchmark, done.stdout if done.returncode == 0 else "", done.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", help="a commit")
+    parser.add_argument("new", nargs="?", default="", help="a commit; else the working tree")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", default="", help=f"benchmarks whose name has this in it: {', '.join(MEASURES)}")
+    options = parser.parse_args(arguments)
+    chosen = [name for name in MEASURES if options.only in name]
+    old, new = Numbers(), Numbers()
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        old_tree = stack.enter_context(checked_out(options.old, place / "old"))
+        new_tree = stack.enter_context(checked_out(options.new, place / "new")) if options.new else REPOSITORY
+        # A directory with the benchmarks alone: beside them there would be the library of the same commit.
+        code = place / "code"
+        code.mkdir()
+        (code / "benchmarks").symlink_to(new_tree / "benchmarks")
+        for _ in track(range(options.rounds), "rounds"):
+            for name in chosen:
+                run(name, old_tree, code, old)
+                run(name, new_tree, code, new)
+    table = Table(
+        "", options.old, options.new or "working tree", "new / old", title=f"Medians of {options.rounds} runs"
+    )
+    for row in rows(old, new):
+        table.add_row(*row)
+    console = Console(width=120)
+    console.print(table)
+    for commit, numbers in ((options.old, old), (options.new or "working tree", new)):
+        for name, why in numbers.missing.items():
+            console.print(f"{commit}: {name} {why}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""Short benchmarks, each in a process of its own: ``python -m benchmarks.short NAME`` prints its numbers as JSON.
+
+``benchmarks.compare`` runs them on two commits. Their code is that of the newer commit. What the older one does not have
+is printed as ``{"missing": "..."}``.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+SECONDS = 3.0
+COMMITS = 200
+OPENINGS = 9
+PLANNED_FILES = 5_000
+
+
+def staged_commit() -> Mapping[str, float]:
+    """A process alone, on a disk that syncs nothing: what is left is CPU."""
+    from eoslog.client.store import Store
+    from eoslog.store.environment import Environment
+    from eoslog.store.local import LocalStore
+
+    with tempfile.TemporaryDirectory() as directory:
+        environment = Environment()
+        store = Store(LocalStore(Path(directory) / "store", environment, fsync=False), environment)
+        store.admin.create_topic("t")
+        producer = store.producer("benchmark", staged=True)
+        producer.init_transactions()
+        spent = []
+        for _ in range(COMMITS):
+            started = time.process_time()
+            producer.begin_transaction()
+            producer.send("t", b"value", partition=0)
+            producer.commit_transaction()
+            spent.append((time.process_time() - started) * 1000)
+        opened = []
+        for _ in range(OPENINGS):
+            cold = Store(LocalStore(Path(directory) / "store", environment, fsync=False), environment)
+            started = time.process_time()
+            cold.read(lambda state, slot: None)
+            opened.append((time.process_time() - started) * 1000)
+    return {
+        "staged commit (CPU ms)": statistics.median(spent),
+        f"open after {COMMITS} commits (CPU ms)": statistics.median(opened),
+    }
+
+
+def contention(name: str, processes: int, threads: int, put_ms: float, get_ms: float) -> Mapping[str, float]:
+    from benchmarks.contention import Case, measure
+
+    found = measure(Case(name, processes, threads, put_ms, get_ms), SECONDS)
+    return {f"{name}: commits/s": found.commits / found.seconds, f"{name}: CPU a commit (ms)": found.cpu_ms}
+
+
+def send_and_poll() -> Mapping[str, float]:
+    from benchmarks.send import POLL_RECORDS, measure
+
+    costs = measure(1)
+    return {
+        "send() (CPU µs a record)": costs.cpu("send"),
+        "poll() (CPU µs a record)": costs.cpu(f"poll, {POLL_RECORDS:,} records each"),
+    }
+
+
+def plan() -> Mapping[str, float]:
+    from benchmarks.planning import measure
+
+    cold, again, _ = measure(PLANNED_FILES)
+    return {"cold plan (µs a file)": cold / PLANNED_FILES * 1e6, "next plan (µs a file)": again / PLANNED_FILES * 1e6}
+
+
+MEASURES: Mapping[str, Callable[[], Mapping[str, float]]] = {
+    "commit": staged_commit,
+    "local-1": lambda: contention("local, 1 process", 1, 1, 0, 0),
+    "local-4": lambda: contention("local, 4 processes", 4, 1, 0, 0),
+    "threads-64": lambda: contention("64 threads, PUT 10 ms", 1, 64, 10, 3),
+    "processes-8": lambda: contention("8 processes, PUT 100 ms, GET 30 ms", 8, 1, 100, 30),
+    "send": send_and_poll,
+    "plan": plan,
+}
+
+
+def main(name: str) -> None:
+    try:
+        print(json.dumps(MEASURES[name]()))
+    except (ImportError, AttributeError, TypeError) as error:
+        print(json.dumps({"missing": f"{type(error).__name__}: {error}"}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

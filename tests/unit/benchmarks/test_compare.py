@@ -1,0 +1,63 @@
+"""The comparison of two commits: numbers, medians, ratios, and what one of the commits does not have."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compare
+from benchmarks.compare import Numbers, checked_out, rows
+
+
+def numbers(*answers: str) -> Numbers:
+    found = Numbers()
+    for answer in answers:
+        found.take("commit", answer, "Traceback\nOSError: no space left\n")
+    return found
+
+
+def test_a_line_has_both_medians_and_their_ratio() -> None:
+    old = numbers('{"CPU": 1}', '{"CPU": 9}', '{"CPU": 2}')
+    new = numbers('a line before\n{"CPU": 3}\n')
+
+    assert list(rows(old, new)) == [("CPU", "2", "3", "1.50")]
+
+
+def test_what_one_commit_does_not_have_is_missing() -> None:
+    old, new = numbers('{"missing": "ImportError: no scan"}'), numbers('{"CPU": 1234.5}')
+
+    assert list(rows(old, new)) == [("CPU", "missing", "1,234", "-")]
+    assert list(rows(new, old)) == [("CPU", "1,234", "missing", "-")]
+    assert old.missing == {"commit": "missing: ImportError: no scan"}
+
+
+def test_a_ratio_to_nothing_is_left_out() -> None:
+    assert list(rows(numbers('{"CPU": 0}'), numbers('{"CPU": 1}'))) == [("CPU", "0", "1", "-")]
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[1]", '{"CPU": "fast"}', '{"CPU": null}'])
+def test_a_run_that_gives_no_numbers_has_failed_with_the_last_line_it_wrote(answer: str) -> None:
+    found = numbers(answer)
+
+    assert found.names == []
+    assert found.missing == {"commit": "failed: OSError: no space left"}
+
+
+def test_a_worktree_goes_when_the_comparison_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository = tmp_path / "repository"
+    for arguments in (
+        ["init", "--quiet", str(repository)],
+        ["-C", str(repository), "-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "m", "--allow-empty"],
+    ):
+        subprocess.run(["git", *arguments], check=True)
+    monkeypatch.setattr(compare, "REPOSITORY", repository)
+
+    with pytest.raises(KeyboardInterrupt), checked_out("HEAD", tmp_path / "old") as tree:
+        assert tree.exists()
+        raise KeyboardInterrupt
+
+    assert not (tmp_path / "old").exists()
+    listed = subprocess.run(["git", "-C", str(repository), "worktree", "list"], capture_output=True, check=True)
+    assert listed.stdout.count(b"\n") == 1

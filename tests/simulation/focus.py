@@ -37,6 +37,21 @@ FOCUSES: Mapping[str, Focus] = {
         ),
         {"pause": 0.01},
     ),
+    "sharing-clients": Focus(
+        (
+            "fast-writer0",
+            "fast-writer0",
+            "fast-writer1",
+            "fast-writer2",
+            "fast-writer3",
+            "fast-idempotent0",
+            "fast-idempotent1",
+            "fast-idempotent2",
+            "fast-two-phase0",
+        ),
+        {"pause": 0.01},
+        1_000,
+    ),
     "fences": Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.05}),
 }
 """What regular seeds seldom reach, by the name of the focus (``--services``)."""

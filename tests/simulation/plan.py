@@ -31,6 +31,9 @@ from tests.simulation.spark_streams import SparkStream
 from tests.simulation.upkeep import Daemon, Merger, Reader, Vacuum
 from tests.simulation.world import World
 from tests.simulation.writers import (
+    FastIdempotentWriter,
+    FastTransactionalWriter,
+    FastTwoPhaseWriter,
     IdempotentWriter,
     ShortLivedWriter,
     TableWriter,
@@ -79,6 +82,9 @@ KINDS: dict[str, type[Service]] = {
     "focus-vacuum": Vacuum,
     "focus-merger": Merger,
     "focus-writer": ShortLivedWriter,
+    "fast-writer": FastTransactionalWriter,
+    "fast-idempotent": FastIdempotentWriter,
+    "fast-two-phase": FastTwoPhaseWriter,
 }
 SPARK_HISTORIES = (
     ("spark-stream0", "writer0"),
@@ -113,7 +119,7 @@ LOG_HISTORIES = (
     ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1", "log-reader0"),
 )
 """A log without topics, in which names are written: cheap histories of who gets which slot."""
-_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark-", "topic-", "log-", "focus-")))
+_SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark-", "topic-", "log-", "focus-", "fast-")))
 _MOST = {"writer": 3, "idempotent": 2, "pipeline": 2, "list": 2, "daemon": 2, "reader": 2, "notary": 2}
 _ALONE = ("table",)
 """Of several, nobody would know whose row of a key is the newest."""

@@ -21,11 +21,14 @@ EXPIRED_UPLOAD = "an upload older than the horizon was refused"
 OVERTAKEN_REPLACEMENT = "segment.replacement.overtaken"
 DELETED_BEHIND_A_REPLICA = "the slot after a stale replica was deleted"
 FENCED_BY_ITS_ID_ALONE = "a batch was fenced that its partition would take"
+APPENDED_BY_ANOTHER = "log.shared.appended_by_another"
 
 SITUATIONS = {
     "uploads": EXPIRED_UPLOAD,
     "replacements": OVERTAKEN_REPLACEMENT,
     "replicas": DELETED_BEHIND_A_REPLICA,
+    "shares": APPENDED_BY_ANOTHER,
+    "sharing-clients": APPENDED_BY_ANOTHER,
     "fences": FENCED_BY_ITS_ID_ALONE,
 }
 """What each focus must reach."""

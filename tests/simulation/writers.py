@@ -25,12 +25,16 @@ KEYS = 5
 class TransactionalWriter(Service):
     """Transactions of a few rows in several partitions; some are aborted."""
 
+    most_rows = 5
+    staged_share = 0.4
+    """How many of its producers are staged."""
+
     def incarnation(self, process: Process) -> None:
         store = open_store(process)
         producer = store.producer(
             self.name,
             transaction_timeout_ms=self.random.choice((2_000, 20_000, 120_000)),
-            staged=self.random.random() < 0.4,
+            staged=self.random.random() < self.staged_share,
         )
         until_done(producer.init_transactions)
         transactions = self.most_transactions()
@@ -47,7 +51,7 @@ class TransactionalWriter(Service):
         work = self.ledger.begin(self.name)
         try:
             producer.begin_transaction()
-            for _ in range(self.random.randrange(0, 6)):
+            for _ in range(self.random.randrange(0, self.most_rows + 1)):
                 topic = self.random.choice((IN, OTHER))
                 partition = self.random.randrange(PARTITIONS[topic])
                 producer.send(topic, work.row(topic, partition), partition=partition)
@@ -200,3 +204,25 @@ class IdempotentWriter(Service):
             until_done(producer.flush)
             work.outcome = Outcome.COMMITTED
             self.pause(process)
+
+
+class _Fast(Service):
+    """Writes almost without a pause, so that it competes for slots and shares commits with others."""
+
+    def pause(self, process: Process, most_ms: int = 3_000) -> None:
+        process.sleep(self.random.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, most_ms)))
+
+
+class FastTransactionalWriter(_Fast, TransactionalWriter):
+    """Small transactions one right after the other."""
+
+    most_rows = 2
+    staged_share = 0.8
+
+
+class FastIdempotentWriter(_Fast, IdempotentWriter):
+    """Flushes one right after the other."""
+
+
+class FastTwoPhaseWriter(_Fast, TwoPhaseWriter):
+    """Two-phase commits one right after the other."""

@@ -7,6 +7,7 @@ if the state has moved on, to another producer say: then the slot of the unanswe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -153,7 +154,8 @@ class AnsweredAppends:
             del self._unanswered[attempt]
 
     def _unknown(self) -> CommitStateUnknown:
-        slot, token = next(reversed(self._unanswered)) if self._unanswered else self._published[-1][:2]
+        # The record of this process names its published requests, too.
+        slot, token = self._published[-1][:2] if self._published else next(reversed(self._unanswered))
         return CommitStateUnknown(
             f"{self._store.url}: an attempt was not answered, nor could it be asked for since; it may have landed or "
             "land later. Repeat the same call: nothing is done twice",
@@ -183,6 +185,9 @@ class AnsweredAppends:
         # A request that is refused once is refused for ever. So what no record has now, none will have.
         for publication in self._published:
             found = self._store.log.find_request(publication.slot, publication.request_id)
-            if found is not None:
+            if found is None:
+                continue
+            # No record of eoslog's names the request for other entries.
+            with suppress(LookupError, ValueError):
                 return (publication.answer(*found),)
         return None

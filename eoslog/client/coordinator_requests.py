@@ -21,7 +21,8 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import check_prepared_timeout
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_timeout, prepared_identity, why_aborted
-from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch, TransactionEnded
+from eoslog.rules.transactions import is_shareable_end
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -157,8 +158,10 @@ class CoordinatorRequests:
                 self._check_not_aborted(draft, request.transactional_id, refused)
                 raise
 
-        # A commit with a token may turn out to be an abort, which no other process decides.
-        shareable = Shareable([request], _end_answered) if token is None else None
+        def ended(entries: Sequence[Mapping[str, Any]], slot: int) -> tuple[ProducerIdentity, bool]:
+            return _ended(request, *entries), True
+
+        shareable = Shareable([request], ended) if is_shareable_end(request) else None
         self.identity, done = self._append(Request(verdict), propose, shareable)
         self.prepared = None
         return done
@@ -174,6 +177,15 @@ class CoordinatorRequests:
             ) from refused
 
 
-def _end_answered(entries: Sequence[Mapping[str, Any]], slot: int) -> tuple[ProducerIdentity, bool]:
-    (end,) = entries
-    return ProducerIdentity(end["next_producer_id"], end["next_producer_epoch"]), True
+def _ended(request: TransactionEnded, *entries: Mapping[str, Any]) -> ProducerIdentity:
+    """The producer's next identity, by the entry of the log that ended its transaction.
+
+    Raises:
+        ValueError: the entry is not this end's.
+    """
+    (entry,) = entries
+    found = TransactionEnded.model_validate(entry)
+    named = ("transactional_id", "producer_id", "producer_epoch", "verdict")
+    if any(getattr(found, name) != getattr(request, name) for name in named):
+        raise ValueError(f"another end of transactional id {found.transactional_id!r}")
+    return ProducerIdentity(found.next_producer_id, found.next_producer_epoch)

@@ -109,7 +109,12 @@ class InFlightBatches:
 
     def shareable(self) -> Shareable:
         """The batches as other processes may append them."""
-        return Shareable(self._batches, _appended)
+        batches = self._batches
+
+        def appended(entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
+            return [_appended(batch, entry) for batch, entry in zip(batches, entries, strict=True)]
+
+        return Shareable(batches, appended)
 
     def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
         """The answer came: nothing is in flight any more, and the offsets are told."""
@@ -127,11 +132,16 @@ class InFlightBatches:
         self.awaited = AwaitedOffsets(self._home)
 
 
-def _appended(entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
-    return [
-        AppendedRows(PartitionId(entry["topic_id"], entry["partition"]), entry["base_offset"], entry["record_count"])
-        for entry in entries
-    ]
+def _appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
+    """Where a batch is, by an entry of the log.
+
+    Raises:
+        ValueError: the entry is not this batch's.
+    """
+    found = BatchAppended.model_validate(entry)
+    if found != batch.model_copy(update={"base_offset": found.base_offset}):
+        raise ValueError(f"{found.file.path} is not the file of this batch, {batch.file.path}")
+    return AppendedRows(PartitionId(found.topic_id, found.partition), found.base_offset, found.record_count)
 
 
 def _append(draft: Draft, batch: BatchAppended) -> int:

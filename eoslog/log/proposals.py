@@ -33,7 +33,10 @@ class SharedRequest(NamedTuple):
     entries: Sequence[Any]
     """Entries whose results (offsets, the next epoch) are filled in where they are appended."""
     answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
-    """Makes the answer from the entries as they stand in the log, and their slot."""
+    """Makes the answer from the entries as they stand in the log, and their slot.
+
+    It raises ``ValueError`` or ``LookupError`` if they are not those of this request.
+    """
     when_published: Callable[[int, str], None] = lambda slot, request_id: None
     """Told the newest slot that was known, and the request's id, before other processes can see the request."""
 

@@ -43,6 +43,25 @@ def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     return entry.model_copy(update={"base_offset": partition.next_offset})
 
 
+def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
+    """Refuse a batch that is older than what its producer has appended since.
+
+    Sequences wrap around. After 2^31 rows a partition would take an old copy of a batch again. Only its own process
+    knows that it has sent nothing since.
+
+    Raises:
+        InvalidEntry
+    """
+    if entry.transactional_id is None:
+        producer = draft.producers.get(entry.producer_id)
+        newest_ms = -1 if producer is None else producer.last_update_ms
+    else:
+        transaction = draft.transactions.get(entry.transactional_id)
+        newest_ms = -1 if transaction is None else transaction.last_update_ms
+    if entry.time_ms < newest_ms:
+        raise InvalidEntry(f"producer {entry.producer_id} has appended batches since this one was made")
+
+
 def apply_batch(draft: Draft, entry: BatchAppended) -> None:
     if plan_batch(draft, entry).base_offset != entry.base_offset:
         raise InvalidEntry(f"a batch at slot {draft.slot} has base offset {entry.base_offset}, which is not the next")

@@ -46,7 +46,7 @@ def check_offsets(draft: Draft, committed: GroupOffsets) -> None:
         FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition
     """
     places = [PartitionId(offset.topic_id, offset.partition) for offset in committed.offsets]
-    if not _is_from_outside(committed):
+    if not is_from_outside(committed):
         if committed.group not in draft.groups and committed.generation >= 0:
             raise IllegalGeneration(
                 f"group {committed.group!r} is not there any more; the consumer is at generation {committed.generation}"
@@ -62,7 +62,7 @@ def check_plain_offsets(draft: Draft, committed: GroupOffsets) -> None:
     Raises:
         FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition
     """
-    if _is_from_outside(committed) and draft.groups.get(committed.group, EMPTY_GROUP).members:
+    if is_from_outside(committed) and draft.groups.get(committed.group, EMPTY_GROUP).members:
         raise UnknownMember(
             f"group {committed.group!r} has members, which commit its offsets: subscribe as one of them, use another "
             "group, or wait until they have left"
@@ -70,7 +70,8 @@ def check_plain_offsets(draft: Draft, committed: GroupOffsets) -> None:
     check_offsets(draft, committed)
 
 
-def _is_from_outside(committed: GroupOffsets) -> bool:
+def is_from_outside(committed: GroupOffsets) -> bool:
+    """Whether no member of the group commits these offsets."""
     return committed.generation < 0 and not committed.member_id and committed.group_instance_id is None
 
 

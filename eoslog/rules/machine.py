@@ -148,12 +148,15 @@ class StoreMachine:
         abort_timed_out(draft, now_ms)
 
     def append_for_another(self, draft: Draft, entries: Sequence[object]) -> None:
+        if not entries:
+            raise InvalidEntry("a request without entries")
         for value in entries:
             entry = decode_entry(value)
             # Both are refused once they were done, whatever came after them: by sequence, and by epoch.
             if isinstance(entry, BatchAppended):
+                batches.check_not_outlived(draft, entry)
                 append_batch(draft, entry)
-            elif isinstance(entry, TransactionEnded):
+            elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):
                 append_end(draft, entry)
             else:
                 raise InvalidEntry(f"an entry of the type {entry.type!r} is appended by its own process alone")

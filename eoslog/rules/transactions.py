@@ -18,7 +18,7 @@ from eoslog.errors import (
     ProducerFenced,
 )
 from eoslog.rules.draft import Draft
-from eoslog.rules.groups import check_offsets, commit_offsets
+from eoslog.rules.groups import check_offsets, commit_offsets, is_from_outside
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_SLOT, Control
 from eoslog.rules.partitions import append_staged, check_file_place, check_upload, partition_of, place_marker, topic_of
@@ -96,6 +96,21 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
     raise InvalidTxnState(
         f"transactional id {entry.transactional_id!r}: the transaction of epoch {wanted.producer_epoch} ended in {done}"
         + (f" ({why})" if why else "")
+    )
+
+
+def is_shareable_end(entry: TransactionEnded) -> bool:
+    """Whether any process may append this end: once the log's tail refuses it, it stays refused for good.
+
+    It is not so with the offsets of a group's member: a partition that the member gave up may become its own again. A
+    commit with a token may turn out to be an abort, which no other process decides. A job's end is its driver's.
+    """
+    return (
+        entry.reason == "client"
+        and entry.token is None
+        and entry.owner is None
+        and not entry.task_count
+        and all(is_from_outside(offsets) for offsets in entry.offsets)
     )
 
 

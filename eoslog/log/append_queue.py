@@ -52,9 +52,13 @@ class AppendQueue:
             self._leave(proposal)
 
     def _lead(self, own: Proposal) -> None:
-        with self._mutex:
-            group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _MOST_IN_A_RECORD))]
+        group: list[Proposal] = []
         try:
+            with self._mutex:
+                while self._waiting and len(group) < _MOST_IN_A_RECORD:
+                    # In this order. An interrupt between the two leaves the proposal in both places, and not in none.
+                    group.append(self._waiting[0])
+                    self._waiting.popleft()
             # Its own is not in the queue if a thread that was interrupted had taken it.
             self._append_all(group or [own])
         finally:
@@ -62,7 +66,7 @@ class AppendQueue:
             left = [proposal for proposal in group if not proposal.done]
             if left:
                 with self._mutex:
-                    self._waiting.extendleft(reversed(left))
+                    self._waiting.extendleft(each for each in reversed(left) if each not in self._waiting)
 
     def _follow(self, proposal: Proposal) -> bool:
         """Wait until the proposal is settled or its thread leads. False if its deadline passed before that."""

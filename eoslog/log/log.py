@@ -80,6 +80,8 @@ class _Attempts:
     """How many were lost."""
     has_lost: bool = False
     """Whether the last attempt was."""
+    has_appended_for_others: bool = False
+    """Whether the last attempt won a record with requests of other processes."""
     most: int = 1 << 30
     """How many proposals a record takes."""
     with_overdue: bool = True
@@ -257,21 +259,25 @@ class Log(Generic[S]):
 
     def _submit(self, proposal: Proposal) -> None:
         if not self._queue.settle(proposal):
-            raise self._out_of_time()
+            # A thread that was interrupted may have sent it, and left it in the queue.
+            raise self._unsettled(proposal)
 
     def _out_of_time(self) -> StoreUnavailable:
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
+
+    def _unsettled(self, proposal: Proposal) -> EosLogError:
+        """What is known of a proposal that nobody attempts any more."""
+        if proposal.published is not None:
+            return self._unknown_request(proposal.published)
+        return self._out_of_time() if proposal.flight is None else self._claims.unknown(*proposal.flight)
 
     def _append_all(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
             if proposal.has_landed:
                 proposal.finish()
-            elif proposal.published is not None:
-                # The thread that published it was interrupted.
-                proposal.fail(self._unknown_request(proposal.published))
-            elif proposal.flight is not None:
-                # The thread that put its record was interrupted, and again while it told the others.
-                proposal.fail(self._claims.unknown(*proposal.flight))
+            elif proposal.published is not None or proposal.flight is not None:
+                # The thread that sent it was interrupted, and again while it told the others.
+                proposal.fail(self._unsettled(proposal))
         proposals = [proposal for proposal in proposals if not proposal.done]
         try:
             for first in [proposal for proposal in proposals if proposal.first]:
@@ -374,8 +380,10 @@ class Log(Generic[S]):
         """Wait for the record of a process that comes before this one. False if none came in time."""
         slot = self.view.slot
         began_ms = self.environment.monotonic_ms()
+        deadline_ms = earliest_deadline(pending)
+        end_ms = own.patient_until_ms if deadline_ms is None else min(own.patient_until_ms, deadline_ms)
         try:
-            while self.environment.monotonic_ms() <= began_ms + own.patience_ms:
+            while self.environment.monotonic_ms() <= end_ms:
                 self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
                 self._look_at_tail(attempts)
                 if self.view.slot > slot or all(proposal.has_landed for proposal in pending):
@@ -396,9 +404,8 @@ class Log(Generic[S]):
             if attempts.has_lost:
                 # At once, and with the same company: a race is lost to a process that knew of no competition.
                 pending = self._attempt(self._patient(pending), attempts)
-            if not attempts.has_lost:
-                if self.view.is_contended:
-                    self.environment.reached("log.shared.appended_for_others")
+            if attempts.has_appended_for_others:
+                self.environment.reached("log.shared.appended_for_others")
                 self._shared.delete([each.path for each in attempts.company])
         finally:
             attempts.company = ()
@@ -411,7 +418,7 @@ class Log(Generic[S]):
     def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Try to put one record. Returns the proposals that are not settled, in their order."""
         view = self.view
-        attempts.has_lost = False
+        attempts.has_lost = attempts.has_appended_for_others = False
         while pending:
             if view.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {view.invalid}; nothing more is appended")
@@ -480,6 +487,7 @@ class Log(Generic[S]):
                     proposal.finish()
                 attempts.token = self.environment.new_token()
                 attempts.tail_slot = base.slot + 1
+                attempts.has_appended_for_others = bool(included)
                 return this.later
             self.counts.conflicts += 1
             attempts.races += 1
@@ -496,8 +504,7 @@ class Log(Generic[S]):
             if proposal.has_landed:
                 proposal.finish()
             elif proposal.deadline_ms is not None and proposal.deadline_ms < now_ms:
-                published = proposal.published
-                proposal.fail(self._out_of_time() if published is None else self._unknown_request(published))
+                proposal.fail(self._unsettled(proposal))
         return [proposal for proposal in proposals if not proposal.done]
 
     def _include(self, draft: Any, company: Sequence[Company]) -> list[IncludedRequest]:
@@ -525,8 +532,16 @@ class Log(Generic[S]):
     def _refuse(self, proposal: Proposal, error: BaseException, base: _Base) -> None:
         """Fail a proposal that is refused at the log's tail, unless another process has appended it before."""
         published = proposal.published
-        if published is not None and published.opening != base.opening and proposal.shared is not None:
-            found = self.find_request(published.slot, published.request_id)
+        if published is not None and published.opening != base.opening:
+            # The fold passed over records. The request may be in one of them.
+            try:
+                found = self.find_request(published.slot, published.request_id)
+            except OutcomeLost as lost:
+                proposal.fail(lost)
+                return
+            except EosLogError:
+                proposal.fail(self._unknown_request(published))
+                return
             if found is not None:
                 proposal.tell(*found)
         if proposal.has_landed:

@@ -29,10 +29,15 @@ from eoslog.store.object_store import ObjectInfo, ObjectStore
 
 _logger = logging.getLogger(__name__)
 _LARGEST_REQUEST_BYTES = 256 << 10
+_LARGEST_REQUESTS_BYTES = 2 << 20
+"""Of all requests of a publication. There is room for the JSON around them."""
 _LARGEST_PUBLICATION_BYTES = 4 << 20
+_MOST_READ_BYTES = 8 << 20
+"""Of all publications that a process appends at once."""
 _MOST_REQUESTS = 1024
 _LONGEST_PENDING_MS = 10 * 60 * 1000
 _SHORTEST_PATIENCE_MS = 50
+_LONGEST_PATIENCE_MS = 2_000
 
 
 class PendingRequest(BaseModel):
@@ -69,6 +74,10 @@ class OwnPublication:
         self.before: list[str] = []
         """The paths of what was published before it and has not been appended."""
         self.after: list[str] = []
+        self.sizes: dict[str, int] = {}
+        """How large each of them is (bytes)."""
+        self.patient_until_ms = 0
+        """Until when to wait for the processes of ``before`` (elapsed time)."""
 
     @property
     def newest_slot(self) -> int:
@@ -79,7 +88,8 @@ class OwnPublication:
     @property
     def patience_ms(self) -> int:
         """How long to wait for the record of a process that comes before this one."""
-        return max(_SHORTEST_PATIENCE_MS, 3 * self.put_ms) + len(self.before) * self.put_ms
+        patience_ms = max(_SHORTEST_PATIENCE_MS, 3 * self.put_ms) + len(self.before) * self.put_ms
+        return min(patience_ms, _LONGEST_PATIENCE_MS)
 
     def pause_ms(self, jitter: float) -> float:
         """How long to wait between two looks at the next slot."""
@@ -107,15 +117,20 @@ class SharedCommits:
         Returns:
             None if nothing was published, and nothing will be.
         """
+        if not view.is_open:
+            return None
         name = self._environment.new_token()
         requests: list[PendingRequest] = []
         published: list[Proposal] = []
+        size = 0
         for proposal in proposals:
             if proposal.shared is None or proposal.published is not None or len(requests) == _MOST_REQUESTS:
                 continue
             entries = tuple(self._machine.encode_entry(entry) for entry in proposal.shared.entries)
-            if len(to_json(entries)) > _LARGEST_REQUEST_BYTES:
+            request_bytes = len(to_json(entries))
+            if request_bytes > _LARGEST_REQUEST_BYTES or size + request_bytes > _LARGEST_REQUESTS_BYTES:
                 continue
+            size += request_bytes
             proposal.published = Published(view.slot, f"{name}-{len(requests)}", view.opening)
             requests.append(PendingRequest(entries=entries))
             published.append(proposal)
@@ -153,25 +168,37 @@ class SharedCommits:
             _logger.debug("%s: publications cannot be listed: %s", self._store.url, error)
             own.before, own.after = [], []
             return True
-        fresh = [path for path in self._without_old(listed) if not _is_included(view, path)]
+        own.sizes = {info.path: info.size for info in self._without_old(listed) if not _is_included(view, info.path)}
+        fresh = list(own.sizes)
         if own.path not in fresh:
             # The put was not answered and has not landed, or a process took the requests into a record and was faster.
             own.before, own.after = [], fresh
             return True
-        own.before = [path for path in fresh if path < own.path]
+        before = [path for path in fresh if path < own.path]
+        is_shorter = not own.before or not set(own.before) <= set(before)
+        own.before = before
+        if is_shorter:
+            # A record that has none of their requests is no reason to wait longer: other writers may put many.
+            own.patient_until_ms = self._environment.monotonic_ms() + own.patience_ms
         own.after = [path for path in fresh if path > own.path]
         return not own.before
 
-    def _without_old(self, listed: Sequence[ObjectInfo]) -> list[str]:
+    def _without_old(self, listed: Sequence[ObjectInfo]) -> list[ObjectInfo]:
         oldest_ms = self._store.clock.last_date_ms - _LONGEST_PENDING_MS
         old = [info.path for info in listed if info.last_modified_ms < oldest_ms]
         # Their processes are gone, or append them alone.
         self.delete(old)
-        return [info.path for info in listed if info.last_modified_ms >= oldest_ms]
+        return [info for info in listed if info.last_modified_ms >= oldest_ms]
 
     def of_others(self, own: OwnPublication) -> list[Company]:
-        """What others have published, in its order."""
-        paths = own.before + own.after
+        """What others have published, in its order, as much as is worth reading at once."""
+        paths: list[str] = []
+        room = _MOST_READ_BYTES
+        for path in own.before + own.after:
+            size = own.sizes.get(path, 0)
+            if size <= room:
+                room -= size
+                paths.append(path)
         unread = [path for path in paths if path not in self._read]
         self._read = {path: self._read[path] for path in paths if path in self._read}
         try:

@@ -342,9 +342,11 @@ class Log(Generic[S]):
                     self._look_at_tail(attempts)
 
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Whether to publish requests instead of racing for a slot."""
-        is_contended = attempts.races >= _RACES_BEFORE_SHARING or self.view.is_contended
-        return is_contended and self._shared.can_publish(pending)
+        """Whether to share a record with other processes instead of racing for a slot."""
+        if not self._shared.is_possible:
+            return False
+        has_requests = any(proposal.shared is not None for proposal in pending)
+        return self.view.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
 
     def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Publish requests, and return when a record has them: another process's, or one of this process.
@@ -353,10 +355,7 @@ class Log(Generic[S]):
             The proposals that are not settled, in their order.
         """
         own = self._shared.publish(self.view, pending)
-        if own is None:
-            attempts.races = 0
-            return self._attempt(self._patient(pending), attempts)
-        is_settled_here = True
+        is_settled_here = bool(own.path)
         try:
             while pending:
                 # What no other process may append waits for no other process.

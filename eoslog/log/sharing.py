@@ -69,6 +69,7 @@ class OwnPublication:
 
     def __init__(self, path: str, put_ms: int) -> None:
         self.path = path
+        """Empty if nothing was published."""
         self.put_ms = put_ms
         """How long it took to put it (ms): the measure of how long a record of another process may take."""
         self.before: list[str] = []
@@ -106,19 +107,20 @@ class SharedCommits:
         self._is_allowed = True
         self._read: dict[str, Company] = {}
 
-    def can_publish(self, proposals: Iterable[Proposal]) -> bool:
-        """Whether other processes may append one of these proposals."""
-        # Processes that take turns on one host share better by that.
-        return self._is_allowed and not self._store.queues_writers and any(each.shared for each in proposals)
+    @property
+    def is_possible(self) -> bool:
+        """Whether processes may share records in this store."""
+        # Processes that take turns on one host do better by that.
+        return self._is_allowed and not self._store.queues_writers
 
-    def publish(self, view: View[Any], proposals: Iterable[Proposal]) -> OwnPublication | None:
+    def publish(self, view: View[Any], proposals: Iterable[Proposal]) -> OwnPublication:
         """Let other processes append what they may of these proposals.
 
         Returns:
-            None if nothing was published, and nothing will be.
+            Without a path if they may append none.
         """
         if not view.is_open:
-            return None
+            return OwnPublication("", 0)
         name = self._environment.new_token()
         requests: list[PendingRequest] = []
         published: list[Proposal] = []
@@ -135,7 +137,7 @@ class SharedCommits:
             requests.append(PendingRequest(entries=entries))
             published.append(proposal)
         if not requests:
-            return None
+            return OwnPublication("", 0)
         path = pending_path(view.slot, name)
         for proposal in published:
             assert proposal.shared is not None

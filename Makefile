@@ -43,7 +43,11 @@ else
 	@$(BIN)/python -m examples.demo
 endif
 
-bench: setup ## Count requests, and time plans, commits, sends, polls and the opening of stores
+ifdef OLD
+bench: setup
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
+else
+bench: setup ## Count requests, and time plans, commits, sends and polls; OLD=<commit>: compare with that commit
 	$(BIN)/python -m benchmarks.requests
 	$(BIN)/python -m benchmarks.opening
 	$(BIN)/python -m benchmarks.pruning
@@ -51,6 +55,7 @@ bench: setup ## Count requests, and time plans, commits, sends, polls and the op
 	$(BIN)/python -m benchmarks.commits
 	$(BIN)/python -m benchmarks.contention
 	$(BIN)/python -m benchmarks.send
+endif
 
 bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory at two sizes (20 minutes)
 	$(BIN)/python -m benchmarks.spark_reads

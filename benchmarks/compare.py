@@ -1,8 +1,8 @@
 """Compare two commits of the project in one run, by the short benchmarks of ``benchmarks.short``.
 
-``python -m benchmarks.compare OLD [NEW]``. NEW is the working tree unless it is named. Each round runs each benchmark on
-the old commit and then on the new one, so that a busy machine slows both. The measuring code is NEW's for both, and the
-interpreter is the same.
+``python -m benchmarks.compare OLD [NEW]``. NEW is the working tree unless it is named. Each round runs each benchmark
+on the old commit and then on the new one, so that a busy machine slows both. Both are measured by the code of NEW, with
+the same interpreter.
 """
 
 from __future__ import annotations
@@ -124,14 +124,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name in chosen:
                 run(name, old_tree, code, old)
                 run(name, new_tree, code, new)
-    table = Table(
-        "", options.old, options.new or "working tree", "new / old", title=f"Medians of {options.rounds} runs"
-    )
+    names = (options.old, options.new or "working tree")
+    table = Table("", *names, "new / old", title=f"Medians of {options.rounds} runs")
     for row in rows(old, new):
         table.add_row(*row)
     console = Console(width=120)
     console.print(table)
-    for commit, numbers in ((options.old, old), (options.new or "working tree", new)):
+    for commit, numbers in zip(names, (old, new), strict=True):
         for name, why in numbers.missing.items():
             console.print(f"{commit}: {name} {why}", markup=False)
 

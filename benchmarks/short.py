@@ -1,7 +1,7 @@
 """Short benchmarks, each in a process of its own: ``python -m benchmarks.short NAME`` prints its numbers as JSON.
 
-``benchmarks.compare`` runs them on two commits. Their code is that of the newer commit. What the older one does not have
-is printed as ``{"missing": "..."}``.
+``benchmarks.compare`` runs them on two commits. Their code is that of the newer commit. For what the older one does not
+have they print ``{"missing": "..."}``.
 """
 
 from __future__ import annotations

@@ -54,9 +54,13 @@ def test_a_worktree_goes_when_the_comparison_is_interrupted(tmp_path: Path, monk
         subprocess.run(["git", *arguments], check=True)
     monkeypatch.setattr(compare, "REPOSITORY", repository)
 
-    with pytest.raises(KeyboardInterrupt), checked_out("HEAD", tmp_path / "old") as tree:
-        assert tree.exists()
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with checked_out("HEAD", tmp_path / "old") as tree:
+            assert tree.exists()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
 
     assert not (tmp_path / "old").exists()
     listed = subprocess.run(["git", "-C", str(repository), "worktree", "list"], capture_output=True, check=True)

@@ -119,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A directory with the benchmarks alone: beside them there would be the library of the same commit.
         code = place / "code"
         code.mkdir()
-        (code / "benchmarks").symlink_to(new_tree / "benchmarks")
+        has_short = (new_tree / "benchmarks" / "short.py").exists()
+        (code / "benchmarks").symlink_to((new_tree if has_short else REPOSITORY) / "benchmarks")
         for _ in track(range(options.rounds), "rounds"):
             for name in chosen:
                 run(name, old_tree, code, old)

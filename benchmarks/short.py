@@ -21,7 +21,7 @@ PLANNED_FILES = 5_000
 
 
 def staged_commit() -> Mapping[str, float]:
-    """A process alone, on a disk that syncs nothing: what is left is CPU."""
+    """A process alone, on a disk that syncs nothing: what is left is CPU. And what a new process then spends."""
     from eoslog.client.store import Store
     from eoslog.store.environment import Environment
     from eoslog.store.local import LocalStore
@@ -39,15 +39,19 @@ def staged_commit() -> Mapping[str, float]:
             producer.send("t", b"value", partition=0)
             producer.commit_transaction()
             spent.append((time.process_time() - started) * 1000)
-        opened = []
+        opened, planned = [], []
         for _ in range(OPENINGS):
             cold = Store(LocalStore(Path(directory) / "store", environment, fsync=False), environment)
             started = time.process_time()
             cold.read(lambda state, slot: None)
             opened.append((time.process_time() - started) * 1000)
+            started = time.process_time()
+            cold.scan("t")
+            planned.append((time.process_time() - started) * 1000)
     return {
         "staged commit (CPU ms)": statistics.median(spent),
         f"open after {COMMITS} commits (CPU ms)": statistics.median(opened),
+        f"plan of {COMMITS} files (CPU ms)": statistics.median(planned),
     }
 
 

@@ -80,8 +80,8 @@ class _Attempts:
     """How many were lost."""
     has_lost: bool = False
     """Whether the last attempt was."""
-    has_appended_for_others: bool = False
-    """Whether the last attempt won a record with requests of other processes."""
+    appended_for_others: int | None = None
+    """How many requests of other processes stand in the record that the last attempt put; None if it put none."""
     most: int = 1 << 30
     """How many proposals a record takes."""
     with_overdue: bool = True
@@ -403,8 +403,10 @@ class Log(Generic[S]):
             if attempts.has_lost:
                 # At once, and with the same company: a race is lost to a process that knew of no competition.
                 pending = self._attempt(self._patient(pending), attempts)
-            if attempts.has_appended_for_others:
+            if attempts.appended_for_others:
                 self.environment.reached("log.shared.appended_for_others")
+            if attempts.appended_for_others is not None:
+                # Also what was left out: it was done before, or is of no use. Its process appends it alone.
                 self._shared.delete([each.path for each in attempts.company])
         finally:
             attempts.company = ()
@@ -417,7 +419,7 @@ class Log(Generic[S]):
     def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Try to put one record. Returns the proposals that are not settled, in their order."""
         view = self.view
-        attempts.has_lost = attempts.has_appended_for_others = False
+        attempts.has_lost, attempts.appended_for_others = False, None
         while pending:
             if view.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {view.invalid}; nothing more is appended")
@@ -486,7 +488,7 @@ class Log(Generic[S]):
                     proposal.finish()
                 attempts.token = self.environment.new_token()
                 attempts.tail_slot = base.slot + 1
-                attempts.has_appended_for_others = bool(included)
+                attempts.appended_for_others = len(included)
                 return this.later
             self.counts.conflicts += 1
             attempts.races += 1

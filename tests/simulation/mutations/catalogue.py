@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutations import deletion, producers, readers, segments, slots, streams, topics, transactions
+from tests.simulation.mutations import (
+    deletion,
+    producers,
+    readers,
+    segments,
+    sharing,
+    slots,
+    streams,
+    topics,
+    transactions,
+)
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 
-MODULES = (slots, deletion, producers, transactions, readers, segments, topics, streams)
+MODULES = (slots, sharing, deletion, producers, transactions, readers, segments, topics, streams)
 """Those that register mutations, in the order of the page."""
 
 BY_HISTORIES: dict[str, Mutation] = {name: each for name, each in MUTATIONS.items() if each.unit_test is None}

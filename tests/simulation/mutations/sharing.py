@@ -1,0 +1,129 @@
+"""Mutations of shared commits: what is published, who appends it, and what its process is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from eoslog.errors import EosLogError, StoreUnavailable
+from eoslog.log.log import Log
+from eoslog.log.proposals import Proposal
+from eoslog.log.sharing import OwnPublication, SharedCommits
+from eoslog.log.view import View
+from eoslog.rules import batches, transactions
+from eoslog.rules.draft import Draft
+from eoslog.rules.machine import StoreMachine, apply_entry, decode_entry
+from tests.simulation.focus import FOCUSES
+from tests.simulation.mutations.mutation import instead_of, method, mutation
+from tests.unit.log.ledger import LedgerDraft, LedgerMachine
+
+SHARES = replace(FOCUSES["shares"], faults={"pause": 0.01, "lost_answer": 0.05, "death": 0.0})
+SHARING = "unit/log/test_sharing.py::"
+REQUESTS = "unit/rules/test_shared_requests.py::"
+
+
+@mutation(SHARES)
+def requests_of_others_taken_as_they_are() -> Iterator[None]:
+    """A process does not validate the requests that it appends for others: a record is invalid, and writers stop."""
+
+    def append_for_another(self: LedgerMachine, draft: LedgerDraft, entries: Sequence[Any]) -> None:
+        draft.entries += entries
+
+    with method(LedgerMachine, "append_for_another", append_for_another):
+        yield
+
+
+@mutation(SHARES)
+def published_request_given_up() -> Iterator[None]:
+    """Who gives up at its deadline forgets that its request is published: what was told not to be appended lands."""
+    with method(Log, "_unsettled", lambda self, proposal: self._out_of_time()):
+        yield
+
+
+@mutation(SHARES)
+def answer_of_the_own_attempt() -> Iterator[None]:
+    """The answer comes from the own attempt and not from the record that has the request: it names another slot."""
+
+    def tell(self: Proposal, entries: Sequence[Mapping[str, Any]], slot: int) -> None:
+        self.has_landed = not self.done
+
+    with method(Proposal, "tell", tell):
+        yield
+
+
+@mutation(SHARES)
+def unanswered_publication_taken_for_none() -> Iterator[None]:
+    """A publication without an answer counts as none: its request lands after its process was told otherwise."""
+    original = SharedCommits.publish
+
+    def publish(self: SharedCommits, view: View[Any], proposals: Sequence[Proposal]) -> OwnPublication | None:
+        put_new = self._store.put_new
+        lost: list[EosLogError] = []
+
+        def noted(objects: Any) -> None:
+            try:
+                put_new(objects)
+            except StoreUnavailable as error:
+                lost.append(error)
+                raise
+
+        with method(self._store, "put_new", noted):
+            own = original(self, view, proposals)
+        if lost:
+            for proposal in proposals:
+                if proposal.published is not None:
+                    del view.awaited[proposal.published.request_id]
+                    proposal.published = None
+        return own
+
+    with method(SharedCommits, "publish", publish):
+        yield
+
+
+@mutation(
+    unit_test=SHARING + "test_a_writer_whose_view_was_opened_again_looks_for_its_request_in_the_records_passed_over"
+)
+def records_passed_over_not_searched() -> Iterator[None]:
+    """A refusal counts though the view passed over records: a request that another process appended is told refused."""
+    with method(Log, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
+        yield
+
+
+@mutation(unit_test=SHARING + "test_other_writers_do_not_make_a_writer_wait_for_the_dead_for_ever")
+def patient_while_the_log_goes_on() -> Iterator[None]:
+    """A writer waits as long as records come, whoever's they are: nobody takes over from a process that died."""
+    original = SharedCommits.look
+
+    def look(self: SharedCommits, view: View[Any], own: OwnPublication) -> bool:
+        own.before = []
+        return original(self, view, own)
+
+    with method(SharedCommits, "look", look):
+        yield
+
+
+@mutation(unit_test=REQUESTS + "test_only_batches_and_ends_of_producers_are_appended_for_others")
+def any_entry_appended_for_others() -> Iterator[None]:
+    """Any entry is appended for another process: one that the state does not recognise is there twice."""
+
+    def append_for_another(self: StoreMachine, draft: Draft, entries: Sequence[object]) -> None:
+        for value in entries:
+            apply_entry(draft, decode_entry(value))
+
+    with method(StoreMachine, "append_for_another", append_for_another):
+        yield
+
+
+@mutation(unit_test=REQUESTS + "test_an_old_batch_is_refused_after_its_producer_has_used_all_sequences")
+def old_batches_appended_for_others() -> Iterator[None]:
+    """A batch that its producer has outlived is appended for it: after 2^31 rows it is in its partition twice."""
+    with instead_of(batches.check_not_outlived, lambda draft, entry: None):
+        yield
+
+
+@mutation(unit_test=REQUESTS + "test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alone")
+def offsets_of_members_shared() -> Iterator[None]:
+    """Any process appends an end with a member's offsets: a commit that was refused lands at the next assignment."""
+    with instead_of(transactions.is_shareable_end, lambda entry: True):
+        yield

@@ -21,7 +21,7 @@ from pydantic_core import from_json, to_json
 
 from eoslog.errors import EosLogError, StoreAccessDenied
 from eoslog.log.machine import Machine
-from eoslog.log.paths import PENDING, pending_name, pending_path
+from eoslog.log.paths import LONGEST_PENDING_MS, PENDING, pending_name, pending_path
 from eoslog.log.proposals import Proposal, Published
 from eoslog.log.view import View
 from eoslog.store.environment import Environment
@@ -35,7 +35,6 @@ _LARGEST_PUBLICATION_BYTES = 4 << 20
 _MOST_READ_BYTES = 8 << 20
 """Of all publications that a process appends at once."""
 _MOST_REQUESTS = 1024
-_LONGEST_PENDING_MS = 10 * 60 * 1000
 _SHORTEST_PATIENCE_MS = 50
 _LONGEST_PATIENCE_MS = 2_000
 
@@ -186,10 +185,10 @@ class SharedCommits:
         return not own.before
 
     def _without_old(self, listed: Sequence[ObjectInfo]) -> list[ObjectInfo]:
-        oldest_ms = self._store.clock.last_date_ms - _LONGEST_PENDING_MS
+        oldest_ms = self._store.clock.last_date_ms - LONGEST_PENDING_MS
         old = [info.path for info in listed if info.last_modified_ms < oldest_ms]
         # Their processes are gone, or append them alone.
-        self.delete(old)
+        self.delete([path for path in old if pending_name(path) is not None])
         return [info for info in listed if info.last_modified_ms >= oldest_ms]
 
     def of_others(self, own: OwnPublication) -> list[Company]:

@@ -610,7 +610,7 @@ class Log(Generic[S]):
                 raise self._claims.unknown(slot, token) from error
             raise
         if winner is None and self._is_genuine(base, slot, token):
-            with view.lock:
+            with view.changing():
                 if view.state is base.state and view.slot == base.slot:
                     draft.merge()
                     self._adopt_checkpoints(taken)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -230,6 +231,17 @@ class View(Generic[S]):
                 return [None]
         return [None if found is None else found.body for found in self.store.get_many(paths)]
 
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock while the state is changed. An interrupt half-way leaves nothing that another thread reads."""
+        with self.lock:
+            try:
+                yield
+            except BaseException as error:
+                if not isinstance(error, EosLogError):
+                    self.reset()
+                raise
+
     def fold_body(self, slot: int, body: bytes) -> bool:
         """Fold the record of the next slot, unless another thread has done so.
 
@@ -238,7 +250,7 @@ class View(Generic[S]):
         """
         line = first_line(body)
         record = decode_line(line, slot)
-        with self.lock:
+        with self.changing():
             if slot <= self.slot:
                 return True
             if slot != self.slot + 1 or record.prev != self.token:

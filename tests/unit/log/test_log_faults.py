@@ -446,3 +446,32 @@ def test_an_interrupt_in_the_middle_of_a_fold_leaves_a_log_that_goes_on(step: st
     log.append(add_once("x"))
     assert sorted(names(log)) == ["created", "o", "x"]
     assert names(world.process()) == names(log)
+
+
+@pytest.mark.parametrize("step", ["merge", "refresh"])
+def test_no_other_thread_reads_a_state_whose_change_was_interrupted(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is free again before the interrupted call ends."""
+    world = World()
+    other, log = world.created(), world.process()
+    machine = InterruptedMachine()
+    log.machine = log.view.machine = machine
+    names(log)
+    monkeypatch.setattr(log, "_reset_view_unless_sound", lambda error: None)
+
+    if step == "refresh":
+        other.append(add("o"))
+        machine.armed = True
+        with pytest.raises(KeyboardInterrupt):
+            names(log)
+    else:
+        monkeypatch.setattr(log.view, "advance", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(add("o"))
+        monkeypatch.undo()
+
+    assert not log.view.is_open
+    assert names(log) == ["created", "o"]
+
+
+def _interrupted(*arguments: object) -> None:
+    raise KeyboardInterrupt

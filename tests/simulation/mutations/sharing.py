@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from eoslog.client import in_flight
+from eoslog.client.awaited_offsets import AppendedRows
 from eoslog.errors import EosLogError, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.proposals import Proposal
@@ -14,6 +16,8 @@ from eoslog.log.view import View
 from eoslog.rules import batches, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.machine import StoreMachine, apply_entry, decode_entry
+from eoslog.rules.names import PartitionId
+from eoslog.rules.transaction_entries import BatchAppended
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 from tests.unit.log.ledger import LedgerDraft, LedgerMachine
@@ -126,4 +130,15 @@ def old_batches_appended_for_others() -> Iterator[None]:
 def offsets_of_members_shared() -> Iterator[None]:
     """Any process appends an end with a member's offsets: a commit that was refused lands at the next assignment."""
     with instead_of(transactions.is_shareable_end, lambda entry: True):
+        yield
+
+
+@mutation(unit_test="unit/client/test_shared_answers.py::test_entries_of_other_requests_answer_no_batches")
+def any_entries_answer_a_request() -> Iterator[None]:
+    """A record's word is taken for which entries are a request's: what another batch got is told as its offsets."""
+
+    def appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
+        return AppendedRows(PartitionId(batch.topic_id, batch.partition), entry["base_offset"], batch.record_count)
+
+    with instead_of(in_flight._appended, appended):
         yield

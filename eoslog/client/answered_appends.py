@@ -131,7 +131,12 @@ class AnsweredAppends:
                 when_claimed=claimed,
                 shared=shared,
             )
-        except CommitStateUnknown:
+        except CommitStateUnknown as error:
+            # No record up to the slot that the error names has the request.
+            self._published = [
+                each._replace(slot=error.slot) if error.is_published and each.request_id == error.token else each
+                for each in self._published
+            ]
             raise
         except (RetriableError, StoreAccessDenied) as error:
             self._drop(of_this_call)

@@ -268,7 +268,7 @@ class Log(Generic[S]):
     def _unsettled(self, proposal: Proposal) -> EosLogError:
         """What is known of a proposal that nobody attempts any more."""
         if proposal.published is not None:
-            return self._unknown_request(proposal.published)
+            return self._unknown_request(proposal, proposal.published)
         return self._out_of_time() if proposal.flight is None else self._claims.unknown(*proposal.flight)
 
     def _append_all(self, proposals: list[Proposal]) -> None:
@@ -303,7 +303,7 @@ class Log(Generic[S]):
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
         """What an error that ended an attempt means for one of those who waited for it."""
         if proposal.published is not None:
-            return self._unknown_request(proposal.published)
+            return self._unknown_request(proposal, proposal.published)
         if proposal.flight is not None:
             return error if isinstance(error, Exception) else self._claims.unknown(*proposal.flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
@@ -541,7 +541,7 @@ class Log(Generic[S]):
                 proposal.fail(lost)
                 return
             except EosLogError:
-                proposal.fail(self._unknown_request(published))
+                proposal.fail(self._unknown_request(proposal, published))
                 return
             if found is not None:
                 proposal.tell(*found)
@@ -550,11 +550,16 @@ class Log(Generic[S]):
         else:
             proposal.fail(error)
 
-    def _unknown_request(self, published: Published) -> CommitStateUnknown:
+    def _unknown_request(self, proposal: Proposal, published: Published) -> CommitStateUnknown:
+        view = self.view
+        with view.lock:
+            # A record that was folded meanwhile and has the request would have told the proposal.
+            was_followed = view.opening == published.opening and published.request_id in view.awaited
+            slot = view.slot if was_followed and not proposal.has_landed else published.slot
         return CommitStateUnknown(
-            f"{self.store.url}: a request was published after slot {published.slot}, and no record has it yet; another "
+            f"{self.store.url}: a request was published after slot {slot}, and no record has it yet; another "
             "process may append it later. Repeat the same call: nothing is done twice",
-            slot=published.slot,
+            slot=slot,
             token=published.request_id,
             is_published=True,
         )

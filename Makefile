@@ -73,7 +73,7 @@ test: setup ## Run the tests: those without Spark, twenty thousand short histori
 
 FOCUS_SEEDS ?= 1000
 test-all: test ## Run the tests, and longer histories with a focus on what regular seeds seldom reach (FOCUS_SEEDS=1000)
-	@set -e; for focus in uploads replacements replicas shares sharing-clients fences; do \
+	@set -e; for focus in uploads replacements replicas shares threads sharing-clients fences; do \
 		echo "$(BIN)/python -m tests.simulation.run --services $$focus --seeds $(FOCUS_SEEDS)"; \
 		$(BIN)/python -m tests.simulation.run --services $$focus --seeds $(FOCUS_SEEDS); done
 

@@ -70,7 +70,7 @@ class AppendQueue:
 
     def _follow(self, proposal: Proposal) -> bool:
         """Wait until the proposal is settled or its thread leads. False if its deadline passed before that."""
-        woken = proposal.woken.wait(self._patience_s(proposal))
+        woken = self._environment.wait_for(proposal.woken, self._patience_s(proposal))
         with self._mutex:
             if woken or proposal.done or self._leader is proposal:
                 return True
@@ -78,14 +78,13 @@ class AppendQueue:
                 self._waiting.remove(proposal)
                 return False
         # A leader has taken it into a record, and will say what became of that.
-        proposal.woken.wait()
+        self._environment.wait_for(proposal.woken)
         return True
 
     def _patience_s(self, proposal: Proposal) -> float | None:
         if proposal.deadline_ms is None:
             return None
-        patience_s = max(0, proposal.deadline_ms - self._environment.monotonic_ms()) / 1000
-        return min(patience_s, threading.TIMEOUT_MAX)
+        return max(0, proposal.deadline_ms - self._environment.monotonic_ms()) / 1000
 
     def _leave(self, proposal: Proposal) -> None:
         """Drop a proposal whose thread goes away, and let another thread lead if this one did."""

@@ -42,7 +42,7 @@ class Checkpointing:
                 self._idle.clear()
         if running:
             if overdue and self._runner != threading.get_ident():
-                self._idle.wait(_LONGEST_WAIT_S)
+                self._environment.wait_for(self._idle, _LONGEST_WAIT_S)
             return
         try:
             if overdue:

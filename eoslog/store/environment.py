@@ -35,6 +35,17 @@ class Environment:
         except Empty:
             return
 
+    def wait_for(self, event: threading.Event, patience_s: float | None = None) -> bool:
+        """Wait until another thread of this process sets ``event``.
+
+        Args:
+            patience_s: for how long at most (seconds); None: without a limit.
+
+        Returns:
+            Whether it is set.
+        """
+        return event.wait(None if patience_s is None else min(patience_s, threading.TIMEOUT_MAX))
+
     def new_token(self) -> str:
         """A name that is drawn once in the life of a store (128 random bits, safe after a fork)."""
         return os.urandom(16).hex()

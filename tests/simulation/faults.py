@@ -40,6 +40,8 @@ class Faults:
     clock_jump: float = 0.0
     """The host's time of day is set, forwards or back."""
     unordered_lists: bool = False
+    interrupt: float = 0.0
+    """Of a process with threads: Ctrl-C (``KeyboardInterrupt``) meets one thread, and the process goes on."""
     lost_worker: float = 0.0
     """Of Spark: a task's worker is lost at each attempt, or the one that has committed, by the job."""
 

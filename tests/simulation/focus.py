@@ -37,6 +37,11 @@ FOCUSES: Mapping[str, Focus] = {
         ),
         {"pause": 0.01},
     ),
+    "threads": Focus(
+        ("log-threads0", "log-threads1", "log-fast-writer0", "log-upkeep0"),
+        {"pause": 0.005, "interrupt": 0.003},
+        400,
+    ),
     "sharing-clients": Focus(
         (
             "fast-writer0",

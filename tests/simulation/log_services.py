@@ -12,8 +12,9 @@ from eoslog.errors import CommitStateUnknown, OutcomeLost, RetriableError
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
+from tests.simulation.ledger import Ledger as Told
 from tests.simulation.ledger import Outcome
-from tests.simulation.service import GRACE_MS, PATIENCES_MS, Service
+from tests.simulation.service import GRACE_MS, PATIENCES_MS, Service, watch_locks
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, Violation
 from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, move_horizon, shared_add
@@ -21,13 +22,15 @@ from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, move_horiz
 _MOST_ATTEMPTS = 4
 
 
-def open_log(process: Process) -> Log[Ledger]:
+def open_log(process: Process, *, has_threads: bool = False) -> Log[Ledger]:
     """The log, as a process that was just started holds it."""
-    environment = SimulatedEnvironment(process)
+    environment = SimulatedEnvironment(process, has_threads=has_threads)
     patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
     config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=4, commit_timeout_ms=patience_ms)
     store = SimulatedStore(process, environment, tail_bytes=process.world.tail_bytes)
-    return Log(store, LedgerMachine(), environment, config)
+    log = Log(store, LedgerMachine(), environment, config)
+    watch_locks(process, log)
+    return log
 
 
 class LogWriter(Service):
@@ -38,13 +41,16 @@ class LogWriter(Service):
     def incarnation(self, process: Process) -> None:
         log = open_log(process)
         while not self.world.stopping:
-            name = f"{self.random.choice('abc')}{self.name}:{len(self.ledger.notes)}"
-            self.ledger.notes[name] = Outcome.UNKNOWN
-            if self.random.random() < 0.3:
-                self._add_unrecognised(log, name)
-            else:
-                self._add(log, name)
+            self._add_one(log)
             self.pause(process, self.longest_pause_ms)
+
+    def _add_one(self, log: Log[Ledger]) -> None:
+        name = f"{self.random.choice('abc')}{self.name}:{len(self.ledger.notes)}"
+        self.ledger.notes[name] = Outcome.UNKNOWN
+        if self.random.random() < 0.3:
+            self._add_unrecognised(log, name)
+        else:
+            self._add(log, name)
 
     def _add(self, log: Log[Ledger], name: str) -> None:
         """Add a name, and repeat that, or ask for the slot, as long as nobody knows."""
@@ -106,6 +112,34 @@ class FastLogWriter(LogWriter):
     longest_pause_ms = 2
 
 
+class LogThreads(LogWriter):
+    """Several threads of one process add names to one log, and another thread reads it."""
+
+    longest_pause_ms = 20
+
+    def incarnation(self, process: Process) -> None:
+        log = open_log(process, has_threads=True)
+        writers = [
+            process.start_thread(lambda: self._write(process, log), is_interruptible=True)
+            for _ in range(self.random.choice((3, 4)))
+        ]
+        while not self.world.stopping:
+            with self.giving_up(process):
+                read_names(self.ledger, log)
+            self.pause(process, self.random.choice((10, 1_000)))
+        for writer in writers:
+            process.wait_for(writer.ended)
+
+    def _write(self, process: Process, log: Log[Ledger]) -> None:
+        while not self.world.stopping:
+            try:
+                with self.giving_up(process):
+                    self._add_one(log)
+                self.pause(process, self.longest_pause_ms)
+            except KeyboardInterrupt:
+                self.world.marks["a thread was interrupted"] += 1
+
+
 def _found_or_added(name: str) -> Callable[[Any], int]:
     """Add a name unless it is there. Returns its slot."""
 
@@ -149,16 +183,22 @@ class LogReader(Service):
     def incarnation(self, process: Process) -> None:
         log = open_log(process)
         while not self.world.stopping:
-            before = dict(self.ledger.notes)
-            names = log.read(lambda state, slot: slots_of_names(state))
-            seen = list(names.items())
-            check_seen(before, names)
-            known = self.ledger.longest_read
-            if seen[: len(known)] != known[: len(seen)]:
-                raise Violation(f"names changed their places: {known} were read, then {seen}")
-            if len(seen) > len(known):
-                self.ledger.longest_read = seen
+            read_names(self.ledger, log)
             self.pause(process, self.random.choice((2_000, 2 * GRACE_MS)))
+
+
+def read_names(told: Told, log: Log[Ledger]) -> None:
+    """Read the log, and compare it with what was told and read before. Raises: Violation"""
+    before = dict(told.notes)
+    names = log.read(lambda state, slot: slots_of_names(state))
+    # A checkpoint does not keep the order of those that share a slot.
+    seen = sorted(names.items(), key=lambda each: (each[1], each[0]))
+    check_seen(before, names)
+    known = told.longest_read
+    if seen[: len(known)] != known[: len(seen)]:
+        raise Violation(f"names changed their places: {known} were read, then {seen}")
+    if len(seen) > len(known):
+        told.longest_read = seen
 
 
 def check_seen(notes: dict[str, Outcome], seen: dict[str, int]) -> None:

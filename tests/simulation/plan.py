@@ -11,7 +11,7 @@ from tests.simulation.faults import Faults
 from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger
 from tests.simulation.list_append import ListAppend
-from tests.simulation.log_services import FastLogWriter, LogReader, LogUpkeep, LogWriter, SlowLogWriter
+from tests.simulation.log_services import FastLogWriter, LogReader, LogThreads, LogUpkeep, LogWriter, SlowLogWriter
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
 from tests.simulation.recreating import (
@@ -44,6 +44,8 @@ from tests.simulation.writers import (
 SERVICES = ("clients", "spark", "topics", "mixed", "log", *FOCUSES)
 SPARK_EVERY = 10
 """Of mixed seeds, every tenth is one of Spark's, and another one of topics that are deleted and created again."""
+THREADS_EVERY = 4
+"""Of seeds of a log alone, every fourth has a process of several threads."""
 TAIL_BYTES = (0, 4_000)
 """How much of the log's tail a record repeats, on local disk and on S3."""
 LONG_STEPS = 1_000
@@ -65,6 +67,7 @@ KINDS: dict[str, type[Service]] = {
     "log-upkeep": LogUpkeep,
     "log-slow-writer": SlowLogWriter,
     "log-fast-writer": FastLogWriter,
+    "log-threads": LogThreads,
     "topic-admin": Recreator,
     "topic-writer": RecreatedWriter,
     "topic-idempotent": RecreatedIdempotent,
@@ -119,6 +122,12 @@ LOG_HISTORIES = (
     ("log-writer0", "log-writer1", "log-upkeep0", "log-upkeep1", "log-reader0"),
 )
 """A log without topics, in which names are written: cheap histories of who gets which slot."""
+LOG_THREAD_HISTORIES = (
+    ("log-threads0", "log-writer0"),
+    ("log-threads0", "log-upkeep0", "log-reader0"),
+    ("log-threads0", "log-threads1", "log-upkeep0"),
+)
+"""The same with processes of several threads, whose appends share records."""
 _SWARM = tuple(kind for kind in KINDS if not kind.startswith(("spark-", "topic-", "log-", "focus-", "fast-")))
 _MOST = {"writer": 3, "idempotent": 2, "pipeline": 2, "list": 2, "daemon": 2, "reader": 2, "notary": 2}
 _ALONE = ("table",)
@@ -165,12 +174,15 @@ class Plan:
     def of_log(cls, seed: int, steps: int) -> Plan:
         """Processes of a log alone among the same faults; more of them oversleep what is deleted meanwhile."""
         planned = cls.of(seed, steps)
-        pause = random.Random(f"log {seed}").choice((0.0, 0.01, 0.05))
-        return replace(
-            planned,
-            services=LOG_HISTORIES[seed % len(LOG_HISTORIES)],
-            faults=replace(planned.faults, pause=pause),
-        )
+        chooser = random.Random(f"log {seed}")
+        pause = chooser.choice((0.0, 0.01, 0.05))
+        if seed % THREADS_EVERY == THREADS_EVERY - 1:
+            services = LOG_THREAD_HISTORIES[seed // THREADS_EVERY % len(LOG_THREAD_HISTORIES)]
+            faults = replace(planned.faults, pause=pause, interrupt=chooser.choice((0.0, 0.001, 0.01)))
+        else:
+            services = LOG_HISTORIES[seed % len(LOG_HISTORIES)]
+            faults = replace(planned.faults, pause=pause)
+        return replace(planned, services=services, faults=faults)
 
     @classmethod
     def of_focus(cls, focus: Focus, seed: int, steps: int) -> Plan:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from eoslog.client.store import Store
 from eoslog.errors import AbortableError, ApplicationRecoverableError, CorruptRecord, OutOfOrderSequence, RetriableError
+from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
 from tests.simulation.ledger import Ledger
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
@@ -30,7 +32,28 @@ def open_store(process: Process) -> Store:
     patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
     config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=8, commit_timeout_ms=patience_ms)
     tail_bytes = process.world.tail_bytes
-    return Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)
+    store = Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)
+    watch_locks(process, store.log)
+    return store
+
+
+def watch_locks(process: Process, log: Log[Any]) -> None:
+    """From here on, a request or a sleep of the process while it holds a lock of the log ends the history.
+
+    Its threads are greenlets of one thread, and an RLock would let each of them in.
+    """
+    held_before = process.held_locks
+
+    def held() -> Iterable[str]:
+        yield from held_before()
+        if log.view.lock._is_owned():  # type: ignore[attr-defined]
+            yield "View.lock"
+        if log._queue._mutex.locked():
+            yield "AppendQueue._mutex"
+        if log._checkpointing._lock.locked():
+            yield "Checkpointing._lock"
+
+    process.held_locks = held
 
 
 class GaveUp(Exception):
@@ -55,7 +78,17 @@ class Service:
 
     def _live(self, process: Process) -> None:
         try:
-            self.incarnation(process)
+            with self.giving_up(process):
+                self.incarnation(process)
+        finally:
+            if not self.world.stopping:
+                self.world.restart_later(self)
+
+    @contextmanager
+    def giving_up(self, process: Process) -> Iterator[None]:
+        """Within it, an error that faults explain ends what the service does, and goes no further."""
+        try:
+            yield
         except OutOfOrderSequence:
             # No fault explains it: a producer sends its batches one after the other, and repeats them as they were.
             raise
@@ -67,9 +100,6 @@ class Service:
                 raise
             self.world.marks["cut read detected"] += 1
             self.world.note(self.name, "gave up", type(error).__name__)
-        finally:
-            if not self.world.stopping:
-                self.world.restart_later(self)
 
     def incarnation(self, process: Process) -> None:
         raise NotImplementedError

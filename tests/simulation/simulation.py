@@ -78,7 +78,7 @@ class Simulation:
 
     def _host_time_ms(self) -> int:
         assert self.world.running is not None
-        return self.world.running.host_time_ms()
+        return self.world.running.process.host_time_ms()
 
     def _run(self) -> Result:
         world = self.world
@@ -165,9 +165,9 @@ def run_to_the_end(world: World) -> None:
     """Run until every process has ended. Raises: Violation: one failed, or does not end."""
     world.run(_MOST_STEPS)
     raise_failures(world)
-    if world.processes:
+    if world.threads:
         # What is compared with the store must not change meanwhile.
-        names = ", ".join(sorted({process.name for process in world.processes}))
+        names = ", ".join(sorted({thread.name for thread in world.threads}))
         raise Violation(f"still at work after {_MOST_STEPS} steps without faults: {names}")
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
+from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
+from eoslog.log.proposals import Proposal
+from eoslog.log.sharing import OwnPublication, SharedCommits
 from eoslog.log.view import View
 from eoslog.rules import batches, coordinator, prepared, transactions
 from eoslog.rules.draft import Draft
@@ -22,12 +25,16 @@ OVERTAKEN_REPLACEMENT = "segment.replacement.overtaken"
 DELETED_BEHIND_A_REPLICA = "the slot after a stale replica was deleted"
 FENCED_BY_ITS_ID_ALONE = "a batch was fenced that its partition would take"
 APPENDED_BY_ANOTHER = "log.shared.appended_by_another"
+GROUP_COMMIT = "a record had several proposals"
+LOST_GROUP_COMMIT = "a record of several proposals lost its race"
+SHARED_GROUP_COMMIT = "a publication had several requests"
 
 SITUATIONS = {
     "uploads": EXPIRED_UPLOAD,
     "replacements": OVERTAKEN_REPLACEMENT,
     "replicas": DELETED_BEHIND_A_REPLICA,
     "shares": APPENDED_BY_ANOTHER,
+    "threads": LOST_GROUP_COMMIT,
     "sharing-clients": APPENDED_BY_ANOTHER,
     "fences": FENCED_BY_ITS_ID_ALONE,
 }
@@ -41,6 +48,7 @@ def counted(world: World) -> Iterator[None]:
         _count_expired_uploads(world, patch)
         _count_stale_replicas(world, patch)
         _count_fences(world, patch)
+        _count_group_commits(world, patch)
         yield
 
 
@@ -87,3 +95,23 @@ def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
             raise
 
     patch.setattr(coordinator, "plan_batch", plan_batch)
+
+
+def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
+    original, original_publish = Log._claim, SharedCommits.publish
+
+    def claim(self: Log[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
+        has_won = original(self, base, draft, taken, *arguments)
+        if len(taken) > 1:
+            world.marks[GROUP_COMMIT if has_won else LOST_GROUP_COMMIT] += 1
+        return has_won
+
+    def publish(self: SharedCommits, view: View[Any], proposals: Iterable[Proposal]) -> OwnPublication:
+        listed = list(proposals)
+        unpublished = [proposal for proposal in listed if proposal.shared is not None and proposal.published is None]
+        if len(unpublished) > 1:
+            world.marks[SHARED_GROUP_COMMIT] += 1
+        return original_publish(self, view, listed)
+
+    patch.setattr(Log, "_claim", claim)
+    patch.setattr(SharedCommits, "publish", publish)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
@@ -17,8 +18,13 @@ _PAGE = 7
 class SimulatedEnvironment(Environment):
     """Time, sleep and randomness of the world, as one process has them."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, has_threads: bool = False) -> None:
+        """
+        Args:
+            has_threads: whether background work runs in a thread of its own, and not in the caller's.
+        """
         self._process = process
+        self._has_threads = has_threads
         self._random = process.world.choices.stream(f"{process.name} tokens")
 
     def monotonic_ms(self) -> int:
@@ -33,6 +39,9 @@ class SimulatedEnvironment(Environment):
     def wait_ms(self, duration_ms: float, wakeups: SimpleQueue[None]) -> None:
         self.sleep_ms(duration_ms)
 
+    def wait_for(self, event: threading.Event, patience_s: float | None = None) -> bool:
+        return self._process.wait_for(event, None if patience_s is None else patience_s * 1000)
+
     def new_token(self) -> str:
         return f"{self._random.getrandbits(128):032x}"
 
@@ -44,7 +53,10 @@ class SimulatedEnvironment(Environment):
         self._process.die_perhaps()
 
     def background(self, work: Callable[[], None]) -> None:
-        work()
+        if self._has_threads:
+            self._process.start_thread(work)
+        else:
+            work()
 
 
 class SimulatedStore(ObjectStore):

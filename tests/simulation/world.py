@@ -1,6 +1,6 @@
 """The simulated world: many processes in one thread, one clock, one object store, and a seed that decides everything.
 
-Each process is a greenlet that stops at every request to the store, every sleep and every crash point. The world picks
+Each thread of a process is a greenlet that stops at every request to the store and every sleep. The world picks
 who goes on, what the store answers, who dies, and what lands later than its answer.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,8 @@ from tests.simulation.choices import Choices
 from tests.simulation.faults import CLOCK_JUMPS_MS, LATE_BY_MS, LONG_PAUSES_MS, Faults
 
 START_MS = 1_700_000_000_000
+NEVER_MS = 10**18
+"""Longer than any history."""
 _STEPS_MS = (0, 1, 1, 2, 5, 20)
 _NO_FAULTS = Faults()
 
@@ -43,66 +45,136 @@ class LateWrite:
     if_absent: bool
 
 
+class Thread:
+    """A thread of a process: a greenlet with a place of its own in the program."""
+
+    def __init__(self, process: Process, name: str, work: Callable[[], None], *, is_interruptible: bool) -> None:
+        self.process = process
+        self.name = name
+        self.is_interruptible = is_interruptible
+        self.wake_ms = process.world.time_ms
+        self.awaited: threading.Event | None = None
+        """What wakes it before ``wake_ms``."""
+        self.ended = threading.Event()
+        self._greenlet = greenlet.greenlet(lambda: self._run(work), parent=process.world.scheduler)
+
+    @property
+    def due_ms(self) -> int:
+        """When it can go on."""
+        if not self.process.alive:
+            return 0
+        is_woken = self.awaited is not None and self.awaited.is_set()
+        return max(self.process.paused_until_ms, 0 if is_woken else self.wake_ms)
+
+    def resume(self) -> None:
+        """Let the thread go on to its next stop."""
+        self._greenlet.switch()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        process = self.process
+        try:
+            if process.alive:
+                work()
+        except Death:
+            process.world.note(self.name, "died")
+        except Exception as error:
+            process.world.failures.append((self.name, error))
+        finally:
+            self.ended.set()
+            if self is process.main:
+                process.alive = False
+
+
 class Process:
-    """One process: it lives until its work ends or it is killed."""
+    """One process: it lives until its main thread ends or it is killed. All its threads end with it."""
 
     def __init__(self, world: World, name: str, work: Callable[[Process], None]) -> None:
         self.world = world
         self.name = name
         self.alive = True
-        self.wake_ms = world.time_ms
+        self.paused_until_ms = 0
         self.suspended_ms = 0
         """For how long the process's own clock stood still."""
         self.cut_reads = 0
         """How many of its reads gave less than there is."""
+        self.held_locks: Callable[[], Iterable[str]] = tuple
+        """The locks that no thread may hold at a stop. Another thread that wants one would block for ever there."""
         clocks = world.choices.stream(f"{name} clocks")
         self.clock_start_ms = clocks.randrange(10**9)
         """What its clock of elapsed time, which begins anywhere, showed at the world's start."""
         self.host_skew_ms = clocks.choice((0, 0, *CLOCK_JUMPS_MS))
         """By how much its host's time of day is wrong."""
-        self._greenlet = greenlet.greenlet(lambda: self._run(work), parent=world.scheduler)
+        self._started = 0
+        self.main = Thread(self, name, lambda: work(self), is_interruptible=False)
 
-    def _run(self, work: Callable[[Process], None]) -> None:
-        try:
-            work(self)
-        except Death:
-            self.world.note(self.name, "died")
-        except Exception as error:
-            self.world.failures.append((self.name, error))
-        finally:
-            self.alive = False
+    def start_thread(self, work: Callable[[], None], *, is_interruptible: bool = False) -> Thread:
+        """Start another thread.
 
-    def resume(self) -> None:
-        """Let the process go on to its next stop."""
-        self._greenlet.switch()
+        Args:
+            is_interruptible: whether a ``KeyboardInterrupt`` may meet it. Then ``work`` must expect one.
+        """
+        self._started += 1
+        thread = Thread(self, f"{self.name}.{self._started}", work, is_interruptible=is_interruptible)
+        self.world.threads.append(thread)
+        return thread
 
     def stop(self, what: str, path: str = "") -> None:
-        """Hand over to the world; returns when the process is to go on."""
+        """Hand over to the world; returns when the thread that runs now is to go on."""
         world = self.world
         if threading.get_ident() != world.thread:
             return  # The probe of put-if-absent, which makes a store, has threads of its own.
         if not self.alive:
             raise Death
-        world.note(self.name, what, path)
+        thread = self._running_thread()
+        world.note(thread.name, what, path)
         if self.happens("pause", world.faults.pause):
             pauses = world.choices.stream(f"{self.name} pauses")
             duration_ms = pauses.choice(LONG_PAUSES_MS)
-            self.wake_ms = world.time_ms + duration_ms
+            self.paused_until_ms = thread.wake_ms = world.time_ms + duration_ms
             if pauses.random() < world.faults.suspend:
                 self.suspended_ms += duration_ms
         if self.happens("clock jump", world.faults.clock_jump):
             self.host_skew_ms += world.choices.stream(f"{self.name} clocks").choice(CLOCK_JUMPS_MS)
+        for lock in self.held_locks():
+            # Not raised: the code under test may catch it.
+            world.failures.append((thread.name, Violation(f"{lock} is held during {what} {path}")))
         world.scheduler.switch()
         self.die_perhaps()
 
     def sleep(self, duration_ms: float) -> None:
-        self.wake_ms = max(self.wake_ms, self.world.time_ms + max(1, int(duration_ms)))
+        thread = self._running_thread()
+        thread.wake_ms = max(thread.wake_ms, self.world.time_ms + max(1, int(duration_ms)))
         self.stop("sleep")
+
+    def wait_for(self, event: threading.Event, patience_ms: float | None = None) -> bool:
+        """Let others go on until one sets the event, or the process's own clock has gone so far. Whether it is set."""
+        thread = self._running_thread()
+        end_ms = None if patience_ms is None else self.elapsed_ms() + patience_ms
+        thread.awaited = event
+        try:
+            while not event.is_set():
+                left_ms = NEVER_MS if end_ms is None else end_ms - self.elapsed_ms()
+                if left_ms <= 0:
+                    return False
+                thread.wake_ms = self.world.time_ms + max(1, int(left_ms))
+                self.stop("wait")
+            return True
+        finally:
+            thread.awaited = None
+            thread.wake_ms = self.world.time_ms
 
     def die_perhaps(self) -> None:
         if not self.alive or self.happens("death", self.world.faults.death):
             self.alive = False
             raise Death
+        if self._running_thread().is_interruptible and self.happens("interrupt", self.world.faults.interrupt):
+            raise KeyboardInterrupt
+
+    def _running_thread(self) -> Thread:
+        thread = self.world.running
+        assert thread is not None
+        assert thread.process is self, f"{thread.name} acts as {self.name}"
+        return thread
 
     def happens(self, fault: str, probability: float) -> bool:
         """Whether a fault meets this process now."""
@@ -146,8 +218,9 @@ class World:
         self.every_slot: dict[int, bytes] = {}
         """Every record that ever took its slot in the log, also those deleted since."""
         self.late: list[LateWrite] = []
-        self.processes: list[Process] = []
-        self.running: Process | None = None
+        self.threads: list[Thread] = []
+        """Of all processes: those that have not ended."""
+        self.running: Thread | None = None
         self.failures: list[tuple[str, Exception]] = []
         self.marks: Counter[str] = Counter()
         """How often rare things happened."""
@@ -180,7 +253,7 @@ class World:
 
     def spawn(self, name: str, work: Callable[[Process], None]) -> Process:
         process = Process(self, name, work)
-        self.processes.append(process)
+        self.threads.append(process.main)
         return process
 
     def restart_later(self, service: Restartable) -> None:
@@ -188,9 +261,9 @@ class World:
         self._restarts.append((self.time_ms + self.random.randrange(1, 5_000), service))
 
     def run(self, most_steps: int) -> None:
-        """Run until every process has ended, one has failed, or so many steps were taken."""
+        """Run until every thread has ended, one has failed, or so many steps were taken."""
         last = self.steps + most_steps
-        while self.steps < last and self.processes and not self.failures:
+        while self.steps < last and self.threads and not self.failures:
             self.step()
 
     def step(self) -> None:
@@ -200,18 +273,21 @@ class World:
             self._restarts.remove(due)
             if not self.stopping:
                 due[1].start()
-        awake = [process for process in self.processes if process.wake_ms <= self.time_ms]
+        awake = [thread for thread in self.threads if thread.due_ms <= self.time_ms]
         if not awake:
-            self.time_ms = min(process.wake_ms for process in self.processes)
-            awake = [process for process in self.processes if process.wake_ms <= self.time_ms]
+            self.time_ms = min(thread.due_ms for thread in self.threads)
+            if self.time_ms >= NEVER_MS:
+                names = ", ".join(thread.name for thread in self.threads)
+                raise Violation(f"each waits for another thread, for ever: {names}")
+            awake = [thread for thread in self.threads if thread.due_ms <= self.time_ms]
         self._land_late()
-        process = self._next(awake)
-        self.running = process
-        process.resume()
-        if not process.alive:
-            self.processes.remove(process)
+        thread = self._next(awake)
+        self.running = thread
+        thread.resume()
+        if thread.ended.is_set():
+            self.threads.remove(thread)
 
-    def _next(self, awake: list[Process]) -> Process:
+    def _next(self, awake: list[Thread]) -> Thread:
         """Who goes on: the one that went last, or another."""
         chosen = awake[int(self.random.random() * len(awake))]
         if self.running is None or chosen is self.running or self.running not in awake:

@@ -10,12 +10,13 @@ from tests.simulation.mutations import (
     sharing,
     slots,
     streams,
+    threads,
     topics,
     transactions,
 )
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 
-MODULES = (slots, sharing, deletion, producers, transactions, readers, segments, topics, streams)
+MODULES = (slots, sharing, threads, deletion, producers, transactions, readers, segments, topics, streams)
 """Those that register mutations, in the order of the page."""
 
 BY_HISTORIES: dict[str, Mutation] = {name: each for name, each in MUTATIONS.items() if each.unit_test is None}

@@ -10,11 +10,12 @@ import pytest
 
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
+from eoslog.log.paths import slot_path
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
 from tests.unit.log.queueing import await_queued, held
-from tests.unit.log.world import Fault, World, names, script
+from tests.unit.log.world import DAY_MS, Fault, World, names, script
 
 
 def together(log: Log[Ledger], *proposals: Callable[[Any], Any]) -> list[Any]:
@@ -337,3 +338,26 @@ def test_a_follower_learns_of_its_record_before_the_next_one_is_put() -> None:
 
     assert is_follower_done == [True]
     assert log.read(lambda state, slot: state.slots) == {"created": 0, "a": 1, "b": 1, "c": 2}
+
+
+def test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reopened_the_view() -> None:
+    world = World()
+    world.created()
+    log = world.process(commit_timeout_ms=10 * DAY_MS)
+    names(log)
+
+    def delete_slots() -> None:
+        other = world.process()
+        for name in "xyz":
+            other.append(add(name))
+            other.checkpoint()
+        world.now_ms += 3 * DAY_MS
+        script(other).delete([slot_path(slot) for slot in range(3)])
+
+    script(log).faults.append(Fault.ANSWER_LOST)
+    script(log).before.extend([delete_slots, lambda: in_another_thread(lambda: names(log))])
+
+    with pytest.raises(CommitStateUnknown):
+        log.append(add("mine"))
+
+    assert names(log) == ["created", "x", "y", "z"] == names(world.process())

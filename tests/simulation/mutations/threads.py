@@ -1,0 +1,120 @@
+"""Mutations of the group commit: what threads of one process that share a record are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from eoslog.errors import StoreUnavailable
+from eoslog.log.log import Log
+from eoslog.log.proposals import Proposal, Round, sort_proposals
+from eoslog.log.view import View
+from tests.simulation.focus import FOCUSES
+from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
+
+REOPENED = Focus(("log-threads0", "log-threads1"), {"lost_answer": 0.3, "interrupt": 0.05, "death": 0.0}, steps=400)
+INTERRUPTED = Focus(("log-threads0", "log-fast-writer0"), {"interrupt": 0.05}, steps=400)
+
+
+@mutation(FOCUSES["threads"])
+def follower_told_before_the_win() -> Iterator[None]:
+    """Followers are told their answers before the record is won: what lost its race is acknowledged."""
+    original = Log._claim
+
+    def claim(self: Log[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
+        for proposal in taken[1:]:
+            proposal.finish()
+        return original(self, base, draft, taken, *arguments)
+
+    with method(Log, "_claim", claim):
+        yield
+
+
+@mutation(FOCUSES["threads"])
+def answer_of_the_first_draft_kept() -> Iterator[None]:
+    """An answer is kept from the draft that lost its race: it names the slot of another record."""
+
+    def sorted_once(view: View[Any], draft: Any, pending: list[Proposal]) -> Round:
+        before = [(proposal, proposal.answer) for proposal in pending if proposal.answer is not None]
+        this = sort_proposals(view, draft, pending)
+        for proposal, answer in before:
+            proposal.answer = answer
+        return this
+
+    with instead_of(sort_proposals, sorted_once):
+        yield
+
+
+class _Now:
+    """A base whose state, or slot too, is whatever the view has now."""
+
+    def __init__(self, base: Any, view: View[Any], *, has_slot_of_now: bool) -> None:
+        self.proved, self.opening = base.proved, base.opening
+        self._slot = None if has_slot_of_now else base.slot
+        self._view = view
+
+    @property
+    def state(self) -> Any:
+        return self._view.state
+
+    @property
+    def slot(self) -> int:
+        return self._view.slot if self._slot is None else self._slot
+
+
+@contextmanager
+def _claimed_on(has_slot_of_now: bool) -> Iterator[None]:
+    original = Log._claim
+
+    def claim(self: Log[Any], base: Any, *arguments: Any) -> bool | None:
+        now: Any = _Now(base, self.view, has_slot_of_now=has_slot_of_now)
+        return original(self, now if base.slot >= 0 else base, *arguments)
+
+    with method(Log, "_claim", claim):
+        yield
+
+
+@mutation(FOCUSES["threads"])
+def win_merged_into_a_view_that_has_it() -> Iterator[None]:
+    """A win is merged though another thread has folded its record meanwhile: its entries count twice."""
+    with _claimed_on(has_slot_of_now=True):
+        yield
+
+
+@mutation(REOPENED)
+def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
+    """A win is merged into its draft's state though another thread has reopened the view: nobody here sees it."""
+    with _claimed_on(has_slot_of_now=False):
+        yield
+
+
+@mutation(
+    unit_test="unit/log/test_log_group_commit.py"
+    "::test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reopened_the_view"
+)
+def freshness_of_the_view_of_now() -> Iterator[None]:
+    """A win is believed if the view is fresh now, which another thread reopened: what a deleted name holds is lost."""
+    original = Log._is_genuine
+
+    def is_genuine(self: Log[Any], base: Any, slot: int, token: str) -> bool:
+        with self.view.lock:
+            now = base._replace(slot=self.view.slot, proved=self.view.proved())
+        return original(self, now, slot, token)
+
+    with method(Log, "_is_genuine", is_genuine):
+        yield
+
+
+@mutation(INTERRUPTED)
+def followers_of_the_interrupted_told_that_nothing_landed() -> Iterator[None]:
+    """Followers of an interrupted leader are told that nothing was appended: their record may have landed."""
+    original = Log._outcome
+
+    def outcome(self: Log[Any], proposal: Proposal, error: BaseException) -> BaseException:
+        if not isinstance(error, Exception):
+            return StoreUnavailable("nothing was appended")
+        return original(self, proposal, error)
+
+    with method(Log, "_outcome", outcome):
+        yield

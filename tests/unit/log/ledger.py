@@ -49,7 +49,8 @@ class LedgerDraft:
         if isinstance(self.base, LedgerDraft):
             self.base.entries += self.entries
         else:
-            assert LedgerMachine().fold(self.base, self.slot, self.entries) is None
+            reason = LedgerMachine().fold(self.base, self.slot, self.entries)
+            assert reason is None, reason
 
 
 class Part(NamedTuple):

@@ -29,6 +29,8 @@ class AppendQueue:
         self._mutex = threading.Lock()
         """Held for a moment only, never during a request."""
         self._waiting: deque[Proposal] = deque()
+        self._present: set[Proposal] = set()
+        """The proposals whose threads have not gone away."""
         self._leader: Proposal | None = None
 
     def settle(self, proposal: Proposal) -> bool:
@@ -39,6 +41,7 @@ class AppendQueue:
         """
         try:
             with self._mutex:
+                self._present.add(proposal)
                 self._waiting.append(proposal)
                 if self._leader is None:
                     self._leader = proposal
@@ -66,7 +69,9 @@ class AppendQueue:
             left = [proposal for proposal in group if not proposal.done]
             if left:
                 with self._mutex:
-                    self._waiting.extendleft(each for each in reversed(left) if each not in self._waiting)
+                    # Not one whose thread was interrupted, too: it would never lead.
+                    left = [each for each in left if each in self._present and each not in self._waiting]
+                    self._waiting.extendleft(reversed(left))
 
     def _follow(self, proposal: Proposal) -> bool:
         """Wait until the proposal is settled or its thread leads. False if its deadline passed before that."""
@@ -89,6 +94,7 @@ class AppendQueue:
     def _leave(self, proposal: Proposal) -> None:
         """Drop a proposal whose thread goes away, and let another thread lead if this one did."""
         with self._mutex:
+            self._present.discard(proposal)
             if not proposal.done and proposal in self._waiting:
                 self._waiting.remove(proposal)
             if self._leader is proposal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -361,3 +362,44 @@ def test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reop
         log.append(add("mine"))
 
     assert names(log) == ["created", "x", "y", "z"] == names(world.process())
+
+
+def test_a_follower_that_was_interrupted_is_not_made_leader_when_its_leader_is_interrupted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = World().created()
+    append_all, follow = log._queue._append_all, log._queue._follow
+    is_taken = threading.Event()
+    threads: dict[str, threading.Thread] = {}
+
+    def append(name: str) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            log.append(add(name))
+
+    def interrupted_follower(proposal: Any) -> bool:
+        if threading.current_thread() is not threads["follower"]:
+            return follow(proposal)
+        is_taken.wait(timeout=30)
+        raise KeyboardInterrupt
+
+    def interrupted_leader(*_: object) -> None:
+        log._queue._append_all = append_all
+        is_taken.set()
+        threads["follower"].join(timeout=30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log._queue, "_follow", interrupted_follower)
+    threads |= {
+        name: threading.Thread(target=append, args=(name,), daemon=True) for name in ("leader", "follower", "waiting")
+    }
+    leader = threads["leader"]
+    with held(log):
+        for count, thread in enumerate(threads.values(), 1):
+            thread.start()
+            await_queued(log, count)
+        log._queue._append_all = interrupted_leader
+    leader.join(timeout=30)
+    threads["waiting"].join(timeout=30)
+
+    assert not threads["waiting"].is_alive()
+    assert names(log) == ["created", "waiting"]

@@ -76,6 +76,13 @@ class Moment(NamedTuple):
     monotonic_ms: int
 
 
+class _Replaced(NamedTuple):
+    """What a view was when somebody began to open it anew."""
+
+    state: Any
+    slot: int
+
+
 class View(Generic[S]):
     """The fold of the log up to ``slot``."""
 
@@ -390,7 +397,8 @@ class View(Generic[S]):
             StoreUnavailable: the log changed while it was read, or reading took longer than half the grace, each time.
         """
         problem = ""
-        replaced = self.state
+        with self.lock:
+            replaced = _Replaced(self.state, self.slot)
         for _ in range(_OPEN_ATTEMPTS):
             try:
                 self._open_once(replaced)
@@ -407,11 +415,11 @@ class View(Generic[S]):
             f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
         )
 
-    def _open_once(self, replaced: S | None) -> None:
+    def _open_once(self, replaced: _Replaced | None) -> None:
         """
         Args:
-            replaced: the state that is to be replaced even by an earlier one; None if there is none. A state that
-                another thread has put in its place meanwhile is replaced only by a later one.
+            replaced: what is to be replaced even by an earlier state; None if nothing is. If another thread has put
+                another state in its place meanwhile, or has advanced it, only a later state replaces that.
         """
         asked = self.moment()
         newest = self.newest_slot()
@@ -443,7 +451,8 @@ class View(Generic[S]):
                 raise CorruptRecord(f"the record of slot {slot} does not continue that of slot {slot - 1}")
             fresh.fold(slot_record, slot_line)
         with self.lock:
-            if self.state is replaced or fresh.slot >= self.slot:
+            is_unchanged = replaced is not None and self.state is replaced.state and self.slot == replaced.slot
+            if is_unchanged or fresh.slot >= self.slot:
                 self._become(fresh)
                 self.prove(asked)
 

@@ -316,6 +316,24 @@ def test_a_read_may_reopen_the_view_while_a_record_is_put() -> None:
     assert names(log) == ["created", "a"] == names(world.process())
 
 
+def test_an_opening_that_is_overtaken_by_an_append_does_not_lead_the_view_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = World().created()
+    newest_slot = log.view.newest_slot
+
+    def overtaken() -> int:
+        slot = newest_slot()
+        in_another_thread(lambda: log.append(add("a")))
+        return slot
+
+    monkeypatch.setattr(log.view, "newest_slot", overtaken)
+    log.view.open()
+
+    assert log.read(lambda state, slot: slot, refresh=False) == 1
+    assert log.read(lambda state, slot: state.names, refresh=False) == ["created", "a"]
+
+
 def test_a_follower_learns_of_its_record_before_the_next_one_is_put() -> None:
     log = World().created()
     threads = {name: threading.Thread(target=log.append, args=(add(name),), daemon=True) for name in "abc"}

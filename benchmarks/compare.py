@@ -1,8 +1,9 @@
 """Compare two commits of the project in one run, by the short benchmarks of ``benchmarks.short``.
 
 ``python -m benchmarks.compare OLD [NEW]``. NEW is the working tree unless it is named. Each round runs each benchmark
-on the old commit and then on the new one, so that a busy machine slows both. Both are measured by the code of NEW, with
-the same interpreter.
+on the old commit and then on the new one, so that a busy machine slows both. Both are measured by the benchmarks of
+NEW, with the same interpreter. A round takes about 90 seconds. One round shows only large differences: other work on
+the machine can change "commits/s" by a factor of three.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ROUNDS = 3
 
 
 class Numbers:
-    """What the runs of one commit have shown."""
+    """The numbers of all runs of one commit."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[float]] = defaultdict(list)
@@ -38,7 +39,7 @@ class Numbers:
         """By benchmark: why it gave no numbers."""
 
     def take(self, benchmark: str, answer: str, complaint: str = "") -> None:
-        """Take in what a run printed: its numbers on the last line of ``answer``, or why there are none."""
+        """Add the output of a run: its numbers on the last line of ``answer``, or the reason why there are none."""
         try:
             found = json.loads(answer.strip().rpartition("\n")[2])
             if "missing" in found:
@@ -60,7 +61,7 @@ class Numbers:
 
 
 def rows(old: Numbers, new: Numbers) -> Iterator[tuple[str, str, str, str]]:
-    """A line for each number: its name, both medians, and the new one by the old one."""
+    """A line for each number: its name, both medians, and the new median divided by the old one."""
     for name in dict.fromkeys([*new.names, *old.names]):
         before, after = old.median(name), new.median(name)
         ratio = f"{after / before:.2f}" if before and after is not None else "-"
@@ -73,7 +74,7 @@ def _shown(value: float | None) -> str:
 
 @contextmanager
 def checked_out(commit: str, directory: Path) -> Iterator[Path]:
-    """A worktree of a commit, which goes at the end."""
+    """A worktree of a commit, which is removed at the end."""
     try:
         _git("worktree", "add", "--quiet", "--detach", str(directory), commit)
         yield directory
@@ -116,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         old_tree = stack.enter_context(checked_out(options.old, place / "old"))
         new_tree = stack.enter_context(checked_out(options.new, place / "new")) if options.new else REPOSITORY
-        # A directory with the benchmarks alone: beside them there would be the library of the same commit.
+        # A directory with the benchmarks alone. In their own tree, Python would import the library of that tree.
         code = place / "code"
         code.mkdir()
         has_short = (new_tree / "benchmarks" / "short.py").exists()

@@ -1,11 +1,12 @@
-"""Commits of many writers in one store: how many there are a second, how long each takes, and how fair it is.
+"""Commits of many writers in one store: how many a second, how long each takes, and how fair the writers share them.
 
 ``python -m benchmarks.contention [--seconds 5] [--full]``. Each writer is a staged producer with a transactional id of
 its own, and commits one row at a time. In a closed loop a writer begins the next commit when the last one is done. In
 an open loop commits are due at a fixed rate, and a commit's time counts from when it was due.
 
 There are two kinds of stores. One is a local directory with fsync, whose processes queue for their turns. The other is
-such a directory behind a delay for each request, without that queue, as an object store is.
+like an object store: a local directory without fsync and without that queue, and with a delay for each request. Other
+work on the machine changes the numbers of the local directory most.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Case:
     put_ms: float = 0.0
     get_ms: float = 0.0
     rate: float | None = None
-    """Commits a second that each writer is to make; None: a closed loop."""
+    """Commits a second that are due for each writer (an open loop); None: a closed loop."""
 
     def open(self, root: str) -> Store:
         environment = Environment()
@@ -101,10 +102,10 @@ class Case:
 
 @dataclass
 class Result:
-    """What one writer did."""
+    """The commits of one writer."""
 
     durations: list[float]
-    """Of its commits (s)."""
+    """How long each commit took (s)."""
 
 
 def run_process(case: Case, root: str, number: int, seconds: float, ready: Any, results: Any) -> None:
@@ -153,7 +154,7 @@ def _commit(producer: Any) -> None:
 
 @dataclass
 class Measured:
-    """What all writers of a case did together."""
+    """The commits of all writers of a case."""
 
     seconds: float
     slots: int
@@ -167,7 +168,7 @@ class Measured:
 
     @property
     def cpu_ms(self) -> float:
-        """CPU of all processes, a commit (ms)."""
+        """CPU time of all processes for each commit (ms)."""
         return self.cpu_seconds * 1000 / max(1, self.commits)
 
     def row(self) -> list[str]:

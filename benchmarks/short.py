@@ -1,7 +1,7 @@
 """Short benchmarks, each in a process of its own: ``python -m benchmarks.short NAME`` prints its numbers as JSON.
 
-``benchmarks.compare`` runs them on two commits. Their code is that of the newer commit. For what the older one does not
-have they print ``{"missing": "..."}``.
+``benchmarks.compare`` runs them on two commits, with the benchmarks of the newer commit. A benchmark that needs
+something that the older commit lacks prints ``{"missing": "..."}``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLANNED_FILES = 5_000
 
 
 def staged_commit() -> Mapping[str, float]:
-    """A process alone, on a disk that syncs nothing: what is left is CPU. And what a new process then spends."""
+    """CPU time of the commits of one process, without fsync; then of opening the store and planning a scan anew."""
     from eoslog.client.store import Store
     from eoslog.store.environment import Environment
     from eoslog.store.local import LocalStore

@@ -1,7 +1,8 @@
-"""What a producer appends, by requests that are made again while they have no answer.
+"""Idempotent appends of a producer: a request without an answer is made again until its outcome is known.
 
-An attempt without an answer may have landed all the same. Mostly the next one finds its work in the state. It does not
-if the state has moved on, to another producer say: then the slot of the unanswered attempt says whose it is.
+An attempt without an answer may have landed. Mostly the next attempt finds its work in the state. It does not if the
+state has moved on, for example because another producer has taken over. Then the slot of the unanswered attempt, or the
+records after its publication, tell whether it landed.
 """
 
 from __future__ import annotations
@@ -37,23 +38,24 @@ class Request(Enum):
     ROWS = "rows"
     """Batches without a transaction."""
     BATCHES = "batches"
-    """Those of a transaction."""
+    """Batches of a transaction."""
     PREPARE = "prepare"
     COMMIT = "commit"
     ABORT = "abort"
 
 
 _SHOWS_FOR_GOOD = frozenset({Request.ROWS, Request.COMMIT})
-"""Where it matters what became of an attempt, though the newest state refuses the request: its rows show, or never
-will. Of the others the newest state counts: an identity may be another's by now, a prepared transaction ended."""
+"""Requests whose earlier attempts matter although the newest state refuses them: their rows show, or never will. For
+other requests only the newest state matters. By then another producer may have the identity, or a prepared transaction
+may have ended."""
 
 
 class Shareable(NamedTuple):
-    """A request as other processes may append it."""
+    """A request in the form in which other processes may append it."""
 
     entries: Sequence[Entry]
     answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
-    """Makes the answer from the entries as they stand in the log, and their slot."""
+    """Makes the answer from the entries as they are in the log, and their slot."""
 
 
 class _Attempt(NamedTuple):
@@ -67,7 +69,7 @@ class _Publication(NamedTuple):
     """A request that other processes may append."""
 
     slot: int
-    """The newest slot that was known before."""
+    """The newest slot that this process knew when it published."""
     request_id: str
     answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
 
@@ -82,24 +84,24 @@ class AnsweredAppends:
         self.forget()
 
     def forget(self) -> None:
-        """The request was answered, or given up."""
+        """Forget the request. Called when it was answered or given up."""
         self._request: Request | None = None
         self._unanswered: dict[_Attempt, Any] = {}
-        """Attempts that may have landed, or may land yet, with what each is answered with if it has."""
+        """Attempts that may have landed, or may land yet. The value is the answer if the attempt has landed."""
         self._published: list[_Publication] = []
 
     def __call__(self, request: Request, propose: Callable[[Draft], T], shareable: Shareable | None = None) -> T:
         """Append what ``propose`` adds, for the first time or again, and return the answer of the attempt that landed.
 
         Args:
-            shareable: the same as a request that other processes may append.
+            shareable: the same work in the form in which other processes may append it; None if they may not.
 
         Raises:
             CommitStateUnknown: this attempt, or one before it, may have landed or land later.
             OutcomeLost: an attempt may have landed, and the log no longer tells.
             RetriableError, StoreAccessDenied: no attempt has appended anything.
-            Whatever else ``propose`` raises: of rows and a commit, no attempt landed or will. Of the others, what holds
-                now.
+            Any other error of ``propose``: for rows and commits, no attempt has landed or will. For other requests, the
+                newest state refuses the request.
         """
         # Check here too: a callback of the user's may fork during a call and return in the child.
         self._home.check(f"the {request.value} request")
@@ -142,7 +144,7 @@ class AnsweredAppends:
             self._drop(of_this_call)
             if not unanswered and not self._published:
                 raise
-            # What fails now says nothing of what was sent before.
+            # This failure tells nothing about attempts and publications that were sent before.
             raise self._unknown() from error
         except EosLogError:
             landed = self._landed() if request in _SHOWS_FOR_GOOD else None
@@ -150,7 +152,7 @@ class AnsweredAppends:
                 raise
             self._store.environment.reached("client.producer.overtaken")
             (answer,) = landed
-        # Whatever else ends the call, Ctrl-C say, may come between a put and its answer.
+        # Forget only after an answer: an interrupt, such as Ctrl-C, may come between a put and its answer.
         self.forget()
         return answer
 
@@ -159,7 +161,7 @@ class AnsweredAppends:
             del self._unanswered[attempt]
 
     def _unknown(self) -> CommitStateUnknown:
-        # The record of this process names its published requests, too.
+        # A record of this process also names its published requests, so the request id finds either record.
         slot, token = self._published[-1][:2] if self._published else next(reversed(self._unanswered))
         return CommitStateUnknown(
             f"{self._store.url}: an attempt was not answered, nor could it be asked for since; it may have landed or "
@@ -170,7 +172,7 @@ class AnsweredAppends:
         )
 
     def _landed(self) -> tuple[Any] | None:
-        """The answer of the attempt that landed after all; if there is none, none will land any more."""
+        """Return the answer of the attempt that landed; None if none has landed. Then none will."""
         try:
             return self._landed_in_its_slot() or self._landed_by_sharing()
         except OutcomeLost:
@@ -181,18 +183,19 @@ class AnsweredAppends:
     def _landed_in_its_slot(self) -> tuple[Any] | None:
         if not self._unanswered:
             return None
-        # What went to a slot was proposed to the state before it, which lacked the work: only the last is in question.
+        # Each attempt was validated on the state before its slot, which lacked the work. So no earlier attempt had
+        # landed, and only the last one may have.
         slot = max(attempt.slot for attempt in self._unanswered)
         winner = _Attempt(slot, self._store.log.winner(slot, timeout_ms=self._limits.remaining_ms()))
         return (self._unanswered[winner],) if winner in self._unanswered else None
 
     def _landed_by_sharing(self) -> tuple[Any] | None:
-        # A request that is refused once is refused for ever. So what no record has now, none will have.
+        # A request that the newest state refuses is refused for good. So if no record has it now, none will.
         for publication in self._published:
             found = self._store.log.find_request(publication.slot, publication.request_id)
             if found is None:
                 continue
-            # No record of eoslog's names the request for other entries.
+            # eoslog writes no record that names the request for other entries: ignore such a record.
             with suppress(LookupError, ValueError):
                 return (publication.answer(*found),)
         return None

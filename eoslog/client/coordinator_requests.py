@@ -1,4 +1,4 @@
-"""What a producer asks of its coordinator: init, prepare, end; and what a transaction holds until it is asked."""
+"""The requests of a producer to its coordinator (init, prepare, end), and its transaction's offsets until then."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CoordinatorRequests:
-    """A producer's identity and transaction, as the log has them. A request without an answer may be made again."""
+    """A producer's identity and transaction, as in the log. A request without an answer may be made again."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class CoordinatorRequests:
 
     @property
     def may_be_known(self) -> bool:
-        """Whether the log may know of the transaction by a request made here, or may learn of it yet."""
+        """Whether a request made here has told the log of the transaction, or may still do so."""
         return self._may_be_known or self.prepared is not None
 
     def add_offsets(self, added: GroupOffsets) -> None:
@@ -72,7 +72,7 @@ class CoordinatorRequests:
         self._offsets = with_added(self._offsets, added)
 
     def initialise(self, *, keep_prepared: bool = False) -> None:
-        """Ask for an identity, and for the prepared transaction that comes with it if it is to be kept."""
+        """Ask for an identity. With ``keep_prepared``, also ask for the prepared transaction that comes with it."""
 
         def propose(draft: Draft) -> tuple[ProducerIdentity, ProducerIdentity | None]:
             now_ms = self._store.now_ms()
@@ -83,7 +83,7 @@ class CoordinatorRequests:
                 time_ms=now_ms,
                 keep_prepared=keep_prepared,
             )
-            # Not left to the end of the record: the answer must tell if the prepared transaction was aborted by this.
+            # Here and not at the end of the record: the answer must tell whether this aborts the prepared transaction.
             abort_timed_out(draft, now_ms)
             if self._transactional_id is None:
                 return identity, None
@@ -114,8 +114,8 @@ class CoordinatorRequests:
 
         def propose(draft: Draft) -> ProducerIdentity:
             named = prepare_transaction(draft, request)
-            # Not left to the end of the record: what an earlier attempt prepared may be past its timeout, and then the
-            # answer is that it was aborted.
+            # Here and not at the end of the record: a transaction that an earlier attempt prepared may be past its
+            # timeout. Then the answer must be that it was aborted.
             abort_timed_out(draft, request.time_ms)
             check_identity(draft, request.transactional_id, named)
             return named
@@ -167,7 +167,7 @@ class CoordinatorRequests:
         return done
 
     def _check_not_aborted(self, draft: Draft, transactional_id: str, refused: InvalidTxnState) -> None:
-        """Raises: TransactionAborted: the coordinator refuses the commit, and an abort leads on (KIP-588)."""
+        """Raise ``TransactionAborted`` if the coordinator aborted the transaction: the caller must abort (KIP-588)."""
         assert self.identity is not None
         why = why_aborted(draft.transactions[transactional_id], self.identity)
         if why:
@@ -178,10 +178,10 @@ class CoordinatorRequests:
 
 
 def _ended(request: TransactionEnded, *entries: Mapping[str, Any]) -> ProducerIdentity:
-    """The producer's next identity, by the entry of the log that ended its transaction.
+    """Return the producer's next identity, from the entry in the log that ended its transaction.
 
     Raises:
-        ValueError: the entry is not this end's.
+        ValueError: the entry is not the one of this request.
     """
     (entry,) = entries
     found = TransactionEnded.model_validate(entry)

@@ -1,4 +1,4 @@
-"""What a producer has sent and not heard of: batches without an answer, and the sequences that tell them apart."""
+"""A producer's batches in flight: sent and not answered yet, with the sequences by which they are recognised."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eoslog.store.process import HomeProcess
 
 
 class InFlightBatches:
-    """Batches whose append has no answer yet. They are appended again as they are, and recognised by their sequences.
+    """Batches whose append has no answer yet. They are appended again unchanged, and recognised by their sequences.
 
-    True while there are any.
+    The object is true while there are any.
     """
 
     def __init__(self, transactional_id: str | None, home: HomeProcess) -> None:
@@ -30,7 +30,7 @@ class InFlightBatches:
         self._sequences: dict[PartitionId, int] = {}
         self._batches: list[BatchAppended] = []
         self.awaited = AwaitedOffsets(self._home)
-        """Who waits for the offsets of these batches."""
+        """The callers that wait for the offsets of these batches."""
         self.was_sent = False
         """Whether these batches were proposed to the log before, and so may have landed."""
 
@@ -39,7 +39,7 @@ class InFlightBatches:
 
     @property
     def batches(self) -> Sequence[BatchAppended]:
-        """Those that are in flight."""
+        """The batches that are in flight."""
         return tuple(self._batches)
 
     def send(
@@ -54,7 +54,7 @@ class InFlightBatches:
         """Make batches of uploaded files, with the next sequences of their partitions. None may be in flight.
 
         Args:
-            awaited: who waits for the offsets of the files' rows.
+            awaited: the callers that wait for the offsets of the files' rows.
             upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
         """
         assert not self._batches
@@ -108,7 +108,7 @@ class InFlightBatches:
         ]
 
     def shareable(self) -> Shareable:
-        """The batches as other processes may append them."""
+        """Return the batches in the form in which other processes may append them."""
         batches = self._batches
 
         def appended(entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
@@ -117,7 +117,7 @@ class InFlightBatches:
         return Shareable(batches, appended)
 
     def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
-        """The answer came: nothing is in flight any more, and the offsets are told."""
+        """Take the answer: nothing is in flight any more. Tell the waiting callers their offsets."""
         self._batches = []
         self.awaited.deliver(appended)
 
@@ -133,7 +133,7 @@ class InFlightBatches:
 
 
 def _appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
-    """Where a batch is, by an entry of the log.
+    """Return where a batch is, from its entry in the log.
 
     Raises:
         ValueError: the entry is not this batch's.

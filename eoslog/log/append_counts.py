@@ -1,4 +1,4 @@
-"""How the appends of one process went, as numbers to watch."""
+"""Counts of one process's appends, for monitoring."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class AppendCounts:
-    """Counts since the log was opened. Only the thread that leads changes them."""
+    """Counts since this process opened the log. Only the leader of the append queue changes them."""
 
     records: int = 0
     """Records that this process put."""
     commits: int = 0
-    """Appends of this process that these records have."""
+    """Appends of this process in these records."""
     conflicts: int = 0
     """Slots that were lost to another process."""
     for_others: int = 0
-    """Requests of other processes that these records have."""
+    """Requests of other processes in these records."""
     by_others: int = 0
-    """Appends of this process that records of other processes have."""
+    """Appends of this process in records of other processes."""
     waited_ms: int = 0
-    """For how long appends that other processes made were waited for (ms)."""
+    """How long this process waited for records of other processes (ms)."""
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""

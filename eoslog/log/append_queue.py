@@ -1,7 +1,7 @@
-"""The queue of one process's appends to a log: one thread leads, and appends what all threads have queued.
+"""The queue of one process's appends to a log: one thread, the leader, appends what all threads have queued.
 
-This is a group commit. What is queued while a record is put goes into the next record. A follower waits for an event of
-its own. So it learns at once that its record was put, and does not wait for the record after it.
+This is a group commit. A proposal that is queued while a record is put goes into the next record. Each follower waits
+for an event of its own. So it learns at once that its record was put, and does not wait for the record after it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AppendQueue:
     def __init__(self, environment: Environment, append_all: Callable[[list[Proposal]], None]) -> None:
         """
         Args:
-            append_all: settles all the proposals that it is given. If it raises an error, some may be left.
+            append_all: settles all the proposals that it is given. If it raises an error, some may not be settled.
         """
         self._environment = environment
         self._append_all = append_all
@@ -34,7 +34,7 @@ class AppendQueue:
         self._leader: Proposal | None = None
 
     def settle(self, proposal: Proposal) -> bool:
-        """Queue a proposal and return when it is settled: by this thread, or by another one that leads.
+        """Queue a proposal and return when it is settled, by this thread or by another leader.
 
         Returns:
             False if its deadline passed before any thread took it into a record. Then no thread will.
@@ -59,13 +59,13 @@ class AppendQueue:
         try:
             with self._mutex:
                 while self._waiting and len(group) < _MOST_IN_A_RECORD:
-                    # In this order. An interrupt between the two leaves the proposal in both places, and not in none.
+                    # In this order: an interrupt between the two lines leaves the proposal in both places, not in none.
                     group.append(self._waiting[0])
                     self._waiting.popleft()
-            # Its own is not in the queue if a thread that was interrupted had taken it.
+            # The own proposal is missing from the queue if an interrupted leader had taken it.
             self._append_all(group or [own])
         finally:
-            # Left over by an interrupt. The next leader settles them, or finds out what became of their record.
+            # An interrupt left them unsettled. The next leader settles them, or reports that their outcome is unknown.
             left = [proposal for proposal in group if not proposal.done]
             if left:
                 with self._mutex:
@@ -92,7 +92,7 @@ class AppendQueue:
         return max(0, proposal.deadline_ms - self._environment.monotonic_ms()) / 1000
 
     def _leave(self, proposal: Proposal) -> None:
-        """Drop a proposal whose thread goes away, and let another thread lead if this one did."""
+        """Drop a proposal whose thread leaves. If that thread was the leader, let the next waiting thread lead."""
         with self._mutex:
             self._present.discard(proposal)
             if not proposal.done and proposal in self._waiting:

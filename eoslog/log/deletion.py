@@ -1,8 +1,9 @@
-"""Deleting what the log no longer needs: slots below both checkpoints, checkpoints that nothing names, and requests
-that processes published long ago.
+"""Deleting what the log no longer needs: slots below both checkpoints, checkpoints that nothing names, and old
+publications.
 
-A deleted slot's name is open again to a writer that slept. So slots go in ascending order and only when they are older
-than the grace, and nobody trusts a view for longer than half of it. Each step is safe to die after and to repeat.
+A paused writer could put a slot again whose object was deleted. So slots are deleted in ascending order and only when
+they are older than the grace, and no process trusts a view for longer than half the grace. A process may die after each
+step, and each step may be repeated.
 """
 
 from __future__ import annotations
@@ -109,10 +110,9 @@ def delete_old_checkpoints(log: Log[S]) -> int:
 
 
 def delete_old_publications(log: Log[S]) -> int:
-    """Delete requests that a process published so long ago that no process appends them for it. Returns how many
-    publications were deleted.
+    """Delete publications older than ``LONGEST_PENDING_MS``. Returns how many were deleted.
 
-    Writers that compete for slots delete them too. A process that died was perhaps the last one that competed.
+    Writers that compete for slots delete them too. But after a process died, there may be no competition any more.
     """
     listed = [info for info in log.store.list(PENDING) if pending_name(info.path) is not None]
     # Judged by the store's clock as of its last answer: never later than it is there.

@@ -1,7 +1,8 @@
-"""The log: contiguous slots, each put if absent. Whoever puts slot n+1 has proved that slot n was the last.
+"""The log: contiguous slots, each put if absent. A process that puts slot n+1 proves that slot n was the last.
 
-An append validates against the state after the newest slot and claims the next one; who loses the race folds the winner
-and validates again. A put that was not answered is repeated, the same bytes to the same slot, until its fate is known.
+An append is validated against the state after the newest slot, and put conditionally into the next slot. A process that
+loses the race folds the winner's record and validates again. A put without an answer is repeated, the same bytes to the
+same slot, until its outcome is known.
 """
 
 from __future__ import annotations
@@ -56,38 +57,38 @@ _CHECKPOINT_ATTEMPTS = 3
 _LARGEST_SHARED_RECORD_BYTES = 4 << 20
 _RACES_BEFORE_SHARING = 2
 _LONGEST_RACE = 5
-"""After so many lost races the wait grows no longer: each of them means that somebody got on."""
+"""After so many lost races the pause no longer grows. A lost race means that another process appended."""
 
 
 class _Base(NamedTuple):
-    """What a record was validated against."""
+    """The state that a record was validated against."""
 
     state: Any
     slot: int
     proved: Moment
     opening: int
-    """The number of the view's opening."""
+    """How often the view had been opened then."""
 
 
 @dataclass(slots=True)
 class _Attempts:
-    """What is known from one attempt at a record to the next."""
+    """What one attempt to put a record leaves for the next attempt."""
 
     token: str
     tail_slot: int | None
-    """The slot that was the newest when this append looked last."""
+    """The newest slot when this append last refreshed the view; None if it has not done so."""
     races: int = 0
-    """How many were lost."""
+    """How many races for a slot were lost."""
     has_lost: bool = False
-    """Whether the last attempt was."""
+    """Whether the last attempt lost its race."""
     appended_for_others: int | None = None
-    """How many requests of other processes stand in the record that the last attempt put; None if it put none."""
+    """How many requests of other processes are in the record that the last attempt put; None if it put no record."""
     most: int = 1 << 30
-    """How many proposals a record takes."""
+    """How many proposals the next record takes at most."""
     with_overdue: bool = True
-    """Whether it takes aborts of overdue transactions."""
+    """Whether the next record takes aborts of overdue transactions."""
     company: Sequence[Company] = ()
-    """What other processes have published: the next record takes it along."""
+    """Publications of other processes, which the next record also takes."""
 
 
 class Log(Generic[S]):
@@ -114,15 +115,15 @@ class Log(Generic[S]):
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
-        """Keep to the grace of this log: it is the same for all who follow and delete."""
+        """Use the grace of this log. All processes that follow the log or delete slots use the same."""
         with self.view.lock:
             self.config = self.view.config = replace(self.config, grace_ms=grace_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
-        """Call ``function`` with the state and its slot; by default with those of the log's tail as it is now.
+        """Call ``function`` with the state and its slot; by default with those of the newest slot of the log.
 
-        It does not wait for records that other threads put. The state does not change while ``function`` runs, and no
-        thread can append meanwhile: it should be quick, and send no requests.
+        A read does not wait for records that other threads put. The state does not change while ``function`` runs, and
+        no thread can append meanwhile. So ``function`` should be quick, and send no requests.
         """
         view = self.view
         while True:
@@ -133,7 +134,7 @@ class Log(Generic[S]):
                     self._reset_view_unless_sound(error)
                     raise
             with view.lock:
-                # Not so if another thread was interrupted since.
+                # The view is closed again if another thread was interrupted since the refresh.
                 if view.is_open:
                     return function(view.state, view.slot)
 
@@ -147,19 +148,20 @@ class Log(Generic[S]):
     ) -> T:
         """Append what ``propose`` adds to the draft that it is given, and return its answer.
 
-        ``propose`` is called with the state at the slot that the entries would get, perhaps several times; its answer
-        of the slot that was won is returned. It may add nothing; then its answer holds at the log's tail. Proposals of
-        several threads share a record.
+        ``propose`` is called with the state at the slot that the entries would get, perhaps several times. The answer
+        of the call whose entries were appended is returned. If ``propose`` adds nothing, its answer holds at the newest
+        slot. Proposals of several threads share a record.
 
         Args:
-            timeout_ms: begin no further attempt after so long. A record that several wait for is given up when the
-                first of them has no time left.
-            when_claimed: told the slot and the token of each record that is put with it, before that: from then on,
-                until this has an answer, it may land.
-            shared: the same work as a request that other processes may append, once writers compete for slots.
+            timeout_ms: begin no further attempt after so long. A record with proposals of several threads is given up
+                when the first of their deadlines passes.
+            when_claimed: called with the slot and the token of each record that has the entries, before the put of
+                that record. From then on, until ``append`` returns, the record may land.
+            shared: the same work as a request that other processes may append, when writers compete for slots.
 
         Raises:
-            CommitStateUnknown: the fate of the record could not be learnt in time, or its slot was deleted meanwhile.
+            CommitStateUnknown: the outcome of the record was not known in time, or its slot was deleted meanwhile, or
+                another process may still append the request.
             StoreUnavailable: the time was up, and nothing was appended.
             Whatever ``propose`` raises at the log's tail.
         """
@@ -183,7 +185,7 @@ class Log(Generic[S]):
         """Whether the record of an append that raised ``CommitStateUnknown`` landed: occupy its slot, then read it.
 
         Args:
-            timeout_ms: begin no further attempt to occupy it after so long; None: as long as the log's settings say.
+            timeout_ms: begin no further attempt after so long (ms); None: as long as the log's settings say.
 
         Raises:
             CommitStateUnknown: as before, of the same append: the store does not answer, or refuses.
@@ -266,7 +268,7 @@ class Log(Generic[S]):
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
 
     def _unsettled(self, proposal: Proposal) -> EosLogError:
-        """What is known of a proposal that nobody attempts any more."""
+        """The error for a proposal that no thread attempts any more: not appended, or its outcome is unknown."""
         if proposal.published is not None:
             return self._unknown_request(proposal, proposal.published)
         return self._out_of_time() if proposal.flight is None else self._claims.unknown(*proposal.flight)
@@ -276,7 +278,7 @@ class Log(Generic[S]):
             if proposal.has_landed:
                 proposal.finish()
             elif proposal.published is not None or proposal.flight is not None:
-                # The thread that sent it was interrupted, and again while it told the others.
+                # The thread that sent it was interrupted, and a second time while it settled the other proposals.
                 proposal.fail(self._unsettled(proposal))
         proposals = [proposal for proposal in proposals if not proposal.done]
         try:
@@ -301,7 +303,7 @@ class Log(Generic[S]):
                     self.view.awaited.pop(proposal.published.request_id, None)
 
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
-        """What an error that ended an attempt means for one of those who waited for it."""
+        """The error for one proposal of an attempt that ended with ``error``."""
         if proposal.published is not None:
             return self._unknown_request(proposal, proposal.published)
         if proposal.flight is not None:
@@ -313,7 +315,7 @@ class Log(Generic[S]):
         return error
 
     def _reset_view_unless_sound(self, error: BaseException) -> None:
-        """An error of ours leaves the view at a slot. Any other, such as Ctrl-C, may have stopped a fold half-way."""
+        """Reset the view unless ``error`` is eoslog's own. Others, such as Ctrl-C, may have stopped a fold half-way."""
         if not isinstance(error, EosLogError):
             self.view.reset()
 
@@ -326,19 +328,19 @@ class Log(Generic[S]):
                 continue
             with self.store.turn() as has_waited:
                 if has_waited:
-                    # Others have appended meanwhile. To learn that here costs less than a race that is lost.
+                    # Other processes have appended meanwhile. A refresh costs less than a lost race.
                     self._look_at_tail(attempts)
                 pending = self._attempt(pending, attempts)
                 if attempts.has_lost and self.store.queues_writers:
-                    # Lost to a process that had its turn before. While this one has its turn, few can be faster.
+                    # The winner had its turn before. Try again at once: few processes append outside of their turn.
                     self._look_at_tail(attempts)
                     pending = self._attempt(self._patient(pending), attempts)
             if attempts.has_lost and not self._is_contended(pending, attempts):
-                # Not while it has its turn: others would wait for nothing.
+                # Pause only after the turn has ended: otherwise other processes would wait for nothing.
                 self._claims.back_off(min(attempts.races, _LONGEST_RACE))
                 pending = self._patient(pending)
                 if pending and attempts.races > 1:
-                    # Others are faster: slot by slot the tail would never be reached.
+                    # Others are faster. Following slot by slot, this process would never reach the newest slot.
                     self._look_at_tail(attempts)
 
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
@@ -349,7 +351,7 @@ class Log(Generic[S]):
         return self.view.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
 
     def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
-        """Publish requests, and return when a record has them: another process's, or one of this process.
+        """Publish requests, and return when they are in a record of this process or of another one.
 
         Returns:
             The proposals that are not settled, in their order.
@@ -358,7 +360,7 @@ class Log(Generic[S]):
         is_settled_here = bool(own.path)
         try:
             while pending:
-                # What no other process may append waits for no other process.
+                # A proposal that no other process may append does not wait for other processes.
                 if self._shared.look(self.view, own) or any(proposal.published is None for proposal in pending):
                     is_turn = True
                 else:
@@ -376,7 +378,7 @@ class Log(Generic[S]):
         return pending
 
     def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Wait for the record of a process that comes before this one. False if none came in time."""
+        """Wait for a new record. False if none came in time: then this process should append."""
         slot = self.view.slot
         began_ms = self.environment.monotonic_ms()
         deadline_ms = earliest_deadline(pending)
@@ -396,17 +398,18 @@ class Log(Generic[S]):
         """Put a record with what this process and the others have published."""
         attempts.company = self._shared.of_others(own)
         if own.newest_slot > self.view.slot:
-            # Others know a newer slot. A record for this one would be lost.
+            # Another process knew a newer slot, so a put to the next slot of this view would lose.
             self._look_at_tail(attempts)
         try:
             pending = self._attempt(self._patient(pending), attempts)
             if attempts.has_lost:
-                # At once, and with the same company: a race is lost to a process that knew of no competition.
+                # Try again at once with the same publications: the winner did not yet know that writers compete.
                 pending = self._attempt(self._patient(pending), attempts)
             if attempts.appended_for_others:
                 self.environment.reached("log.shared.appended_for_others")
             if attempts.appended_for_others is not None:
-                # Also what was left out: it was done before, or is of no use. Its process appends it alone.
+                # Also those with requests that were left out. Such a request was done before or is not valid here; if
+                # it becomes valid later, its own process appends it.
                 self._shared.delete([each.path for each in attempts.company])
         finally:
             attempts.company = ()
@@ -424,7 +427,7 @@ class Log(Generic[S]):
             if view.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {view.invalid}; nothing more is appended")
             if not view.is_open and not pending[0].first:
-                # Another thread was interrupted in the middle of a fold.
+                # Another thread was interrupted during a fold, and the view was reset.
                 view.open()
             with view.lock:
                 if not view.is_open and not pending[0].first:
@@ -434,12 +437,12 @@ class Log(Generic[S]):
                 included = self._include(draft, attempts.company)
                 this = sort_proposals(view, draft, pending[: attempts.most])
                 if included and not this.taken:
-                    # What is refused beside others may be refused because of them.
+                    # Requests of other processes may be the reason for the refusal: validate again without them.
                     draft, included = self.machine.new_draft(view.state, view.slot + 1), []
                     this = sort_proposals(view, draft, pending[: attempts.most])
                 this.later += pending[attempts.most :]
                 if this.taken:
-                    # Last: the producer of an overdue transaction may end it in this same record, and then its
+                    # Last: the producer of an overdue transaction may end it in this same record. Then the producer's
                     # outcome counts.
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
@@ -499,7 +502,7 @@ class Log(Generic[S]):
         return pending
 
     def _patient(self, proposals: list[Proposal]) -> list[Proposal]:
-        """Those that have time for another attempt; the others are told that theirs is up."""
+        """Return the proposals that have time for another attempt, and fail those whose deadline has passed."""
         now_ms = self.environment.monotonic_ms()
         for proposal in proposals:
             if proposal.has_landed:
@@ -509,7 +512,7 @@ class Log(Generic[S]):
         return [proposal for proposal in proposals if not proposal.done]
 
     def _include(self, draft: Any, company: Sequence[Company]) -> list[IncludedRequest]:
-        """Append the requests of other processes that are valid here. Of the rest their processes see to it."""
+        """Add the valid requests of other processes to a draft. Leave the rest to the processes that published them."""
         included: list[IncludedRequest] = []
         for each in company:
             for request_id, request in each.requests:
@@ -534,7 +537,7 @@ class Log(Generic[S]):
         """Fail a proposal that is refused at the log's tail, unless another process has appended it before."""
         published = proposal.published
         if published is not None and published.opening != base.opening:
-            # The fold passed over records. The request may be in one of them.
+            # The view was opened again and passed over records. The request may be in one of them.
             try:
                 found = self.find_request(published.slot, published.request_id)
             except OutcomeLost as lost:
@@ -593,7 +596,7 @@ class Log(Generic[S]):
     def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
         """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the view was reopened.
 
-        Another thread may refresh the view meanwhile, and so fold this record or the one that was faster.
+        Another thread may refresh the view meanwhile, and so fold this record or the winner's.
         """
         view = self.view
         slot, token = record.slot, record.token

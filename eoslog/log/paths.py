@@ -14,7 +14,7 @@ SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
 PENDING = ROOT + "pending/"
 LONGEST_PENDING_MS = 10 * 60 * 1000
-"""Published requests that are older wait for nobody: their process is gone, or appends them alone."""
+"""Older publications are deleted: their process has died, or appends the requests itself."""
 GROUP_SIZE = 1000
 _LARGEST_GROUP = 9_999_999_999
 _PENDING = re.compile(r"__transaction_state/pending/(\d{20})-([0-9a-f]{32})\.json")
@@ -42,19 +42,19 @@ def checkpoint_path(slot: int, name: str) -> str:
 
 
 def pending_path(slot: int, name: str) -> str:
-    """The path of published requests. A LIST returns those first that were published after an earlier slot."""
+    """The path of a publication. A LIST returns the publications in the order of their slots."""
     return f"{PENDING}{slot:020d}-{name}.json"
 
 
 class PendingName(NamedTuple):
-    """What the path of published requests tells."""
+    """The parts of a publication's path."""
 
     slot: int
-    """The newest slot that was known when they were published."""
+    """The newest slot that the process knew when it published."""
     name: str
 
 
 def pending_name(path: str) -> PendingName | None:
-    """What a path tells of published requests; None if it is no such path."""
+    """Return the parts of a publication's path; None if it is no such path."""
     match = _PENDING.fullmatch(path)
     return PendingName(int(match.group(1)), match.group(2)) if match else None

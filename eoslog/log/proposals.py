@@ -1,7 +1,7 @@
-"""What several callers want to append at once, sorted into one record.
+"""Proposals: what several callers want to append at once, sorted into one record.
 
-A proposal is a function of the state at the slot that it gets. Those that share a record are validated in order, each
-on what the ones before it make of the state.
+A proposal is a function of the state at the slot that it gets. The proposals of a record are validated in order, each
+on the state that those before it leave.
 """
 
 from __future__ import annotations
@@ -18,70 +18,71 @@ from eoslog.log.view import View
 
 
 class Flight(NamedTuple):
-    """A record whose put was sent and not yet settled."""
+    """A record whose put was sent and whose outcome is not known yet."""
 
     slot: int
     token: str
 
 
 class SharedRequest(NamedTuple):
-    """What any process may append for the process that asks, and perhaps several do.
+    """A request that any process may append for the one that makes it. Several processes may try.
 
-    The state machine must refuse it once it was done, for good, whatever came after it.
+    After the request was done, every later state must refuse it. After the newest state refused it, every later state
+    must refuse it, too.
     """
 
     entries: Sequence[Any]
-    """Entries whose results (offsets, the next epoch) are filled in where they are appended."""
+    """The entries. The process that appends them fills in their results (offsets, the next epoch)."""
     answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
-    """Makes the answer from the entries as they stand in the log, and their slot.
+    """Makes the answer from the entries as they are in the log, and their slot.
 
-    It raises ``ValueError`` or ``LookupError`` if they are not those of this request.
+    It raises ``ValueError`` or ``LookupError`` if the entries are not those of this request.
     """
     when_published: Callable[[int, str], None] = lambda slot, request_id: None
-    """Told the newest slot that was known, and the request's id, before other processes can see the request."""
+    """Called with the newest known slot and the request's id, before other processes can see the request."""
 
 
 class Published(NamedTuple):
     """A request that other processes may have seen."""
 
     slot: int
-    """The newest slot that was known then."""
+    """The newest slot that this process knew when it published."""
     request_id: str
     opening: int
-    """The number of the view's opening then. A view that was opened again has passed over slots."""
+    """How often the view had been opened then. A view that was opened again may have passed over slots."""
 
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """What one caller wants to append: a function of the state at the slot that it will get."""
+    """What one caller wants to append: a function of the state at the slot that it gets."""
 
     propose: Callable[[Any], Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     occupy: bool = False
     first: bool = False
-    """It writes slot 0 of a log that does not exist yet."""
+    """Whether it writes slot 0 of a log that does not exist yet."""
     deadline_ms: int | None = None
-    """Until when its caller waits (elapsed time); None: as long as the log's settings say."""
+    """Until when its caller waits (elapsed time, ms); None: as long as the log's settings say."""
     when_claimed: Callable[[int, str], None] | None = None
-    """Told the slot and the token of each record with it, before the record is put."""
+    """Called with the slot and the token of each record that has it, before the put of the record."""
     flight: Flight | None = None
-    """The record that it is aboard of."""
+    """The record in flight that has it."""
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
     shared: SharedRequest | None = None
-    """What other processes may append in its place; None: only this process appends it."""
+    """The same work as a request that other processes may append; None: only this process appends it."""
     published: Published | None = None
     has_landed: bool = False
     """Whether another process has appended it. Then its answer is known."""
     first_entry: int = 0
-    """Where its entries begin in the record, and how many there are."""
+    """The index of its first entry in the record."""
     entry_count: int = 0
     woken: threading.Event = field(default_factory=threading.Event)
     """Set when it is done, or when its thread is to lead."""
 
     def finish(self) -> None:
-        """Settle it: its answer counts, or its error."""
+        """Settle the proposal with its answer or its error, and wake its thread."""
         self.done = True
         self.woken.set()
 
@@ -90,13 +91,13 @@ class Proposal:
         self.finish()
 
     def tell(self, entries: Sequence[Mapping[str, Any]], slot: int) -> None:
-        """Take the answer from the record that another process appended."""
+        """Take the answer from a record that names this request. The fold calls this, in any thread."""
         if self.shared is None or self.has_landed or self.done:
             return
         try:
             self.answer = self.shared.answer(entries, slot)
         except (LookupError, TypeError, ValueError):
-            # No record of eoslog's: it names this request for other entries.
+            # eoslog writes no such record: it names this request for other entries. Ignore it.
             return
         self.has_landed = True
 
@@ -107,28 +108,28 @@ class Proposal:
 
 
 def earliest_deadline(proposals: Iterable[Proposal]) -> int | None:
-    """Until when all of those who wait for a record will wait."""
+    """The earliest deadline of the proposals (elapsed time, ms); None if none has a deadline."""
     return min((each.deadline_ms for each in proposals if each.deadline_ms is not None), default=None)
 
 
 @dataclass(slots=True)
 class Round:
-    """The proposals of one attempt at a slot, sorted by what became of them."""
+    """The proposals of one attempt at a slot, sorted by what happens to them next."""
 
     taken: list[Proposal] = field(default_factory=list)
     silent: list[Proposal] = field(default_factory=list)
     refused: list[tuple[Proposal, BaseException]] = field(default_factory=list)
     landed: list[Proposal] = field(default_factory=list)
-    """Another process appended them."""
+    """Proposals that another process has appended."""
     later: list[Proposal] = field(default_factory=list)
-    """What does not fit into the record, and what follows only if the record is won: an error or an answer without
-    entries that leans on entries of the same record."""
+    """Proposals for a later attempt. They do not fit into the record, or their error or their answer without entries
+    depends on other entries of the record, which may lose its race."""
 
 
 def sort_proposals(view: View[Any], draft: Any, pending: list[Proposal]) -> Round:
-    """Add to a draft what may go into its record, and say what becomes of the rest.
+    """Add to a draft the proposals that its record takes, and sort the rest.
 
-    The draft may have entries already, of other processes. What is refused beside them goes into ``later``, too.
+    The draft may already have entries of other processes. A proposal that is refused beside them goes into ``later``.
     """
     this = Round()
     has_company = bool(draft.entries)

@@ -44,14 +44,14 @@ class CheckpointEntry(BaseModel):
 
 
 class IncludedRequest(BaseModel):
-    """A published request whose entries a record has."""
+    """A published request whose entries are in this record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     request_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}-[0-9]{1,4}$")]
-    """The name of its publication, and its place there."""
+    """The name of its publication and its index there, from 0."""
     first_entry: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-    """Where its entries begin in the record."""
+    """The index of its first entry in the record, from 0."""
     entry_count: Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 
 
@@ -73,9 +73,9 @@ class SlotRecord(BaseModel):
     entries: tuple[dict[str, Any], ...] = ()
     """What the record changes, in order."""
     requests: tuple[IncludedRequest, ...] | None = None
-    """The published requests that it has."""
+    """The published requests whose entries are in this record."""
     contended: bool | None = None
-    """Whether some of them are another process's. Then writers publish their requests at once."""
+    """Whether another process than the record's writer published some of them. If so, writers publish at once."""
 
 
 def entries_of(record: SlotRecord, request: IncludedRequest) -> Sequence[dict[str, Any]]:

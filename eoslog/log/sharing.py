@@ -1,12 +1,13 @@
 """Shared commits: under contention, processes publish what they want to append, and one of them appends it for all.
 
-This is flat combining over the object store. A process that lost races puts its requests into an object of their own.
-Then it looks who published before it. The process that published first reads the requests of all, and puts one record
-with all that are valid. The others wait for that record, and take over in their order if it does not come.
+This is flat combining over the object store. A process that lost races publishes its requests: it puts them into one
+object. Then it lists the publications. The process whose publication is the first reads the others, and puts one record
+with all requests that are valid. The other processes wait for that record. If it does not come, the next process in the
+list puts it.
 
 The order is a hint. Put-if-absent alone decides which record a slot gets, and each record is validated against the
-state before it. A published request may reach the log late, or through several processes. So only a request that the
-state machine refuses once it was done is published: a batch, by its producer epoch and sequence, and the end of a
+state before it. A published request may reach the log late, or through several processes. So a request is published
+only if the state machine refuses it after it was done: a batch, by its producer epoch and sequence, and the end of a
 transaction, by its epoch. The log need not remember which requests it has.
 """
 
@@ -30,10 +31,10 @@ from eoslog.store.object_store import ObjectInfo, ObjectStore
 _logger = logging.getLogger(__name__)
 _LARGEST_REQUEST_BYTES = 256 << 10
 _LARGEST_REQUESTS_BYTES = 2 << 20
-"""Of all requests of a publication. There is room for the JSON around them."""
+"""The most bytes of all requests of a publication. The JSON around them comes on top."""
 _LARGEST_PUBLICATION_BYTES = 4 << 20
 _MOST_READ_BYTES = 8 << 20
-"""Of all publications that a process appends at once."""
+"""The most bytes of all publications that a process reads for one record."""
 _MOST_REQUESTS = 1024
 _SHORTEST_PATIENCE_MS = 50
 _LONGEST_PATIENCE_MS = 2_000
@@ -45,11 +46,11 @@ class PendingRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
     entries: tuple[dict[str, Any], ...]
-    """As they would stand in a record. Their results are filled in where they are appended."""
+    """The entries as in a record. The process that appends them fills in their results, such as offsets."""
 
 
 class Publication(BaseModel):
-    """The requests that a process publishes at once."""
+    """The requests of one process in one object."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
@@ -57,42 +58,42 @@ class Publication(BaseModel):
 
 
 class Company(NamedTuple):
-    """The requests that another process published at once, with their ids."""
+    """A publication of another process: its requests, with their ids."""
 
     path: str
     requests: Sequence[tuple[str, PendingRequest]]
 
 
 class OwnPublication:
-    """What a process published, and its place among what others published."""
+    """The publication of this process, and the publications of others before and after it in the list."""
 
     def __init__(self, path: str, put_ms: int) -> None:
         self.path = path
         """Empty if nothing was published."""
         self.put_ms = put_ms
-        """How long it took to put it (ms): the measure of how long a record of another process may take."""
+        """How long the put of the publication took (ms). A record of another process should take about as long."""
         self.before: list[str] = []
-        """The paths of what was published before it and has not been appended."""
+        """The paths of the publications before it in the list that no record has yet."""
         self.after: list[str] = []
         self.sizes: dict[str, int] = {}
-        """How large each of them is (bytes)."""
+        """The size of each publication in the list (bytes)."""
         self.patient_until_ms = 0
-        """Until when to wait for the processes of ``before`` (elapsed time)."""
+        """Until when to wait for the processes of ``before`` (elapsed time, ms)."""
 
     @property
     def newest_slot(self) -> int:
-        """The newest slot that a process knew which published."""
+        """The newest slot that any process knew when it published; -1 if no other process has published."""
         names = [name for path in self.before + self.after if (name := pending_name(path)) is not None]
         return max((name.slot for name in names), default=-1)
 
     @property
     def patience_ms(self) -> int:
-        """How long to wait for the record of a process that comes before this one."""
+        """How long to wait for a record of the processes before this one (ms)."""
         patience_ms = max(_SHORTEST_PATIENCE_MS, 3 * self.put_ms) + len(self.before) * self.put_ms
         return min(patience_ms, _LONGEST_PATIENCE_MS)
 
     def pause_ms(self, jitter: float) -> float:
-        """How long to wait between two looks at the next slot."""
+        """How long to wait between two GETs of the next slot (ms)."""
         return min(100.0, max(2.0, self.put_ms / 8)) * (0.5 + jitter)
 
 
@@ -109,14 +110,14 @@ class SharedCommits:
     @property
     def is_possible(self) -> bool:
         """Whether processes may share records in this store."""
-        # Processes that take turns on one host do better by that.
+        # On one host, turns are faster than shared records.
         return self._is_allowed and not self._store.queues_writers
 
     def publish(self, view: View[Any], proposals: Iterable[Proposal]) -> OwnPublication:
-        """Let other processes append what they may of these proposals.
+        """Publish those of the proposals that other processes may append.
 
         Returns:
-            Without a path if they may append none.
+            The publication. Its path is empty if other processes may append none of the proposals.
         """
         if not view.is_open:
             return OwnPublication("", 0)
@@ -141,7 +142,7 @@ class SharedCommits:
         for proposal in published:
             assert proposal.shared is not None
             assert proposal.published is not None
-            # Before the put: it may land although it is not answered.
+            # Before the put: the publication may land although the put gets no answer.
             view.awaited[proposal.published.request_id] = proposal.tell
             proposal.shared.when_published(proposal.published.slot, proposal.published.request_id)
         began_ms = self._environment.monotonic_ms()
@@ -153,15 +154,15 @@ class SharedCommits:
             _logger.warning("%s: requests cannot be published: %s", self._store.url, error)
             self._is_allowed = False
         except EosLogError as error:
-            # It may land late. Whatever becomes of it, this process goes on to append the requests itself.
+            # The publication may land late. In any case this process goes on to append the requests itself.
             _logger.debug("%s: a publication was not answered: %s", self._store.url, error)
         return OwnPublication(path, self._environment.monotonic_ms() - began_ms)
 
     def look(self, view: View[Any], own: OwnPublication) -> bool:
-        """List what is published and not yet in a record.
+        """List the publications that no record has yet.
 
         Returns:
-            True if nothing was published before ``own``, or if that is not known.
+            True if no publication comes before ``own``, or if that is not known. Then this process should append.
         """
         try:
             listed = sorted(self._store.list(PENDING, limit=_MOST_REQUESTS), key=lambda info: info.path)
@@ -172,14 +173,15 @@ class SharedCommits:
         own.sizes = {info.path: info.size for info in self._without_old(listed) if not _is_included(view, info.path)}
         fresh = list(own.sizes)
         if own.path not in fresh:
-            # The put was not answered and has not landed, or a process took the requests into a record and was faster.
+            # The put got no answer and has not landed, or another process has appended the requests and deleted them.
             own.before, own.after = [], fresh
             return True
         before = [path for path in fresh if path < own.path]
         is_shorter = not own.before or not set(own.before) <= set(before)
         own.before = before
         if is_shorter:
-            # A record that has none of their requests is no reason to wait longer: other writers may put many.
+            # Wait longer only if the list before it got shorter. A record with none of these requests is no reason to
+            # wait: other writers may put many such records while the processes of ``before`` are dead.
             own.patient_until_ms = self._environment.monotonic_ms() + own.patience_ms
         own.after = [path for path in fresh if path > own.path]
         return not own.before
@@ -187,12 +189,12 @@ class SharedCommits:
     def _without_old(self, listed: Sequence[ObjectInfo]) -> list[ObjectInfo]:
         oldest_ms = self._store.clock.last_date_ms - LONGEST_PENDING_MS
         old = [info.path for info in listed if info.last_modified_ms < oldest_ms]
-        # Their processes are gone, or append them alone.
+        # Their processes have died, or append the requests themselves.
         self.delete([path for path in old if pending_name(path) is not None])
         return [info for info in listed if info.last_modified_ms >= oldest_ms]
 
     def of_others(self, own: OwnPublication) -> list[Company]:
-        """What others have published, in its order, as much as is worth reading at once."""
+        """The publications of others, in the order of the list, up to ``_MOST_READ_BYTES``."""
         paths: list[str] = []
         room = _MOST_READ_BYTES
         for path in own.before + own.after:
@@ -211,7 +213,7 @@ class SharedCommits:
         return [self._read[path] for path in paths if path in self._read]
 
     def _decoded(self, path: str, body: bytes) -> Company:
-        """The requests in a publication; none if it is malformed."""
+        """Return the requests in a publication; none if it is malformed."""
         name = pending_name(path)
         try:
             if name is None:
@@ -225,7 +227,7 @@ class SharedCommits:
         return Company(path, [(f"{name.name}-{place}", request) for place, request in enumerate(requests)])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete publications that no process needs to append any more. To delete one too early does no harm."""
+        """Delete publications in the background. To delete one too early is safe: its process has the requests, too."""
         if not paths:
             return
         self._environment.background(lambda: self._delete(list(paths)))

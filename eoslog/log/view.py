@@ -1,7 +1,7 @@
-"""One process's idea of the log: the state after the newest slot that it knows, and when that was proved.
+"""One process's replica of the log: the state after the newest slot that it knows, and when that was proved.
 
-A view whose proof is older than half the grace is never continued but opened again: slots behind it may have been
-deleted, and a deleted name proves nothing.
+A view whose proof is older than half the grace is not continued. It is opened again, because the slots after it may
+have been deleted. A missing slot then does not prove that the log ends there.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _logger = logging.getLogger(__name__)
 _OPEN_ATTEMPTS = 5
 _MOST_INCLUDED = 4096
 _READ_AHEAD = (1, 1, 2, 4, 8, 16)
-"""How many slots one round of a refresh reads. Most find nothing new, and most others one record."""
+"""How many slots each round of a refresh reads. Most refreshes find no new record, and most others find one."""
 _ROUND_OF_FIRST_PROBE = 2
 _BYTES_A_SLOT = 2048
-"""So many bytes of a checkpoint cost as much CPU as the request that reads a slot, and its fold."""
+"""To load this many bytes of a checkpoint costs as much CPU as to read and fold one slot, on S3."""
 _BYTES_A_CHEAP_SLOT = 256
-"""The same where requests are cheap."""
+"""The same on a local disk, where requests are cheap."""
 _OPENED_AT_ONCE = 256
 CHECKPOINT_ENTRY = "checkpoint"
 
@@ -92,7 +92,7 @@ class View(Generic[S]):
         self.environment = environment
         self.config = config
         self.lock = threading.RLock()
-        """Held while the state changes or is looked at, never during a request to the store."""
+        """Held while the state is changed or read, never during a request to the store."""
         self.state: S = machine.initial()
         self.slot = -1
         self.token = ""
@@ -104,13 +104,13 @@ class View(Generic[S]):
         self.is_contended = False
         """Whether the newest record shows that processes share records."""
         self.opening = 0
-        """How often this view was opened. An opening passes over slots."""
+        """How often this view was opened. An opening may pass over slots."""
         self.included: dict[str, None] = {}
-        """The names of the publications that the newest records have, the oldest first."""
+        """The names of the publications whose requests are in the newest records, the oldest first."""
         self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
-        """By request id: told the entries and the slot of a request when a record that has it is folded."""
+        """By request id: the function to call with its entries and slot when a record that has it is folded."""
         self.invalid: str | None = None
-        """Why a record was refused by the fold, if one was: writers stop."""
+        """Why the fold refused a record, if it refused one. Then writers stop."""
         self.proved_ms = 0
         """The store's time at which ``slot`` was known to be the newest."""
         self._proved_monotonic_ms = 0
@@ -164,8 +164,8 @@ class View(Generic[S]):
     def refresh(self) -> None:
         """Fold to the newest slot. One small request when there is nothing new.
 
-        Several threads may do so at once, also while another thread puts a record: whichever reads a slot first folds
-        it, and the others pass over it.
+        Several threads may refresh at once, also while another thread puts a record. The first thread that has read a
+        slot folds it, and the others pass over it.
         """
         if not self.is_open or self.is_stale():
             self.open()
@@ -176,7 +176,8 @@ class View(Generic[S]):
             first = self.slot + 1
             ahead = _READ_AHEAD[min(number, len(_READ_AHEAD) - 1)]
             wanted = range(first, first + ahead)
-            # Two records in a row may be the first of very many. Whether they are costs one more request.
+            # After two new records there may be very many more. One request further ahead finds out. Not while this
+            # process awaits a request of its own: it may be in a record that an opening passes over.
             probes = may_be_far_behind and number >= _ROUND_OF_FIRST_PROBE and not self.awaited
             probed = [wanted[-1] + self._slots_worth_an_opening()] if probes else []
             found = self._read([*wanted, *probed])
@@ -191,7 +192,7 @@ class View(Generic[S]):
             for slot, body in zip(wanted, found, strict=True):
                 if body is None:
                     with self.lock:
-                        # Otherwise another thread has folded further, and this read says nothing of that slot.
+                        # Otherwise another thread has folded further, and this read proves nothing about its slot.
                         if self.slot == slot - 1:
                             self.prove(asked)
                     return
@@ -201,7 +202,7 @@ class View(Generic[S]):
                     return
 
     def _slots_worth_an_opening(self) -> int:
-        """About how many slots cost as much to read and to fold as the log costs to open."""
+        """Return about how many slots cost as much to read and fold as it costs to open the log."""
         checkpoint = self.checkpoint
         size = max(self.checkpoint_bytes, checkpoint.length if checkpoint is not None else 0)
         if self.store.tail_bytes > 0:
@@ -220,7 +221,7 @@ class View(Generic[S]):
             if record.checkpoint is None or record.checkpoint.slot <= self.slot:
                 return False
             self.environment.reached("log.view.far_behind")
-            # What this view has is sound: another thread that follows slot by slot may be further by then.
+            # Replace no state by force: this view is sound, and another thread may have folded further meanwhile.
             self._open_once(None)
         except EosLogError as error:
             _logger.info("%s: the log is followed slot by slot: %s", self.store.url, error)
@@ -240,7 +241,7 @@ class View(Generic[S]):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock while the state is changed. An interrupt half-way leaves nothing that another thread reads."""
+        """Hold the lock while the state is changed. After an interrupt half-way, no other thread reads that state."""
         with self.lock:
             try:
                 yield
@@ -418,8 +419,8 @@ class View(Generic[S]):
     def _open_once(self, replaced: _Replaced | None) -> None:
         """
         Args:
-            replaced: what is to be replaced even by an earlier state; None if nothing is. If another thread has put
-                another state in its place meanwhile, or has advanced it, only a later state replaces that.
+            replaced: a state that even an earlier state may replace; None if there is no such state. If another thread
+                has already replaced or advanced it, only a later state replaces the new one.
         """
         asked = self.moment()
         newest = self.newest_slot()
@@ -457,7 +458,7 @@ class View(Generic[S]):
                 self.prove(asked)
 
     def reset(self) -> None:
-        """Know nothing, as at the start: an interrupt may have stopped a fold half-way."""
+        """Close the view and drop its state. Used when an interrupt may have stopped a fold half-way."""
         with self.lock:
             self._become(View(self.store, self.machine, self.environment, self.config))
 

@@ -1,7 +1,8 @@
-"""The queue of the processes of one host that append to one local store: in turn, and woken at once.
+"""The queue in which the processes of one host wait for their turn to append to a local store.
 
-It is a hint. Put-if-absent alone decides which record a slot gets. The queue spares the processes races that they would
-lose, and gives each its turn. No process waits for long: if the holder of the turn was stopped, the others go on.
+The queue is a hint. Put-if-absent alone decides which record a slot gets. The queue saves the processes races that they
+would lose, and gives each its turn. The kernel wakes the next process at once. No process waits for longer than a
+second: if the holder of the turn was stopped, the others go on without it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _held: set[int] = set()
 
 
 def _close_inherited() -> None:
-    # A lock belongs to the open file, which a forked child shares: it would outlive the death of the parent.
+    # A lock belongs to the open file. A forked child shares that file, so the lock would outlive the parent.
     for descriptor in _held:
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -33,18 +34,19 @@ os.register_at_fork(after_in_child=_close_inherited)
 class HostQueue:
     """Two advisory locks, which the kernel releases when their holder dies.
 
-    The holder of the lock ``turn`` appends. The holder of the lock ``queue`` is the next. Without the second lock the
-    process that has just appended would mostly be faster than those that must wake up first, and have all the turns.
+    The holder of the lock ``turn`` appends. The holder of the lock ``queue`` is next. Without the lock ``queue``, the
+    process that has just appended would mostly get ``turn`` again: the waiting processes must first wake up.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._abandoned: _Wait | None = None
-        """A wait that took too long, until it ends: its process was stopped while it had its turn."""
+        """A wait that was given up after a second, until it ends: probably the holder of the turn is stopped. While it
+        goes on, this process does not wait again."""
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
-        """Wait for this process's turn, for a second at most. The value tells whether it had to wait."""
+        """Wait for this process's turn, at most a second. The context's value is True if it was not free at once."""
         wait = _Wait.opened(self._directory)
         if wait is None:
             yield False
@@ -75,7 +77,7 @@ class _Wait:
 
     @classmethod
     def opened(cls, directory: str) -> _Wait | None:
-        """None where the store cannot be written to."""
+        """Open the two lock files. Return None if this process may not write to the store."""
         descriptors: list[int] = []
         try:
             for name in ("queue", "turn"):
@@ -92,7 +94,7 @@ class _Wait:
         return self._closed
 
     def begins_at_once(self) -> bool:
-        """Whether nobody has the turn, nor waits for it."""
+        """Take the turn if no process has it or waits for it. Return whether that succeeded."""
         try:
             fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._is_queued = True
@@ -104,7 +106,7 @@ class _Wait:
 
     def lasts_for(self, patience_s: float) -> bool:
         """Wait for the turn. False if it did not come in time."""
-        # A thread waits, because a lock cannot be waited for with a time limit.
+        # A thread waits, because ``flock`` has no time limit.
         self._is_waiting = True
         try:
             threading.Thread(target=self._wait, daemon=True, name="eoslog-turn").start()
@@ -126,7 +128,7 @@ class _Wait:
                 self._close()
 
     def leave(self) -> None:
-        """End the turn. If the wait goes on, it ends as soon as the turn comes."""
+        """End the turn. A wait that still goes on ends when the turn comes, and gives the turn up."""
         with self._mutex:
             self._is_left = True
             if not self._is_waiting:

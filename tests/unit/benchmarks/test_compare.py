@@ -1,4 +1,4 @@
-"""The comparison of two commits: numbers, medians, ratios, and what one of the commits does not have."""
+"""The comparison of two commits: numbers, medians, ratios, and benchmarks that one of the commits lacks."""
 
 from __future__ import annotations
 

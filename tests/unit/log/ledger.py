@@ -130,7 +130,7 @@ def add(*names: str) -> Callable[[Any], int]:
 
 
 def shared_add(*names: str) -> SharedRequest:
-    """The same as a request that other processes may append."""
+    """Return the work of ``add`` as a request that other processes may append."""
     return SharedRequest([{"type": "add", "name": name} for name in names], lambda entries, slot: slot)
 
 

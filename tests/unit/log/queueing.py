@@ -1,4 +1,4 @@
-"""Holds a log's appends back until several threads have queued theirs. The first of them leads."""
+"""Holds a log's appends back until several threads have queued theirs. The thread that was first then leads."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown
 
 
 def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -> None:
-    """The second interrupt comes before the first is told to the follower. The record lands."""
+    """The second interrupt comes before the leader has settled the follower's proposal. The record lands."""
     world = World()
     log = world.created()
     told: list[BaseException] = []
@@ -274,7 +274,7 @@ def test_many_threads_lose_and_repeat_nothing_and_share_records() -> None:
 
 
 def in_another_thread(work: Callable[[], Any]) -> Any:
-    """The result of ``work``, which may not wait for this thread."""
+    """Run ``work`` in another thread and return its result. It must not wait for this thread."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
     thread.start()

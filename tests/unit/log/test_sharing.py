@@ -1,4 +1,4 @@
-"""Shared commits: under contention, processes publish requests, and one of them appends those of all."""
+"""Shared commits: under contention, processes publish requests, and one process appends the requests of all."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PUBLISHED = "log.shared.published"
 
 
 def share(log: Log[Ledger], name: str, **options: Any) -> int:
-    """Add a name that other processes may add in its place. Returns its slot."""
+    """Add a name by a request that other processes may append. Return its slot."""
     return log.append(add(name), shared=shared_add(name), **options)
 
 
 def losing(log: Log[Ledger], other: Log[Ledger], *others_names: str) -> None:
-    """Before each of the next puts of a slot, another process appends."""
+    """Let ``other`` append a name before each of the log's next puts, so that the log loses these races."""
     log.read(lambda state, slot: None)
     script(log).before.extend(lambda name=name: other.append(add(name)) for name in others_names)  # type: ignore[misc]
 
 
 def contended(world: World) -> Log[Ledger]:
-    """A log whose newest record has requests of two processes, and the process that made it."""
+    """Return a process that has just put a record with requests of two processes."""
     log = world.created()
     publish(world, log.view.slot, shared_add("contended").entries, name="01" * 16)
     losing(log, world.process(), "first", "second")
@@ -45,7 +45,7 @@ def contended(world: World) -> Log[Ledger]:
 
 
 def publish(world: World, slot: int, *requests: Sequence[Any], name: str = NAME) -> str:
-    """Publish requests as a process does that dies right after it. Returns the path."""
+    """Publish requests like a process that dies right afterwards. Return the path."""
     path = pending_path(slot, name)
     publication = sharing.Publication(requests=tuple(sharing.PendingRequest(entries=tuple(each)) for each in requests))
     script(world.process()).put(path, publication.model_dump_json().encode())
@@ -57,7 +57,7 @@ def record(world: World, slot: int) -> SlotRecord:
 
 
 def request_names(world: World, slot: int) -> list[list[str]]:
-    """What each published request in a record added."""
+    """The names that each published request in a record added."""
     found = record(world, slot)
     return [
         [entry["name"] for entry in found.entries[each.first_entry : each.first_entry + each.entry_count]]
@@ -70,7 +70,7 @@ def published(world: World) -> list[str]:
 
 
 def at(log: Log[Ledger], point: str, then: Callable[[], object]) -> None:
-    """Call ``then`` when the process comes to a point the next time."""
+    """Call ``then`` when the process next reaches a crash point."""
     came: list[str] = []
 
     def reached(crash_point: str) -> None:
@@ -98,7 +98,7 @@ def while_it_waits(log: Log[Ledger], then: Callable[[], object]) -> None:
 
 
 class Stopped:
-    """A process that has published a request and stops there, until it is told to go on."""
+    """A process that is paused right after it has published a request, until ``go_on`` is called."""
 
     def __init__(self, log: Log[Ledger], other: Log[Ledger], name: str) -> None:
         self.told: list[Any] = []
@@ -122,7 +122,7 @@ class Stopped:
             self.told.append(error)
 
     def go_on(self) -> Any:
-        """Let it end. Returns what its caller was told."""
+        """Let the process end its call. Return the call's answer or error."""
         self._may_go_on.set()
         self._thread.join()
         return self.told[0]

@@ -281,13 +281,13 @@ def test_a_follower_that_cannot_open_the_log_goes_on_slot_by_slot() -> None:
 
 
 def test_a_thread_that_is_further_meanwhile_is_not_led_back() -> None:
-    """A thread lists the newest slot and falls behind. Another one of its process follows, and appends."""
+    """A thread lists the newest slot and then pauses. Another thread of its process follows the log, and appends."""
     _, follower = far_behind(World(tail_bytes=TAIL))
     seen: list[str] = []
 
     def meanwhile() -> None:
         script(follower).on_list = lambda: None
-        # It awaits a request, and so follows slot by slot.
+        # This thread awaits a request, and so follows slot by slot.
         follower.view.awaited["a"] = lambda entries, slot: None
         follower.append(add("mine"))
         seen.extend(names(follower))

@@ -1,4 +1,4 @@
-"""A process that Spark uses again and again keeps what it has loaded out of garbage collection. Others do not."""
+"""A worker process that Spark reuses excludes what it has loaded from garbage collection. Other processes do not."""
 
 from __future__ import annotations
 

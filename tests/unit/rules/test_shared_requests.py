@@ -1,4 +1,4 @@
-"""Requests that any process may append: done once or refused once, they are refused for good, whatever comes after."""
+"""Requests that any process may append: after one was done or refused once, every later state refuses it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALONE = "alone"
 
 
 def for_another(history: History, *entries: Entry) -> None:
-    """Append entries as a process does that read them in a publication."""
+    """Append entries like a process that has read them in another process's publication."""
     encoded = [encode_entry(entry) for entry in entries]
     history.append(lambda draft: MACHINE.append_for_another(draft, encoded))
 
@@ -55,17 +55,17 @@ class Producer:
 
 @dataclass
 class Run:
-    """A history driven by random steps. Each request of a producer may be appended by anybody at any time."""
+    """A history driven by random steps. Any process may append each request of a producer at any time."""
 
     data: st.DataObject
     history: History = field(default_factory=History)
     topics: list[str] = field(default_factory=lambda: [TOPIC_ID])
     producers: list[Producer] = field(default_factory=list)
-    """Each that ever was: those that others fenced or forgot go on, too."""
+    """All producers that ever were. Those that were fenced or expired go on, too."""
     copies: list[tuple[Entry, ...]] = field(default_factory=list)
     """Every request that was ever published."""
     over: list[tuple[Entry, ...]] = field(default_factory=list)
-    """Those that were done, or that the log's tail refused."""
+    """Requests that were done, or that the newest state refused."""
 
     def draw(self, values: list[Any]) -> Any:
         return self.data.draw(st.sampled_from(values))
@@ -123,7 +123,7 @@ class Run:
         self.over.append(request)
 
     def own(self) -> None:
-        """A producer appends its request itself, and is told what becomes of it."""
+        """A producer appends its request itself, and learns the outcome."""
         waiting = [each for each in self.producers if each.outstanding]
         if not waiting:
             return
@@ -141,7 +141,7 @@ class Run:
         except EosLogError:
             producer.must_abort = True
             if producer.name == ALONE or not isinstance(entry, BatchAppended):
-                # It leads nowhere with this identity, or a program may give it up. Another takes its place.
+                # This identity is of no more use, or a program may give it up. Another producer takes its place.
                 self.producers.remove(producer)
         if request not in self.over:
             self.over.append(request)
@@ -236,7 +236,7 @@ def test_a_batch_of_a_flush_of_several_batches_is_not_older_than_the_others() ->
 
 
 def test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alone() -> None:
-    """The group refuses the offset of a partition that is another's. At the same generation it may be its own again."""
+    """The group refuses the offset of another member's partition. It may come back in the same generation."""
     history = History()
     history.change_group(joining("a"))
     end = end_request("tx", history.init(), "commit", time_ms=1, offsets=[offsets_of("g", 1, 1, "a")])

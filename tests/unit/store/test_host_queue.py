@@ -1,4 +1,4 @@
-"""The processes of one host take turns: in order, woken at once, and never kept by one that was stopped."""
+"""The processes of one host take turns: in order, woken at once, and never blocked by a stopped process."""
 
 from __future__ import annotations
 

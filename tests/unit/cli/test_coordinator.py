@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from eoslog.client.coordinator_steps import STEPS
 from tests.unit.cli.command import Command
 
 ALL = [step.name for step in STEPS]
+_TIMEOUT_MS = 300
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -21,12 +23,13 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 
 def leave_open(store: eoslog.Store, transactional_id: str) -> None:
-    """A transaction that timed out."""
-    producer = store.producer(transactional_id, transaction_timeout_ms=1)
+    """A transaction that timed out, after the record that began it: any record aborts what is overdue."""
+    producer = store.producer(transactional_id, transaction_timeout_ms=_TIMEOUT_MS)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("t", b"open")
     producer.flush()
+    time.sleep(2 * _TIMEOUT_MS / 1000)
 
 
 def state_of(command: Command, transactional_id: str) -> str:

@@ -1,0 +1,139 @@
+"""Real processes that commit to one store as fast as they can, while some are killed and some are stopped for a while.
+
+The store is a local directory that answers as slowly as an object store, and not always. So the processes share
+records, and the process that dies or is stopped is at times the one that appends for the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import eoslog
+from benchmarks.contention import DelayedStore
+from eoslog.client.store import Store
+from eoslog.errors import EosLogError, RequestTimedOut, StoreUnavailable
+from eoslog.store.environment import Environment
+from eoslog.store.local import LocalStore
+from eoslog.store.object_store import PutOutcome
+
+WRITERS = 5
+FAULTS_S = 10.0
+PUT_MS, GET_MS = 40, 10
+UNANSWERED = 0.02
+PARTITIONS = 3
+SPAWN = multiprocessing.get_context("spawn")
+
+
+class FaultyStore(DelayedStore):
+    """Some puts of slots fail before they have an effect, and some after it."""
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        if random.random() < UNANSWERED / 2:
+            raise StoreUnavailable("503 SlowDown")
+        outcome = super().put_if_absent(path, body)
+        if random.random() < UNANSWERED / 2:
+            raise StoreUnavailable("connection reset")
+        return outcome
+
+
+def write(root: str, number: int, notes: Path) -> None:
+    """Commit or abort one row after the other, and note what was tried and what was told, until killed."""
+    environment = Environment()
+    store = Store(FaultyStore(root, environment, PUT_MS, GET_MS), environment)
+    with notes.open("a", buffering=1) as told:
+        while True:
+            with contextlib.suppress(EosLogError):
+                _write(store, number, told)
+
+
+def _write(store: Store, number: int, told: Any) -> None:
+    producer = store.producer(f"writer-{number}", staged=number % 2 == 0)
+    producer.init_transactions()
+    for count in range(1_000_000):
+        value = f"{number}:{os.getpid()}:{id(producer)}:{count}"
+        producer.begin_transaction()
+        producer.send("t", value.encode(), partition=count % PARTITIONS)
+        if random.random() < 0.1:
+            told.write(f"aborted {value}\n")
+            producer.abort_transaction()
+            continue
+        told.write(f"tried {value}\n")
+        while True:
+            with contextlib.suppress(RequestTimedOut):
+                producer.commit_transaction()
+                break
+        told.write(f"committed {value}\n")
+
+
+def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_records_die_or_stop(tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    environment = Environment()
+    store = Store(LocalStore(root, environment, fsync=False), environment)
+    store.admin.create_topic("t", partitions=PARTITIONS)
+    consumer = store.consumer(auto_offset_reset="earliest")
+    consumer.assign([eoslog.TopicPartition("t", partition) for partition in range(PARTITIONS)])
+    shown: list[str] = []
+    chance = random.Random(1)
+
+    def poll() -> None:
+        shown.extend(bytes(record.value or b"").decode() for record in consumer.poll(0.2))
+
+    def start(number: int) -> Any:
+        process = SPAWN.Process(target=write, args=(root, number, tmp_path / f"{number}.txt"), daemon=True)
+        process.start()
+        return process
+
+    writers = [start(number) for number in range(WRITERS)]
+    resumes: list[threading.Timer] = []
+    try:
+        while len(shown) < WRITERS:
+            poll()
+        end_s = time.monotonic() + FAULTS_S
+        while time.monotonic() < end_s:
+            poll()
+            number = chance.randrange(WRITERS)
+            victim = writers[number]
+            if chance.random() < 0.3:
+                victim.kill()
+                victim.join()
+                writers[number] = start(number)
+            else:
+                os.kill(victim.pid, signal.SIGSTOP)
+                resumes.append(threading.Timer(chance.uniform(0.2, 2), _resume, (victim,)))
+                resumes[-1].start()
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.join()
+        for resume in resumes:
+            resume.cancel()
+
+    # Transactions of the dead hold readers back until somebody aborts them.
+    for number in range(WRITERS):
+        store.producer(f"writer-{number}").init_transactions()
+    rows = Counter(bytes(value.as_py()).decode() for value in store.scan("t").to_table()["value"])
+    while len(shown) < rows.total():
+        poll()
+    noted = [line.split() for path in tmp_path.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()]
+    of = {what: {line[1] for line in noted if line[0] == what} for what in ("tried", "committed", "aborted")}
+    assert of["committed"] <= rows.keys() <= of["tried"]
+    assert max(rows.values()) == 1
+    assert sorted(shown) == sorted(rows)
+    assert not of["aborted"] & rows.keys()
+    assert store.metrics().prepared_transactions == 0
+    records = [path.read_text(encoding="utf-8") for path in Path(root).glob("__transaction_state/slot/*/*.json")]
+    assert any('"contended":true' in record for record in records)
+
+
+def _resume(process: Any) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGCONT)

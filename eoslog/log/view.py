@@ -46,8 +46,12 @@ S = TypeVar("S")
 _logger = logging.getLogger(__name__)
 _OPEN_ATTEMPTS = 5
 _MOST_INCLUDED = 4096
-_READ_AHEAD = (1, 1, 2, 4, 8, 16)
-"""How many slots each round of a refresh reads. Most refreshes find no new record, and most others find one."""
+_READ_AHEAD = (1, 1, 2, 1, 2, 4, 8, 16)
+"""How many slots each round of a refresh reads.
+
+Most refreshes find no new record, and most others find few. The third round also looks far ahead. If the log does not
+reach so far, few records are left, and the fourth round is small again.
+"""
 _ROUND_OF_FIRST_PROBE = 2
 _BYTES_A_SLOT = 2048
 """To load this many bytes of a checkpoint costs as much CPU as to read and fold one slot, on S3."""

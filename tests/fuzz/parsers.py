@@ -24,7 +24,9 @@ from eoslog.client.settings import load_settings
 from eoslog.client.topic_columns import _merged_spark_schema, check_spark_schema
 from eoslog.errors import EosLogError, InvalidOption
 from eoslog.log.checkpoint import decode_root, inline_body
+from eoslog.log.paths import pending_path
 from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.log.sharing import SharedCommits
 from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import SegmentIndexes, plan_partition
@@ -87,6 +89,23 @@ def _entry(body: bytes) -> None:
 def _decoded(entry: dict[str, Any]) -> None:
     with suppress(EosLogError):
         decode_checkpoint_entry(entry) if entry.get("type") == CHECKPOINT_ENTRY else decode_entry(entry)
+
+
+def _publication(body: bytes) -> None:
+    """As a process takes in what another one has published: valid requests alone change its draft."""
+    machine = StoreMachine()
+    shared = SharedCommits(MemoryStore(Environment()), Environment(), machine)
+    state = _state()
+    draft = machine.new_draft(state, 1_000)
+    for _, request in shared._decoded(pending_path(999, "0" * 32), body).requests:
+        child = draft.child()
+        with suppress(Exception):
+            machine.append_for_another(child, request.entries)
+            child.merge()
+    written = [machine.encode_entry(entry) for entry in draft.entries]
+    assert machine.fold(_state(), 1_000, written) is None
+    draft.merge()
+    _use(state)
 
 
 def _checkpoint_root(body: bytes) -> None:
@@ -265,6 +284,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "description": lambda body: _ignore(decode_description(body, "memory://fuzz")),
     "slot record": _slot_record,
     "entry": _entry,
+    "publication": _publication,
     "checkpoint root": _checkpoint_root,
     "checkpoint part store": _checkpoint_part("store"),
     "checkpoint part transactions": _checkpoint_part("transactions"),

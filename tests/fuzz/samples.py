@@ -187,6 +187,9 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
             found["transaction index"].append(body)
         elif info.path.endswith(".snapshot"):
             found["producer snapshot"].append(body)
+    shareable = [entry for text in found["entry"] if (entry := json.loads(text))["type"] in ("batch", "end")]
+    found["publication"] += [json.dumps({"requests": [{"entries": [entry]}]}).encode() for entry in shareable]
+    found["publication"].append(json.dumps({"requests": [{"entries": shareable[:3]}, {"entries": []}]}).encode())
     for name, body in checkpoint_parts().items():
         if name == partitions_part() or "/" not in name:
             found[f"checkpoint part {name.partition('/')[0]}"].append(body)

@@ -27,6 +27,8 @@ from eoslog.store.object_store import PutOutcome
 
 WRITERS = 5
 FAULTS_S = 10.0
+LONGEST_S = 600.0
+"""After so long the test hangs."""
 PUT_MS, GET_MS = 40, 10
 UNANSWERED = 0.02
 PARTITIONS = 3
@@ -83,8 +85,10 @@ def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_record
     consumer.assign([eoslog.TopicPartition("t", partition) for partition in range(PARTITIONS)])
     shown: list[str] = []
     chance = random.Random(1)
+    hangs_s = time.monotonic() + LONGEST_S
 
     def poll() -> None:
+        assert time.monotonic() < hangs_s, f"{len(shown)} rows were shown"
         shown.extend(bytes(record.value or b"").decode() for record in consumer.poll(0.2))
 
     def start(number: int) -> Any:

@@ -69,7 +69,7 @@ class AppendQueue:
             left = [proposal for proposal in group if not proposal.done]
             if left:
                 with self._mutex:
-                    # Not one whose thread was interrupted, too: it would never lead.
+                    # Leave out a proposal whose own thread was interrupted, too: that thread would never lead.
                     left = [each for each in left if each in self._present and each not in self._waiting]
                     self._waiting.extendleft(reversed(left))
 
@@ -82,7 +82,7 @@ class AppendQueue:
             if proposal in self._waiting:
                 self._waiting.remove(proposal)
                 return False
-        # A leader has taken it into a record, and will say what became of that.
+        # A leader has taken it into a record, and settles it when the outcome of the record is known.
         self._environment.wait_for(proposal.woken)
         return True
 

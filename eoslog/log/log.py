@@ -373,7 +373,8 @@ class Log(Generic[S]):
                     pending = self._append_with_others(own, pending, attempts)
         finally:
             if is_settled_here:
-                # Otherwise the process that appended the requests deletes them.
+                # Otherwise another process has appended the requests and deletes them. Or their deadlines have passed:
+                # then their outcome is unknown in any case, and another process may still append them.
                 self._shared.delete([own.path])
         return pending
 

@@ -12,6 +12,7 @@ import time
 import tracemalloc
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import track
@@ -19,12 +20,13 @@ from rich.table import Table
 
 from eoslog import Store, TopicConfig
 from eoslog.log.view import LogConfig
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
+from eoslog.rules.entries import Entry
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.topic_entries import TopicCreated, TopicSchema
 from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_requests import InitProducerId, end_request
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
@@ -78,11 +80,22 @@ def main(history: int, topics: int, ids: int) -> None:
     Console().print(table)
 
 
+@dataclass(frozen=True)
+class _AppendAll:
+    """Append entries in one record."""
+
+    entries: Sequence[Entry]
+
+    def apply(self, draft: Draft) -> None:
+        for entry in self.entries:
+            draft.append(entry)
+
+
 def _measured(store: Store) -> Sequence[str]:
     name = store.object_store.url.removeprefix("memory://")
     store.log.checkpoint()
     # The record after a checkpoint's entry is the first that names the checkpoint.
-    store.append(lambda draft: initialise(draft, "etl", timeout_ms=60_000, time_ms=draft.time_ms))
+    store.append(InitProducerId("etl", timeout_ms=60_000, time_ms=store.now_ms()))
     seconds = []
     for _ in range(ROUNDS):
         objects = CountedStore(name)
@@ -115,20 +128,17 @@ def _new_store(topics: int = 1, partitions: int = 1, config: TopicConfig | None 
     store = Store(CountedStore(uuid.uuid4().hex), Environment(), _NO_CHECKPOINTS)
     store.admin.create_topic("t0", partitions=partitions, config=config)
     for first in range(1, topics, _AT_ONCE):
-
-        def create(draft: Draft, numbers: range = range(first, min(first + _AT_ONCE, topics))) -> None:
-            for number in numbers:
-                draft.append(
-                    TopicCreated(
-                        topic=f"t{number}",
-                        topic_id=uuid.uuid4().hex,
-                        partitions=partitions,
-                        topic_schema=TopicSchema(kind="records"),
-                        time_ms=store.object_store.clock.now_ms(),
-                    )
-                )
-
-        store.append(create)
+        created = [
+            TopicCreated(
+                topic=f"t{number}",
+                topic_id=uuid.uuid4().hex,
+                partitions=partitions,
+                topic_schema=TopicSchema(kind="records"),
+                time_ms=store.object_store.clock.now_ms(),
+            )
+            for number in range(first, min(first + _AT_ONCE, topics))
+        ]
+        store.append(_AppendAll(created))
     return store
 
 
@@ -163,16 +173,13 @@ def _with_ids(ids: int) -> Store:
     for first in track(range(0, ids, _AT_ONCE), "transactional ids"):
         names = [f"id-{number}" for number in range(first, min(first + _AT_ONCE, ids))]
         identities = {
-            name: store.append(lambda draft, name=name: initialise(draft, name, timeout_ms=60_000, time_ms=now_ms))
-            for name in names
+            name: store.append(InitProducerId(name, timeout_ms=60_000, time_ms=now_ms)).identity for name in names
         }
-
-        def commit(draft: Draft, identities: dict[str, ProducerIdentity] = identities) -> None:
-            for name, identity in identities.items():
-                append_batch(draft, _batch(name, identity, topic_id, now_ms))
-                end_transaction(draft, end_request(name, identity, "commit", time_ms=now_ms))
-
-        store.append(commit)
+        committed = [
+            (_batch(name, identity, topic_id, now_ms), end_request(name, identity, "commit", time_ms=now_ms))
+            for name, identity in identities.items()
+        ]
+        store.append(_AppendAll([entry for entries in committed for entry in entries]))
     seal_segments(store.log, store.object_store, store.environment)
     return store
 

@@ -10,28 +10,23 @@ import pyarrow as pa
 from eoslog.client.group_administration import GroupAdministration
 from eoslog.client.partition_descriptions import PartitionDescription, describe_partition
 from eoslog.client.positions import PartitionOffsets
-from eoslog.client.records_deletion import delete_records, end_slots_of_cuts, segments_cut
-from eoslog.client.topic_columns import TopicSchemaVersion, append_columns, check_spark_schema, schema_history
-from eoslog.client.topic_config import changed_config
+from eoslog.client.records_deletion import DeleteRecords, end_slots_of_cuts, segments_cut
+from eoslog.client.topic_columns import AddColumns, TopicSchemaVersion, check_spark_schema, schema_history
+from eoslog.client.topic_config import AlterTopic
 from eoslog.client.transaction_administration import TransactionAdministration
 from eoslog.client.verification import repair_store, verify_store
 from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic, quoted, shortened
-from eoslog.rules.draft import Draft
-from eoslog.rules.features import STATISTICS_COLUMNS, need_feature
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.names import TopicPartition, check_topic_name
 from eoslog.rules.partitioner import check_key_type
 from eoslog.rules.partitions import partition_of
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topic_entries import (
-    PartitionsCreated,
     TopicConfig,
-    TopicConfigChanged,
     TopicCreated,
-    TopicDeleted,
     TopicSchema,
 )
-from eoslog.rules.topics import topic_named
+from eoslog.rules.topics import CreatePartitions, CreateTopic, DeleteTopic, topic_named
 from eoslog.segment.compaction import CompactionReport, compact
 from eoslog.segment.merging import MergeReport, merge_files
 from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
@@ -96,12 +91,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             config=config or TopicConfig(),
             time_ms=self._store.now_ms(),
         )
-
-        def propose(draft: Draft) -> Topic:
-            draft.append(entry)
-            return draft.topics[entry.topic_id]
-
-        return self._store.append(propose)
+        return self._store.append(CreateTopic(entry))
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. Its files go when vacuum runs.
@@ -109,9 +99,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             UnknownTopicOrPartition
         """
-        self._store.append(
-            lambda draft: draft.append(TopicDeleted(topic=topic, topic_id=topic_named(draft, topic).topic_id))
-        )
+        self._store.append(DeleteTopic(topic))
 
     def alter_topic(self, topic: str, **settings: Any) -> Topic:
         """Change settings of a topic (Kafka's ``incrementalAlterConfigs``); those not named stay as they are.
@@ -123,17 +111,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
             InvalidTopic: an unknown setting, or a value that it may not have.
         """
-
-        def propose(draft: Draft) -> Topic:
-            found = topic_named(draft, topic)
-            config = changed_config(topic, found.config, settings)
-            if config != found.config:
-                if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
-                    need_feature(draft, STATISTICS_COLUMNS)
-                draft.append(TopicConfigChanged(topic=topic, topic_id=found.topic_id, config=config))
-            return draft.topics[found.topic_id]
-
-        return self._store.append(propose)
+        return self._store.append(AlterTopic(topic, settings))
 
     def add_columns(self, topic: str, columns: pa.Schema, *, spark_schema: str | None = None) -> Topic:
         """Give a topic of columns more of them, behind those it has. Rows so far have nulls there.
@@ -155,10 +133,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         if not isinstance(columns, pa.Schema):
             raise InvalidRequest(f"topic {topic}: columns are a pyarrow.Schema, not {type(columns).__name__}")
-        now_ms = self._store.now_ms()
-        return self._store.append(
-            lambda draft: append_columns(draft, topic_named(draft, topic), columns, spark_schema, now_ms)
-        )
+        return self._store.append(AddColumns(topic, columns, spark_schema, self._store.now_ms()))
 
     def schema_history(self, topic: str) -> list[TopicSchemaVersion]:
         """The schemas that a topic had, from the first one to that of now, with their slots and times.
@@ -181,13 +156,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             InvalidTopic: the topic has as many partitions already, or ``total`` is no number of partitions.
         """
         _check_partition_count(topic, total)
-
-        def propose(draft: Draft) -> Topic:
-            found = topic_named(draft, topic)
-            draft.append(PartitionsCreated(topic=topic, topic_id=found.topic_id, partitions=total))
-            return draft.topics[found.topic_id]
-
-        return self._store.append(propose)
+        return self._store.append(CreatePartitions(topic, total))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below an offset of each partition, in one step for all of them. Files go by vacuum.
@@ -207,7 +176,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         wanted = dict(offsets)
         cuts = self._store.read(lambda state, slot: segments_cut(state, wanted))
         end_slots = end_slots_of_cuts(self._store.indexes, cuts)
-        return self._store.append(lambda draft: delete_records(draft, wanted, end_slots))
+        return self._store.append(DeleteRecords(wanted, end_slots))
 
     def rebuild_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
         """Put back ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments that are missing or damaged.

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from eoslog.client.positions import RecordMetadata
 from eoslog.errors import EosLogError, OpenedBeforeFork
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import NO_OFFSET
 from eoslog.rules.state import Topic
+from eoslog.rules.transaction_requests import AppendedRows
 from eoslog.store.process import HomeProcess, cannot_be_pickled
 
 _STATE_OF_A_FUTURE = frozenset(vars(Future()))
@@ -79,15 +80,6 @@ def _call(callback: _Callback, future: RecordFuture) -> None:
         callback(future)
     except Exception:  # as Future does: what a callback raises is not the error of the call that completes it
         _logger.exception("exception calling callback for %r", future)
-
-
-class AppendedRows(NamedTuple):
-    """Consecutive rows of a partition that the log has."""
-
-    partition_id: PartitionId
-    base_offset: int
-    """-1 if the log has forgotten where an old duplicate lies."""
-    record_count: int
 
 
 class AwaitedRows:

@@ -17,17 +17,16 @@ from eoslog.client.settings import CoordinatorSettings
 from eoslog.errors import RetriableError
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.log.record import CheckpointReference
-from eoslog.rules.draft import Draft
 from eoslog.rules.forgetting import (
     NEVER,
     OFFSETS_RETENTION_MS,
     PRODUCER_ID_EXPIRATION_MS,
     STAGED_MAX_AGE_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
-    plan_expiry,
+    ExpireUnused,
 )
 from eoslog.rules.forgetting_entries import Expired
-from eoslog.rules.members import plan_group_change
+from eoslog.rules.members import ChangeGroup
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.state import StoreState
 from eoslog.segment.compaction import CompactedPartition
@@ -167,22 +166,11 @@ class Coordinator:
     def _expire(
         self, transactional_id_expiration_ms: int, producer_id_expiration_ms: int, offsets_retention_ms: int
     ) -> Expired | None:
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> Expired | None:
-            expired = plan_expiry(
-                draft,
-                now_ms,
-                transactional_id_expiration_ms=transactional_id_expiration_ms,
-                producer_id_expiration_ms=producer_id_expiration_ms,
-                offsets_retention_ms=offsets_retention_ms,
-            )
-            if expired is not None:
-                draft.append(expired)
-            return expired
-
+        request = ExpireUnused(
+            self._store.now_ms(), transactional_id_expiration_ms, producer_id_expiration_ms, offsets_retention_ms
+        )
         found: Expired | None = None
-        while (more := self._store.append(propose)) is not None:
+        while (more := self._store.append(request)) is not None:
             found = (
                 more
                 if found is None
@@ -210,16 +198,7 @@ class Coordinator:
         return evicted
 
     def _evict(self, group_id: str, silent: set[str]) -> list[str]:
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> list[str]:
-            entry = plan_group_change(draft, group_id, left=silent, time_ms=now_ms)
-            if entry is None or not entry.left:
-                return []
-            draft.append(entry)
-            return list(entry.left)
-
-        return self._store.append(propose)
+        return list(self._store.append(ChangeGroup(group_id, self._store.now_ms(), left=silent)))
 
     def apply_retention(self) -> list[DroppedRows]:
         """Drop what ``retention_ms`` and ``retention_bytes`` of the topics no longer keep. Files go by vacuum."""

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from eoslog.client.answered_appends import AnsweredAppends, Request, Shareable
 from eoslog.client.group import with_added
-from eoslog.errors import InvalidTxnState, TransactionAborted
-from eoslog.rules.coordinator import (
-    abort_timed_out,
-    commit_once,
-    end_request,
-    end_transaction,
-    initialise,
-    prepare_request,
-    prepare_transaction,
-)
-from eoslog.rules.draft import Draft
+from eoslog.client.idempotent_append import IdempotentAppend
 from eoslog.rules.group_entries import GroupOffsets
 from eoslog.rules.prepared import check_prepared_timeout
-from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_timeout, prepared_identity, why_aborted
-from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch, TransactionEnded
-from eoslog.rules.transactions import is_shareable_end
+from eoslog.rules.producer_ids import ProducerIdentity, check_timeout
+from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
+from eoslog.rules.transaction_requests import (
+    EndTransaction,
+    InitProducerId,
+    PrepareTransaction,
+    end_request,
+    prepare_request,
+)
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
@@ -34,7 +29,7 @@ class CoordinatorRequests:
     def __init__(
         self,
         store: Store,
-        append: AnsweredAppends,
+        append: IdempotentAppend,
         transactional_id: str | None,
         *,
         transaction_timeout_ms: int,
@@ -73,27 +68,14 @@ class CoordinatorRequests:
 
     def initialise(self, *, keep_prepared: bool = False) -> None:
         """Ask for an identity. With ``keep_prepared``, also ask for the prepared transaction that comes with it."""
-
-        def propose(draft: Draft) -> tuple[ProducerIdentity, ProducerIdentity | None]:
-            now_ms = self._store.now_ms()
-            identity = initialise(
-                draft,
+        self.identity, self.prepared = self._append(
+            InitProducerId(
                 self._transactional_id,
                 timeout_ms=self._timeout_ms,
-                time_ms=now_ms,
+                time_ms=self._store.now_ms(),
                 keep_prepared=keep_prepared,
             )
-            # Here and not at the end of the record: the answer must tell whether this aborts the prepared transaction.
-            abort_timed_out(draft, now_ms)
-            if self._transactional_id is None:
-                return identity, None
-            transaction = draft.transactions[self._transactional_id]
-            return (
-                ProducerIdentity(transaction.producer_id, transaction.producer_epoch),
-                prepared_identity(transaction),
-            )
-
-        self.identity, self.prepared = self._append(Request.INIT, propose)
+        )
 
     def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
         """Prepare the transaction with these staged batches and the offsets that were added."""
@@ -111,16 +93,7 @@ class CoordinatorRequests:
         )
         # From here on it may land at any time, until the next slot is taken.
         self._may_be_known = True
-
-        def propose(draft: Draft) -> ProducerIdentity:
-            named = prepare_transaction(draft, request)
-            # Here and not at the end of the record: a transaction that an earlier attempt prepared may be past its
-            # timeout. Then the answer must be that it was aborted.
-            abort_timed_out(draft, request.time_ms)
-            check_identity(draft, request.transactional_id, named)
-            return named
-
-        self.prepared = self._append(Request.PREPARE, propose)
+        self.prepared = self._append(PrepareTransaction(request))
 
     def end(
         self,
@@ -150,42 +123,6 @@ class CoordinatorRequests:
         )
         # From here on it may land at any time, until the next slot is taken.
         self._may_be_known = True
-
-        def propose(draft: Draft) -> tuple[ProducerIdentity, bool]:
-            try:
-                return commit_once(draft, request) if token is not None else (end_transaction(draft, request), True)
-            except InvalidTxnState as refused:
-                self._check_not_aborted(draft, request.transactional_id, refused)
-                raise
-
-        def ended(entries: Sequence[Mapping[str, Any]], slot: int) -> tuple[ProducerIdentity, bool]:
-            return _ended(request, *entries), True
-
-        shareable = Shareable([request], ended) if is_shareable_end(request) else None
-        self.identity, done = self._append(Request(verdict), propose, shareable)
+        self.identity, is_done = self._append(EndTransaction(request))
         self.prepared = None
-        return done
-
-    def _check_not_aborted(self, draft: Draft, transactional_id: str, refused: InvalidTxnState) -> None:
-        """Raise ``TransactionAborted`` if the coordinator aborted the transaction: the caller must abort (KIP-588)."""
-        assert self.identity is not None
-        why = why_aborted(draft.transactions[transactional_id], self.identity)
-        if why:
-            raise TransactionAborted(
-                f"transactional id {transactional_id!r}: the transaction was not committed, for {why}; call "
-                "abort_transaction() and begin it again"
-            ) from refused
-
-
-def _ended(request: TransactionEnded, *entries: Mapping[str, Any]) -> ProducerIdentity:
-    """Return the producer's next identity, from the entry in the log that ended its transaction.
-
-    Raises:
-        ValueError: the entry is not the one of this request.
-    """
-    (entry,) = entries
-    found = TransactionEnded.model_validate(entry)
-    named = ("transactional_id", "producer_id", "producer_epoch", "verdict")
-    if any(getattr(found, name) != getattr(request, name) for name in named):
-        raise ValueError(f"another end of transactional id {found.transactional_id!r}")
-    return ProducerIdentity(found.next_producer_id, found.next_producer_epoch)
+        return is_done

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 from eoslog.client.group import group_offsets
 from eoslog.client.group_descriptions import (
@@ -13,6 +14,7 @@ from eoslog.client.group_descriptions import (
     group_offsets_of,
     list_groups,
 )
+from eoslog.client.idempotent_append import IdempotentAppend
 from eoslog.client.offset_resets import OffsetChange, OffsetReset, planned_changes
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
@@ -22,11 +24,70 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.group_forgetting import known_offsets
 from eoslog.rules.groups import EMPTY_GROUP, check_empty, group_named
-from eoslog.rules.members import plan_group_change
+from eoslog.rules.members import ChangeGroup
 from eoslog.rules.names import TopicPartition, check_id, topic_partition
+from eoslog.rules.requests import AppendEntry
+from eoslog.store.process import HomeProcess
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
+
+
+@dataclass(frozen=True)
+class SetOffsets:
+    """Set offsets of a group without members."""
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    time_ms: int
+    name: ClassVar = "offsets"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> None:
+        """Raises: GroupNotEmpty, UnknownTopicOrPartition, InvalidRequest"""
+        check_empty(draft.groups.get(self.group_id, EMPTY_GROUP), self.group_id)
+        committed = group_offsets(draft, self.offsets, self.group_id)
+        if committed.offsets:
+            draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
+
+
+@dataclass(frozen=True)
+class DeleteOffsets:
+    """Forget the offsets of a group of these partitions. The answer lists the partitions of which it had some."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition]
+
+    def apply(self, draft: Draft) -> list[TopicPartition]:
+        """Raises: GroupIdNotFound, GroupSubscribedToTopic, UnknownTopicOrPartition"""
+        found = {place: partition_named(draft, place)[1].id for place in self.partitions}
+        offsets = known_offsets(draft, self.group_id, found.values())
+        known = [place for place in self.partitions if found[place] in offsets]
+        if known:
+            places = tuple(OffsetPlace(topic_id=found[place].topic_id, partition=place.partition) for place in known)
+            draft.append(GroupOffsetsDeleted(group=self.group_id, partitions=places))
+        return known
+
+
+@dataclass(frozen=True)
+class RemoveMembers:
+    """Remove members from a group. The answer lists their member ids."""
+
+    group_id: str
+    members: Collection[str] | None
+    """Member ids or group instance ids; None: all members."""
+    time_ms: int
+
+    def apply(self, draft: Draft) -> list[str]:
+        """Raises: GroupIdNotFound"""
+        left = sorted(
+            member_id
+            for member_id, member in group_named(draft, self.group_id).members.items()
+            if self.members is None or member_id in self.members or member.group_instance_id in self.members
+        )
+        if left:
+            ChangeGroup(self.group_id, self.time_ms, left=left).apply(draft)
+        return left
 
 
 class GroupAdministration:
@@ -71,15 +132,7 @@ class GroupAdministration:
             UnknownTopicOrPartition, InvalidRequest
         """
         check_id("group id", group_id)
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> None:
-            check_empty(draft.groups.get(group_id, EMPTY_GROUP), group_id)
-            committed = group_offsets(draft, offsets, group_id)
-            if committed.offsets:
-                draft.append(OffsetsCommitted(committed=committed, time_ms=now_ms))
-
-        self._store.append(propose)
+        self._store.append(SetOffsets(group_id, offsets, self._store.now_ms()))
 
     def reset_consumer_group_offsets(
         self,
@@ -112,26 +165,26 @@ class GroupAdministration:
         return changes
 
     def _set_planned(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set offsets, and learn whether they were: the caller would plan others, were it to make its call again."""
-        try:
-            self.alter_consumer_group_offsets(group_id, offsets)
-        except CommitStateUnknown as error:
-            if not self._landed(group_id, error):
-                raise StoreUnavailable(
-                    f"{self._store.url}: the offsets of group {group_id} were not reset; make the call again"
-                ) from error
-
-    def _landed(self, group_id: str, put: CommitStateUnknown) -> bool:
+        """Set offsets, and learn whether they were set. A repeated call of the user's would plan other offsets."""
         limits = TimeLimits(self._store.environment, DEFAULT_MAX_BLOCK_MS, DEFAULT_DELIVERY_TIMEOUT_MS)
+        append = IdempotentAppend(self._store, HomeProcess("store"), limits.remaining_ms)
+        name = "reset_consumer_group_offsets()"
         try:
-            with limits.call("reset_consumer_group_offsets()", DEFAULT_MAX_BLOCK_MS):
-                return limits.repeat(lambda: self._store.resolve(put, timeout_ms=limits.remaining_ms()))
+            try:
+                with limits.call(name, DEFAULT_MAX_BLOCK_MS):
+                    append(SetOffsets(group_id, offsets, self._store.now_ms()))
+            except CommitStateUnknown as error:
+                with limits.call(name, DEFAULT_MAX_BLOCK_MS):
+                    if limits.repeat(append.landed) is None:
+                        raise StoreUnavailable(
+                            f"{self._store.url}: the offsets of group {group_id} were not reset; make the call again"
+                        ) from error
         except CommitStateUnknown as unknown:
             raise CommitStateUnknown(
                 f"{self._store.url}: it is not known whether the offsets of group {group_id} were reset, or will "
                 "be. Store.resolve(error) tells when the store answers; do not repeat a relative reset before",
-                slot=put.slot,
-                token=put.token,
+                slot=unknown.slot,
+                token=unknown.token,
             ) from unknown
 
     def delete_consumer_group_offsets(
@@ -146,20 +199,7 @@ class GroupAdministration:
             GroupSubscribedToTopic: a member reads one of the topics.
             UnknownTopicOrPartition
         """
-        wanted = sorted({topic_partition(place) for place in partitions})
-
-        def propose(draft: Draft) -> list[TopicPartition]:
-            found = {place: partition_named(draft, place)[1].id for place in wanted}
-            offsets = known_offsets(draft, group_id, found.values())
-            known = [place for place in wanted if found[place] in offsets]
-            if known:
-                places = tuple(
-                    OffsetPlace(topic_id=found[place].topic_id, partition=place.partition) for place in known
-                )
-                draft.append(GroupOffsetsDeleted(group=group_id, partitions=places))
-            return known
-
-        return self._store.append(propose)
+        return self._store.append(DeleteOffsets(group_id, sorted({topic_partition(place) for place in partitions})))
 
     def delete_consumer_group(self, group_id: str) -> None:
         """Forget a group and its offsets, also those that a prepared transaction would set.
@@ -170,7 +210,7 @@ class GroupAdministration:
             InvalidRequest: no group can have this id.
         """
         check_id("group id", group_id)
-        self._store.append(lambda draft: draft.append(GroupDeleted(group=group_id)))
+        self._store.append(AppendEntry(GroupDeleted(group=group_id)))
 
     def remove_members(self, group_id: str, members: Iterable[str] | None = None) -> list[str]:
         """Remove members from a group; consumers that are alive join anew. Static ones need not be waited for.
@@ -184,18 +224,5 @@ class GroupAdministration:
         Raises:
             GroupIdNotFound
         """
-        wanted = None if members is None else set(members)
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> list[str]:
-            left = [
-                member_id
-                for member_id, member in group_named(draft, group_id).members.items()
-                if wanted is None or not wanted.isdisjoint((member_id, member.group_instance_id))
-            ]
-            entry = plan_group_change(draft, group_id, left=left, time_ms=now_ms) if left else None
-            if entry is not None:
-                draft.append(entry)
-            return sorted(left)
-
-        return self._store.append(propose)
+        wanted = None if members is None else frozenset(members)
+        return self._store.append(RemoveMembers(group_id, wanted, self._store.now_ms()))

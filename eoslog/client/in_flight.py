@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from eoslog.client.answered_appends import Shareable
-from eoslog.client.awaited_offsets import AppendedRows, AwaitedOffsets
+from eoslog.client.awaited_offsets import AwaitedOffsets
 from eoslog.errors import EosLogError
-from eoslog.rules.coordinator import append_batch
-from eoslog.rules.draft import Draft
 from eoslog.rules.names import PartitionId
 from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.sequences import DuplicateBatch, sequence_after
+from eoslog.rules.sequences import sequence_after
 from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_requests import AppendedRows
 from eoslog.segment.writer import WrittenFile
 from eoslog.store.process import HomeProcess
 
@@ -100,22 +97,6 @@ class InFlightBatches:
         self._sequences[place] = sequence_after(base_sequence, record_count)
         return base_sequence
 
-    def propose(self, draft: Draft) -> list[AppendedRows]:
-        """Append the batches that have not landed. Returns where all of them are."""
-        return [
-            AppendedRows(PartitionId(batch.topic_id, batch.partition), _append(draft, batch), batch.record_count)
-            for batch in self._batches
-        ]
-
-    def shareable(self) -> Shareable:
-        """Return the batches in the form in which other processes may append them."""
-        batches = self._batches
-
-        def appended(entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
-            return [_appended(batch, entry) for batch, entry in zip(batches, entries, strict=True)]
-
-        return Shareable(batches, appended)
-
     def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
         """Take the answer: nothing is in flight any more. Tell the waiting callers their offsets."""
         self._batches = []
@@ -130,22 +111,3 @@ class InFlightBatches:
         self._sequences = {}
         self._batches = []
         self.awaited = AwaitedOffsets(self._home)
-
-
-def _appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
-    """Return where a batch is, from its entry in the log.
-
-    Raises:
-        ValueError: the entry is not this batch's.
-    """
-    found = BatchAppended.model_validate(entry)
-    if found != batch.model_copy(update={"base_offset": found.base_offset}):
-        raise ValueError(f"{found.file.path} is not the file of this batch, {batch.file.path}")
-    return AppendedRows(PartitionId(found.topic_id, found.partition), found.base_offset, found.record_count)
-
-
-def _append(draft: Draft, batch: BatchAppended) -> int:
-    try:
-        return append_batch(draft, batch)
-    except DuplicateBatch as duplicate:
-        return duplicate.base_offset

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from eoslog.client.heartbeats import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS, Heartbeats
 from eoslog.errors import EosLogError, FencedInstanceId, InvalidOption
-from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupMember
 from eoslog.rules.groups import EMPTY_GROUP, static_member
-from eoslog.rules.members import plan_group_change
+from eoslog.rules.members import ChangeGroup, plan_group_change
 from eoslog.rules.names import check_id
 from eoslog.rules.state import Group, StoreState
 
@@ -157,23 +156,16 @@ class Membership:
     def _append(
         self, *, joined: GroupMember | None = None, left: Iterable[str] = (), revoked: Iterable[str] = ()
     ) -> None:
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> None:
-            group = draft.groups.get(self._group_id, EMPTY_GROUP)
-            evicted = self._has_joined and joined is not None and joined.member_id not in group.members
-            entry = plan_group_change(
-                draft,
+        self._store.append(
+            ChangeGroup(
                 self._group_id,
-                joined=() if joined is None or evicted else (joined,),
+                self._store.now_ms(),
+                joined=joined,
+                only_if_member=self._has_joined,
                 left=left,
                 revoked=revoked,
-                time_ms=now_ms,
             )
-            if entry is not None:
-                draft.append(entry)
-
-        self._store.append(propose)
+        )
 
     def _group(self) -> Group:
         def look(state: StoreState, slot: int) -> Group:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eoslog.client.assigned import AssignedPartitions
-from eoslog.client.group import group_offsets
+from eoslog.client.group import GroupMetadata, group_offsets
 from eoslog.client.positions import OffsetAndMetadata
 from eoslog.client.subscription import Subscription
 from eoslog.client.topics import partition_named
@@ -21,7 +22,7 @@ from eoslog.errors import (
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.groups import committed_offset
-from eoslog.rules.names import TopicPartition, topic_partition
+from eoslog.rules.names import PartitionId, TopicPartition, topic_partition
 from eoslog.rules.prepared import pending_partitions
 from eoslog.rules.state import StoreState
 
@@ -30,6 +31,36 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+@dataclass(frozen=True)
+class _CommitOffsets:
+    """Commit offsets of a consumer for its group."""
+
+    group: GroupMetadata
+    offsets: _Offsets
+    read: Mapping[TopicPartition, PartitionId]
+    """The partitions whose records the consumer has read. A topic of the same name may be another one by now."""
+    skip_deleted_topics: bool
+    """Leave out the offsets of topics that were deleted or created again, and commit the rest."""
+    time_ms: int
+
+    def apply(self, draft: Draft) -> None:
+        """
+        Raises:
+            UnknownTopicOrPartition
+            IllegalGeneration, UnknownMember, FencedInstanceId: the consumer is no member of this generation.
+        """
+        deleted = {place for place, partition_id in self.read.items() if partition_id not in draft.partitions}
+        for place in deleted:
+            if not self.skip_deleted_topics:
+                raise UnknownTopicOrPartition(
+                    f"topic {place[0]} was deleted, or created again, since its records were read"
+                )
+        offsets = {place: offset for place, offset in self.offsets.items() if place not in deleted}
+        if offsets:
+            committed = group_offsets(draft, offsets, self.group)
+            draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
 
 
 class OffsetCommits:
@@ -55,38 +86,16 @@ class OffsetCommits:
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
         """Commit these offsets, the positions of all assigned partitions if None. See ``Consumer.commit``."""
+        self._commit(self._assigned.positions() if offsets is None else offsets, skip_deleted_topics=False)
 
-        def check(draft: Draft, chosen: _Offsets) -> _Offsets:
-            for place in self._gone(draft, chosen):
-                raise UnknownTopicOrPartition(
-                    f"topic {place[0]} was deleted, or created again, since its records were read"
-                )
-            return chosen
-
-        self._commit(self._assigned.positions() if offsets is None else offsets, check)
-
-    def _commit(self, offsets: _Offsets, choose: Callable[[Draft, _Offsets], _Offsets]) -> None:
+    def _commit(self, offsets: _Offsets, *, skip_deleted_topics: bool) -> None:
         metadata = self._subscription.group_metadata()
         if not offsets:
             return
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> None:
-            chosen = choose(draft, offsets)
-            if chosen:
-                draft.append(OffsetsCommitted(committed=group_offsets(draft, chosen, metadata), time_ms=now_ms))
-
-        self._store.append(propose)
-        self._subscription.keep_alive()
-
-    def _gone(self, draft: Draft, offsets: _Offsets) -> set[TopicPartition]:
-        """Those of the partitions whose topic was deleted, or created again, since their records were read."""
         fetches = {topic_partition(place): self._assigned.get(place) for place in offsets}
-        return {
-            place
-            for place, fetch in fetches.items()
-            if fetch is not None and fetch.partition_id not in draft.partitions
-        }
+        read = {place: fetch.partition_id for place, fetch in fetches.items() if fetch is not None}
+        self._store.append(_CommitOffsets(metadata, offsets, read, skip_deleted_topics, self._store.now_ms()))
+        self._subscription.keep_alive()
 
     def commit_automatically(self, *, only_if_due: bool) -> None:
         """Commit the positions if that is wanted and they have moved. What is refused is logged and tried again.
@@ -101,13 +110,8 @@ class OffsetCommits:
         positions = self._assigned.positions()
         if positions == self._auto_committed:
             return
-
-        def of_topics_there(draft: Draft, offsets: _Offsets) -> _Offsets:
-            gone = self._gone(draft, offsets)
-            return {place: offset for place, offset in offsets.items() if place not in gone}
-
         try:
-            self._commit(positions, of_topics_there)
+            self._commit(positions, skip_deleted_topics=True)
         except (AbortableError, FencedInstanceId, RetriableError) as error:
             group_id = self._subscription.group_metadata().group_id
             _logger.info("%s: offsets of group %r were not committed: %s", self._store, group_id, error)

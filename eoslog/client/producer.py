@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import pyarrow as pa
 
 from eoslog.client import exit_flush
-from eoslog.client.answered_appends import AnsweredAppends
 from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.group import GroupMetadata, checked_group, group_offsets
+from eoslog.client.idempotent_append import IdempotentAppend
 from eoslog.client.metrics import CallTimes
 from eoslog.client.positions import OffsetAndMetadata, RecordMetadata
 from eoslog.client.producer_calls import ProducerCalls
@@ -76,7 +76,7 @@ class Producer:
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
-        self._append = AnsweredAppends(store, self._limits, self._home)
+        self._append = IdempotentAppend(store, self._home, self._limits.remaining_for_delivery_ms)
         self._requests = CoordinatorRequests(
             store,
             self._append,

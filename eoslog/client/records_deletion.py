@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eoslog.client.topics import partition_named
@@ -54,37 +55,40 @@ def end_slots_of_cuts(indexes: SegmentIndexes, cuts: Iterable[SegmentCut]) -> di
     return found
 
 
-def delete_records(
-    draft: Draft, offsets: Mapping[TopicPartition, int], end_slots: Mapping[SegmentCut, int]
-) -> dict[TopicPartition, int]:
-    """Move the log starts to these offsets, all or none. Returns the log starts as they are then.
+@dataclass(frozen=True)
+class DeleteRecords:
+    """Move the log starts to these offsets, all or none. The answer has the log starts as they are then."""
 
-    Args:
-        end_slots: what ``end_slots_of_cuts`` knew. Of a segment that was sealed or replaced since, all counts as lost.
+    offsets: Mapping[TopicPartition, int]
+    end_slots: Mapping[SegmentCut, int]
+    """What ``end_slots_of_cuts`` knew. All of a segment counts as lost if it was sealed or replaced since."""
 
-    Raises:
-        UnknownTopicOrPartition
-        OffsetOutOfRange: an offset lies beyond the last stable offset.
-        InvalidRequest: an offset is no number, or the topic is compacted and does not delete.
-    """
-    found = {}
-    for given, offset in offsets.items():
-        place = topic_partition(given)
-        topic, partition = partition_named(draft, place)
-        wanted = _wanted_offset(topic, partition, offset)
-        if wanted > partition.log_start_offset:
-            segment = segment_cut_at(partition, wanted)
-            draft.append(
-                LogStartMoved(
-                    topic_id=topic.topic_id,
-                    partition=place.partition,
-                    offset=wanted,
-                    reason="delete_records",
-                    removed_end_slot=end_slots.get(SegmentCut(segment, wanted)) if segment is not None else None,
+    def apply(self, draft: Draft) -> dict[TopicPartition, int]:
+        """
+        Raises:
+            UnknownTopicOrPartition
+            OffsetOutOfRange: an offset lies beyond the last stable offset.
+            InvalidRequest: an offset is no number, or the topic is compacted and does not delete.
+        """
+        found = {}
+        for given, offset in self.offsets.items():
+            place = topic_partition(given)
+            topic, partition = partition_named(draft, place)
+            wanted = _wanted_offset(topic, partition, offset)
+            if wanted > partition.log_start_offset:
+                segment = segment_cut_at(partition, wanted)
+                end_slot = self.end_slots.get(SegmentCut(segment, wanted)) if segment is not None else None
+                draft.append(
+                    LogStartMoved(
+                        topic_id=topic.topic_id,
+                        partition=place.partition,
+                        offset=wanted,
+                        reason="delete_records",
+                        removed_end_slot=end_slot,
+                    )
                 )
-            )
-        found[place] = max(wanted, partition.log_start_offset)
-    return found
+            found[place] = max(wanted, partition.log_start_offset)
+        return found
 
 
 def _wanted_offset(topic: Topic, partition: Partition, offset: object) -> int:

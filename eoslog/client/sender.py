@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eoslog.client.answered_appends import AnsweredAppends, Request
-from eoslog.client.awaited_offsets import AppendedRows, RecordFuture
+from eoslog.client.awaited_offsets import RecordFuture
 from eoslog.client.commit_numbers import CommitNumbers
 from eoslog.client.coordinator_requests import CoordinatorRequests
+from eoslog.client.idempotent_append import IdempotentAppend
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.record_accumulator import RecordAccumulator
 from eoslog.client.rows import deal_out, partition_of_key, record_row, with_timestamps
@@ -21,6 +21,7 @@ from eoslog.client.topics import check_partition, find_topic
 from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId
 from eoslog.rules.state import Topic
 from eoslog.rules.transaction_entries import StagedBatch
+from eoslog.rules.transaction_requests import AppendBatches, AppendedRows
 from eoslog.store.process import HomeProcess
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Sender:
     def __init__(
         self,
         store: Store,
-        append: AnsweredAppends,
+        append: IdempotentAppend,
         requests: CoordinatorRequests,
         transactional_id: str | None,
         *,
@@ -45,7 +46,6 @@ class Sender:
         self._append = append
         self._requests = requests
         self._transactional_id = transactional_id
-        self._request = Request.ROWS if transactional_id is None else Request.BATCHES
         self._staged = staged
         self._accumulator = RecordAccumulator(store, buffer_bytes, home)
         self._in_flight = InFlightBatches(transactional_id, home)
@@ -222,7 +222,7 @@ class Sender:
         may_have_landed = self._in_flight.was_sent
         self._in_flight.was_sent = True
         try:
-            return self._append(self._request, self._in_flight.propose, self._in_flight.shareable())
+            return self._append(AppendBatches(self._in_flight.batches))
         except UnknownProducerId:
             if self._transactional_id is not None or may_have_landed:
                 raise
@@ -232,4 +232,4 @@ class Sender:
         assert self._requests.identity is not None
         self._in_flight.send_as(self._requests.identity)
         self._in_flight.was_sent = True
-        return self._append(self._request, self._in_flight.propose, self._in_flight.shareable())
+        return self._append(AppendBatches(self._in_flight.batches))

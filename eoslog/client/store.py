@@ -33,17 +33,18 @@ from eoslog.errors import (
     quoted,
 )
 from eoslog.log.log import Log
-from eoslog.log.proposals import SharedRequest
+from eoslog.log.machine import Request
+from eoslog.log.proposals import AppendAttempts
 from eoslog.log.view import LogConfig
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import SegmentIndexes
 from eoslog.read.scan import Scan
-from eoslog.rules.draft import Draft
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import StoreState
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
@@ -201,15 +202,14 @@ class Store:
 
     def append(
         self,
-        propose: Callable[[Draft], T],
+        request: Request[T],
         *,
         timeout_ms: int | None = None,
-        when_claimed: Callable[[int, str], None] | None = None,
-        shared: SharedRequest | None = None,
+        attempts: AppendAttempts | None = None,
     ) -> T:
         """Append to the store's log; see ``Log.append``."""
         self.describe()
-        return self.log.append(propose, timeout_ms=timeout_ms, when_claimed=when_claimed, shared=shared)
+        return self.log.append(request, timeout_ms=timeout_ms, attempts=attempts)
 
     def now_ms(self) -> int:
         """The time by the object store's clock (ms since the epoch)."""
@@ -249,7 +249,7 @@ class Store:
             time_ms=existing.created_ms,
         )
         try:
-            self.log.create(lambda draft: draft.append(first))
+            self.log.create(AppendEntry(first))
         except InvalidEntry:
             self.read(lambda state, slot: None)
         return existing

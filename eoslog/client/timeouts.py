@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from eoslog.errors import EosLogError, RetriableError, quoted, shortened
-from eoslog.rules.coordinator import abort_timed_out
 from eoslog.rules.state import StoreState, Transaction
+from eoslog.rules.transaction_requests import AbortOverdueTransactions
 from eoslog.rules.transactions import overdue_transactions
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class OverdueTransactions:
         aborted: list[str] = []
         while self._store.read(lambda state, slot: bool(overdue_transactions(state, now_ms)), refresh=False):
             # A record holds a limited number of aborts, and one new producer id.
-            ended = self._store.append(lambda draft: abort_timed_out(draft, now_ms), timeout_ms=timeout_ms)
+            ended = self._store.append(AbortOverdueTransactions(now_ms), timeout_ms=timeout_ms)
             if not ended:
                 break
             aborted += ended

@@ -13,6 +13,7 @@ from eoslog.rules.draft import Draft
 from eoslog.rules.state import Topic
 from eoslog.rules.topic_entries import TopicSchema, TopicSchemaChanged
 from eoslog.rules.topic_schemas import ColumnPath, without_columns
+from eoslog.rules.topics import topic_named
 from eoslog.segment.schema_json import encode_schema
 from eoslog.segment.schema_merging import merged_schema
 from eoslog.segment.stored_schema import stored_schema
@@ -60,6 +61,21 @@ def append_columns(draft: Draft, topic: Topic, rows: pa.Schema, spark_schema: st
             )
         )
     return draft.topics[topic.topic_id]
+
+
+@dataclass(frozen=True)
+class AddColumns:
+    """Give a topic more columns. The answer is the topic as it is then."""
+
+    topic: str
+    columns: pa.Schema
+    spark_schema: str | None
+    """The columns as Spark's JSON, for types that Arrow does not name."""
+    time_ms: int
+
+    def apply(self, draft: Draft) -> Topic:
+        """Raises: UnknownTopicOrPartition, and what ``append_columns`` raises"""
+        return append_columns(draft, topic_named(draft, self.topic), self.columns, self.spark_schema, self.time_ms)
 
 
 def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> TopicSchema:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from eoslog.errors import InvalidTopic, quoted
-from eoslog.rules.topic_entries import TopicConfig
+from eoslog.rules.draft import Draft
+from eoslog.rules.features import STATISTICS_COLUMNS, need_feature
+from eoslog.rules.state import Topic
+from eoslog.rules.topic_entries import TopicConfig, TopicConfigChanged
+from eoslog.rules.topics import topic_named
 
 
 def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) -> TopicConfig:
@@ -27,6 +32,24 @@ def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) 
         return TopicConfig.model_validate(values)
     except ValidationError as error:
         raise _refused(topic, error) from None
+
+
+@dataclass(frozen=True)
+class AlterTopic:
+    """Change settings of a topic. The answer is the topic as it is then."""
+
+    topic: str
+    settings: Mapping[str, Any]
+
+    def apply(self, draft: Draft) -> Topic:
+        """Raises: UnknownTopicOrPartition, InvalidTopic"""
+        found = topic_named(draft, self.topic)
+        config = changed_config(self.topic, found.config, self.settings)
+        if config != found.config:
+            if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
+                need_feature(draft, STATISTICS_COLUMNS)
+            draft.append(TopicConfigChanged(topic=self.topic, topic_id=found.topic_id, config=config))
+        return draft.topics[found.topic_id]
 
 
 def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eoslog.client.last_committed import LastCommitted, last_committed
@@ -19,13 +20,32 @@ from eoslog.client.transaction_descriptions import (
     transaction_filter,
 )
 from eoslog.errors import InvalidRequest
-from eoslog.rules.coordinator import abort_open_transaction, force_terminate
 from eoslog.rules.draft import Draft
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
+from eoslog.rules.transaction_requests import AbortTransaction, ForceTerminateTransaction
 
 if TYPE_CHECKING:
     from eoslog.client.store import Store
+
+
+@dataclass(frozen=True)
+class _AbortTransactionAt:
+    """Abort the transaction whose first row in a partition has this offset. The answer is its transactional id."""
+
+    place: TopicPartition
+    start_offset: int
+    time_ms: int
+
+    def apply(self, draft: Draft) -> str:
+        transactional_id = transaction_at(draft, self.place, self.start_offset)
+        if transactional_id is None:
+            raise InvalidRequest(
+                f"no open transaction begins at offset {self.start_offset} of partition "
+                f"{self.place.topic}-{self.place.partition}"
+            )
+        AbortTransaction(transactional_id, "admin", self.time_ms).apply(draft)
+        return transactional_id
 
 
 class TransactionAdministration:
@@ -95,10 +115,7 @@ class TransactionAdministration:
             TransactionalIdNotFound
             InvalidTxnState: it is prepared; see ``force_terminate_transaction``.
         """
-        now_ms = self._store.now_ms()
-        return self._store.append(
-            lambda draft: abort_open_transaction(draft, transactional_id, reason="admin", time_ms=now_ms)
-        )
+        return self._store.append(AbortTransaction(transactional_id, "admin", self._store.now_ms()))
 
     def force_terminate_transaction(self, transactional_id: str) -> bool:
         """Abort what is open under a transactional id even if it is prepared, and fence its producer (KIP-939).
@@ -111,8 +128,7 @@ class TransactionAdministration:
         Raises:
             TransactionalIdNotFound
         """
-        now_ms = self._store.now_ms()
-        return self._store.append(lambda draft: force_terminate(draft, transactional_id, time_ms=now_ms))
+        return self._store.append(ForceTerminateTransaction(transactional_id, self._store.now_ms()))
 
     def abort_transaction_at(self, topic: str, partition: int, start_offset: int) -> str:
         """Abort the transaction whose first row in a partition has this offset, and fence its producer.
@@ -127,18 +143,8 @@ class TransactionAdministration:
             InvalidRequest: no open transaction begins there.
             InvalidTxnState: it is prepared; see ``force_terminate_transaction``.
         """
-        now_ms = self._store.now_ms()
-
-        def propose(draft: Draft) -> str:
-            transactional_id = transaction_at(draft, TopicPartition(topic, partition), start_offset)
-            if transactional_id is None:
-                raise InvalidRequest(
-                    f"no open transaction begins at offset {start_offset} of partition {topic}-{partition}"
-                )
-            abort_open_transaction(draft, transactional_id, reason="admin", time_ms=now_ms)
-            return transactional_id
-
-        return self._store.append(propose)
+        place = TopicPartition(topic, partition)
+        return self._store.append(_AbortTransactionAt(place, start_offset, self._store.now_ms()))
 
     def find_hanging_transactions(
         self,

@@ -31,9 +31,9 @@ from eoslog.log.append_queue import AppendQueue
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
 from eoslog.log.claim import SlotClaims
-from eoslog.log.machine import Machine
+from eoslog.log.machine import Machine, Request, shared_entries
 from eoslog.log.paths import slot_path
-from eoslog.log.proposals import Flight, Proposal, Published, SharedRequest, earliest_deadline, sort_proposals
+from eoslog.log.proposals import AppendAttempts, Flight, Proposal, Published, earliest_deadline, sort_proposals
 from eoslog.log.record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
@@ -140,44 +140,40 @@ class Log(Generic[S]):
 
     def append(
         self,
-        propose: Callable[[Any], T],
+        request: Request[T],
         *,
         timeout_ms: int | None = None,
-        when_claimed: Callable[[int, str], None] | None = None,
-        shared: SharedRequest | None = None,
+        attempts: AppendAttempts | None = None,
     ) -> T:
-        """Append what ``propose`` adds to the draft that it is given, and return its answer.
+        """Apply a request to the newest state, append its entries, and return its answer.
 
-        ``propose`` is called with the state at the slot that the entries would get, perhaps several times. The answer
-        of the call whose entries were appended is returned. If ``propose`` adds nothing, its answer holds at the newest
-        slot. Proposals of several threads share a record.
+        Requests of several threads share a record. If writers compete for slots, another process may append the request
+        (see ``ShareableRequest``).
 
         Args:
             timeout_ms: begin no further attempt after so long. A record with proposals of several threads is given up
                 when the first of their deadlines passes.
-            when_claimed: called with the slot and the token of each record that has the entries, before the put of
-                that record. From then on, until ``append`` returns, the record may land.
-            shared: the same work as a request that other processes may append, when writers compete for slots.
+            attempts: told of each put and each publication of the request, before it is sent.
 
         Raises:
             CommitStateUnknown: the outcome of the record was not known in time, or its slot was deleted meanwhile, or
                 another process may still append the request.
             StoreUnavailable: the time was up, and nothing was appended.
-            Whatever ``propose`` raises at the log's tail.
+            Whatever the request raises at the log's tail.
         """
-        proposal = Proposal(propose, deadline_ms=self._deadline(timeout_ms), when_claimed=when_claimed, shared=shared)
+        proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts or AppendAttempts())
         self._submit(proposal)
         answer: T = proposal.result()
         self._checkpointing.run_if_due(self.view)
         return answer
 
-    def create(self, propose: Callable[[Any], None]) -> None:
+    def create(self, request: Request[object]) -> None:
         """Write slot 0 of a log that does not exist yet.
 
         Raises:
-            Whatever ``propose`` raises on a log that has been begun meanwhile.
+            Whatever the request raises on a log that has been begun meanwhile.
         """
-        proposal = Proposal(propose, first=True)
+        proposal = Proposal(request, first=True)
         self._submit(proposal)
         proposal.result()
 
@@ -347,7 +343,7 @@ class Log(Generic[S]):
         """Whether to share a record with other processes instead of racing for a slot."""
         if not self._shared.is_possible:
             return False
-        has_requests = any(proposal.shared is not None for proposal in pending)
+        has_requests = any(shared_entries(proposal.request) for proposal in pending)
         return self.view.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
 
     def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
@@ -610,8 +606,7 @@ class Log(Generic[S]):
             )
         for proposal in taken:
             proposal.flight = Flight(slot, token)
-            if proposal.when_claimed is not None:
-                proposal.when_claimed(slot, token)
+            proposal.attempts.puts[proposal.flight] = proposal.answer
         try:
             winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
         except UnsupportedFormat as error:

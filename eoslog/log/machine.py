@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Draft(Protocol):
@@ -20,6 +22,45 @@ class Draft(Protocol):
 
     def merge(self) -> None:
         """Make the changes those of the base."""
+
+
+class Request(Protocol[T_co]):
+    """A change of the state, as a value: who asks for it, and for what."""
+
+    def apply(self, draft: Any) -> T_co:
+        """Validate the request on a draft, add the entries that follow from it, and return the answer.
+
+        It is called again on a newer state if the record lost its race, so it changes nothing but the draft. If it adds
+        no entry, its answer holds at the newest slot.
+
+        Raises:
+            The error that refuses it.
+        """
+
+
+@runtime_checkable
+class ShareableRequest(Request[T_co], Protocol[T_co]):
+    """A request that any process may append for the one that makes it. Several processes may try.
+
+    After the request was done, every later state must refuse it. After the newest state refused it, every later state
+    must refuse it, too.
+    """
+
+    @property
+    def shared_entries(self) -> Sequence[Any]:
+        """The entries, without their results (offsets, the next epoch); none if only its own process may append it."""
+
+    def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> T_co:
+        """Make the answer from the entries as they are in the log, and their slot.
+
+        Raises:
+            ValueError, LookupError: the entries are not those of this request.
+        """
+
+
+def shared_entries(request: Request[Any] | None) -> Sequence[Any]:
+    """The entries of a request that other processes may append; none if they may not."""
+    return request.shared_entries if isinstance(request, ShareableRequest) else ()
 
 
 class Part(Protocol):

@@ -1,18 +1,18 @@
-"""Proposals: what several callers want to append at once, sorted into one record.
+"""Proposals: the requests of several callers, sorted into one record.
 
-A proposal is a function of the state at the slot that it gets. The proposals of a record are validated in order, each
-on the state that those before it leave.
+The requests of a record are applied in order, each on the state that the requests before it leave.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
+from eoslog.log.machine import Request, ShareableRequest
 from eoslog.log.record import CheckpointEntry
 from eoslog.log.view import View
 
@@ -22,24 +22,6 @@ class Flight(NamedTuple):
 
     slot: int
     token: str
-
-
-class SharedRequest(NamedTuple):
-    """A request that any process may append for the one that makes it. Several processes may try.
-
-    After the request was done, every later state must refuse it. After the newest state refused it, every later state
-    must refuse it, too.
-    """
-
-    entries: Sequence[Any]
-    """The entries. The process that appends them fills in their results (offsets, the next epoch)."""
-    answer: Callable[[Sequence[Mapping[str, Any]], int], Any]
-    """Makes the answer from the entries as they are in the log, and their slot.
-
-    It raises ``ValueError`` or ``LookupError`` if the entries are not those of this request.
-    """
-    when_published: Callable[[int, str], None] = lambda slot, request_id: None
-    """Called with the newest known slot and the request's id, before other processes can see the request."""
 
 
 class Published(NamedTuple):
@@ -52,26 +34,33 @@ class Published(NamedTuple):
     """How often the view had been opened then. A view that was opened again may have passed over slots."""
 
 
+@dataclass(slots=True)
+class AppendAttempts:
+    """The attempts at a request that may have landed, or may land yet. One object may serve several appends of it."""
+
+    puts: dict[Flight, Any] = field(default_factory=dict)
+    """Records whose put was sent, and the answer if that record is in the log."""
+    publications: list[Published] = field(default_factory=list)
+
+
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """What one caller wants to append: a function of the state at the slot that it gets."""
+    """A request in the queue, and what became of it."""
 
-    propose: Callable[[Any], Any] | None
+    request: Request[Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
     occupy: bool = False
     first: bool = False
     """Whether it writes slot 0 of a log that does not exist yet."""
     deadline_ms: int | None = None
     """Until when its caller waits (elapsed time, ms); None: as long as the log's settings say."""
-    when_claimed: Callable[[int, str], None] | None = None
-    """Called with the slot and the token of each record that has it, before the put of the record."""
+    attempts: AppendAttempts = field(default_factory=AppendAttempts)
+    """Told before each put, so that an interrupt between a put and its answer loses nothing."""
     flight: Flight | None = None
     """The record in flight that has it."""
     answer: Any = None
     error: BaseException | None = None
     done: bool = False
-    shared: SharedRequest | None = None
-    """The same work as a request that other processes may append; None: only this process appends it."""
     published: Published | None = None
     has_landed: bool = False
     """Whether another process has appended it. Then its answer is known."""
@@ -92,10 +81,10 @@ class Proposal:
 
     def tell(self, entries: Sequence[Mapping[str, Any]], slot: int) -> None:
         """Take the answer from a record that names this request. The fold calls this, in any thread."""
-        if self.shared is None or self.has_landed or self.done:
+        if self.has_landed or self.done or not isinstance(self.request, ShareableRequest):
             return
         try:
-            self.answer = self.shared.answer(entries, slot)
+            self.answer = self.request.shared_answer(entries, slot)
         except (LookupError, TypeError, ValueError):
             # eoslog writes no such record: it names this request for other entries. Ignore it.
             return
@@ -143,8 +132,8 @@ def sort_proposals(view: View[Any], draft: Any, pending: list[Proposal]) -> Roun
                 if any(other.checkpoint is not None for other in this.taken):
                     raise RecordFull
                 view.check_checkpoint_entry(proposal.checkpoint[0])
-            if proposal.propose is not None:
-                proposal.answer = proposal.propose(child)
+            if proposal.request is not None:
+                proposal.answer = proposal.request.apply(child)
         except Exception as error:
             if this.taken or has_company:
                 this.later.append(proposal)

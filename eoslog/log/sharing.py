@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from eoslog.errors import EosLogError, StoreAccessDenied
-from eoslog.log.machine import Machine
+from eoslog.log.machine import Machine, shared_entries
 from eoslog.log.paths import LONGEST_PENDING_MS, PENDING, pending_name, pending_path
 from eoslog.log.proposals import Proposal, Published
 from eoslog.log.view import View
@@ -126,9 +126,11 @@ class SharedCommits:
         published: list[Proposal] = []
         size = 0
         for proposal in proposals:
-            if proposal.shared is None or proposal.published is not None or len(requests) == _MOST_REQUESTS:
+            if proposal.published is not None or len(requests) == _MOST_REQUESTS:
                 continue
-            entries = tuple(self._machine.encode_entry(entry) for entry in proposal.shared.entries)
+            entries = tuple(self._machine.encode_entry(entry) for entry in shared_entries(proposal.request))
+            if not entries:
+                continue
             request_bytes = len(to_json(entries))
             if request_bytes > _LARGEST_REQUEST_BYTES or size + request_bytes > _LARGEST_REQUESTS_BYTES:
                 continue
@@ -140,11 +142,10 @@ class SharedCommits:
             return OwnPublication("", 0)
         path = pending_path(view.slot, name)
         for proposal in published:
-            assert proposal.shared is not None
             assert proposal.published is not None
             # Before the put: the publication may land although the put gets no answer.
             view.awaited[proposal.published.request_id] = proposal.tell
-            proposal.shared.when_published(proposal.published.slot, proposal.published.request_id)
+            proposal.attempts.publications.append(proposal.published)
         began_ms = self._environment.monotonic_ms()
         try:
             self._environment.reached("log.shared.before_publish")

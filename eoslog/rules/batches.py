@@ -10,13 +10,13 @@ from eoslog.rules.names import PartitionId
 from eoslog.rules.partitions import append_batch, check_batch, check_file_place, check_upload, partition_of, topic_of
 from eoslog.rules.prepared import check_not_prepared
 from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered
-from eoslog.rules.state import IdempotentProducer, TransactionState
+from eoslog.rules.state import IdempotentProducer, Transaction, TransactionState
 from eoslog.rules.transaction_entries import BatchAppended
 from eoslog.rules.transaction_states import transit
 
 
-def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
-    """The batch with the base offset that it gets at this slot.
+def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
+    """Append a batch. Returns it with the base offset that it gets at this slot.
 
     Raises:
         DuplicateBatch: it was appended before.
@@ -38,9 +38,29 @@ def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     if transaction is not None:
         check_not_prepared(transaction)
     check_upload(draft, entry.upload_ms)
-    if entry.base_offset == partition.next_offset:
-        return entry
-    return entry.model_copy(update={"base_offset": partition.next_offset})
+    if entry.base_offset != partition.next_offset:
+        entry = entry.model_copy(update={"base_offset": partition.next_offset})
+    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
+    if transaction is None:
+        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
+    else:
+        _add_partition(draft, transaction, partition_id, entry)
+    return entry
+
+
+def _add_partition(draft: Draft, transaction: Transaction, partition_id: PartitionId, entry: BatchAppended) -> None:
+    begins = transaction.state is not TransactionState.ONGOING
+    draft.transactions[transaction.transactional_id] = replace(
+        transaction,
+        state=transit(transaction, TransactionState.ONGOING),
+        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
+        start_ms=entry.time_ms if begins else transaction.start_ms,
+        start_slot=draft.slot if begins else transaction.start_slot,
+        last_update_ms=entry.time_ms,
+        last_slot=draft.slot,
+    )
+    if begins:
+        draft.ongoing[transaction.transactional_id] = entry.time_ms
 
 
 def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
@@ -60,26 +80,3 @@ def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
         newest_ms = -1 if transaction is None else transaction.last_update_ms
     if entry.time_ms < newest_ms:
         raise InvalidEntry(f"producer {entry.producer_id} has appended batches since this one was made")
-
-
-def apply_batch(draft: Draft, entry: BatchAppended) -> None:
-    if plan_batch(draft, entry).base_offset != entry.base_offset:
-        raise InvalidEntry(f"a batch at slot {draft.slot} has base offset {entry.base_offset}, which is not the next")
-    partition_id = PartitionId(entry.topic_id, entry.partition)
-    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
-    if entry.transactional_id is None:
-        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
-        return
-    transaction = draft.transactions[entry.transactional_id]
-    begins = transaction.state is not TransactionState.ONGOING
-    draft.transactions[entry.transactional_id] = replace(
-        transaction,
-        state=transit(transaction, TransactionState.ONGOING),
-        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
-        start_ms=entry.time_ms if begins else transaction.start_ms,
-        start_slot=draft.slot if begins else transaction.start_slot,
-        last_update_ms=entry.time_ms,
-        last_slot=draft.slot,
-    )
-    if begins:
-        draft.ongoing[entry.transactional_id] = entry.time_ms

@@ -7,7 +7,7 @@ with one invalid entry is wholly inert, and a lost race costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from eoslog.rules.entries import Entry
 from eoslog.rules.names import PartitionId
@@ -26,6 +26,7 @@ from eoslog.rules.state import (
 
 K = TypeVar("K")
 V = TypeVar("V")
+E = TypeVar("E", bound=Entry)
 
 
 class _Removed:
@@ -92,7 +93,7 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
 class Draft:
     """A state and the changes that the entries of one slot make to it."""
 
-    def __init__(self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], None]) -> None:
+    def __init__(self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], Entry]) -> None:
         self.base = base
         self.slot = slot
         self._apply = apply
@@ -130,14 +131,18 @@ class Draft:
         partition.changed_slot = self.slot
         return partition
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: E) -> E:
         """Apply an entry and add it to the record.
+
+        Returns:
+            The entry with its results, such as offsets and the next epoch, as they are at this slot.
 
         Raises:
             InvalidEntry, or the error of the rule that refuses it.
         """
-        self._apply(self, entry)
-        self.entries.append(entry)
+        applied = self._apply(self, entry)
+        self.entries.append(applied)
+        return cast(E, applied)
 
     def child(self) -> Draft:
         """A draft on top of this one, for the entries of one of several writers that share a record."""

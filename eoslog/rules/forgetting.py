@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from eoslog.errors import InvalidEntry
@@ -45,35 +46,45 @@ def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:
     draft.doomed = remaining
 
 
-def plan_expiry(
-    state: StoreState | Draft,
-    now_ms: int,
-    *,
-    transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
-    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-    offsets_retention_ms: int = OFFSETS_RETENTION_MS,
-) -> Expired | None:
-    """The ids and offsets that nobody used for long at ``now_ms`` of the store's clock.
+@dataclass(frozen=True)
+class ExpireUnused:
+    """Forget ids and offsets that nobody used for long. The answer is the entry; None if there are none.
 
-    Never an id with an open transaction. What has ``NEVER`` for its time stays. An entry holds so many ids at most as
-    fit into a record; more may be left for the next.
+    An id with an open transaction stays, and so do those whose time is ``NEVER``. A record holds a limited number of
+    ids; more may be left for the next.
     """
-    transactional_ids = tuple(
-        ExpiredTransactionalId(
-            transactional_id=transaction.transactional_id,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
+
+    now_ms: int
+    """By the store's clock."""
+    transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    offsets_retention_ms: int = OFFSETS_RETENTION_MS
+
+    def apply(self, draft: Draft) -> Expired | None:
+        transactions = _unused_transactions(draft, self.now_ms, self.transactional_id_expiration_ms)
+        producers = _unused_producers(draft, self.now_ms, self.producer_id_expiration_ms)
+        expired = Expired(
+            transactional_ids=tuple(
+                ExpiredTransactionalId(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.producer_epoch,
+                )
+                for transaction in islice(transactions, _MOST_EXPIRED)
+            ),
+            producers=tuple(
+                ExpiredProducer(producer_id=producer.producer_id, last_update_ms=producer.last_update_ms)
+                for producer in islice(producers, _MOST_EXPIRED)
+            ),
+            groups=(
+                ()
+                if self.offsets_retention_ms == NEVER
+                else plan_offset_expiry(draft, self.now_ms, self.offsets_retention_ms)
+            ),
         )
-        for transaction in islice(_unused_transactions(state, now_ms, transactional_id_expiration_ms), _MOST_EXPIRED)
-    )
-    producers = tuple(
-        ExpiredProducer(producer_id=producer.producer_id, last_update_ms=producer.last_update_ms)
-        for producer in islice(_unused_producers(state, now_ms, producer_id_expiration_ms), _MOST_EXPIRED)
-    )
-    groups = () if offsets_retention_ms == NEVER else plan_offset_expiry(state, now_ms, offsets_retention_ms)
-    if not transactional_ids and not producers and not groups:
-        return None
-    return Expired(transactional_ids=transactional_ids, producers=producers, groups=groups)
+        if not expired.transactional_ids and not expired.producers and not expired.groups:
+            return None
+        return draft.append(expired)
 
 
 def _unused_transactions(state: StoreState | Draft, now_ms: int, expiration_ms: int) -> Iterator[Transaction]:

@@ -24,7 +24,6 @@ from eoslog.rules import (
     topics,
     transactions,
 )
-from eoslog.rules.coordinator import abort_timed_out, append_batch, append_end
 from eoslog.rules.draft import Draft
 from eoslog.rules.entries import ENTRY, Entry, StoreCreated
 from eoslog.rules.features import add_features, check_features
@@ -35,6 +34,7 @@ from eoslog.rules.replacement import clean_log, replace_segments
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import StoreState
 from eoslog.rules.transaction_entries import BatchAppended, TransactionEnded
+from eoslog.rules.transaction_requests import AbortOverdueTransactions
 
 
 def _create_store(draft: Draft, entry: StoreCreated) -> None:
@@ -51,7 +51,8 @@ def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
     groups.commit_offsets(draft, entry.committed, draft.slot)
 
 
-_APPLY: dict[str, Callable[[Draft, Any], None]] = {
+_APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
+    # None: the entry has no results, and stands in the log as it was requested.
     "store": _create_store,
     "features": add_features,
     "topic": topics.create_topic,
@@ -77,14 +78,19 @@ _APPLY: dict[str, Callable[[Draft, Any], None]] = {
 }
 
 
-def apply_entry(draft: Draft, entry: Entry) -> None:
+def apply_entry(draft: Draft, entry: Entry) -> Entry:
     """Validate an entry against the draft, then change the draft by it.
+
+    The writer calls this with an entry whose results are still to be filled in, the fold with one that has them.
+
+    Returns:
+        The entry with its results at this slot: offsets, markers, identities.
 
     Raises:
         The error of the rule that refuses it.
     """
     draft.time_ms = max(draft.time_ms, getattr(entry, "time_ms", 0))
-    _APPLY[entry.type](draft, entry)
+    return _APPLY[entry.type](draft, entry) or entry
 
 
 def new_draft(state: StoreState, slot: int) -> Draft:
@@ -116,7 +122,9 @@ def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
     draft = new_draft(state, slot)
     try:
         for value in entries:
-            apply_entry(draft, decode_entry(value))
+            entry = decode_entry(value)
+            if apply_entry(draft, entry) != entry:
+                raise InvalidEntry(f"an entry of the type {entry.type!r} at slot {slot} claims what it does not get")
     except (UnsupportedFormat, MemoryError, RecursionError):  # of this process, not of the record
         raise
     except (EosLogError, DuplicateBatch, transactions.EndRepeated, prepared.PrepareRepeated) as error:
@@ -145,7 +153,7 @@ class StoreMachine:
         return new_draft(state, slot)
 
     def add_overdue(self, draft: Draft, now_ms: int) -> None:
-        abort_timed_out(draft, now_ms)
+        AbortOverdueTransactions(now_ms).apply(draft)
 
     def append_for_another(self, draft: Draft, entries: Sequence[object]) -> None:
         if not entries:
@@ -155,11 +163,9 @@ class StoreMachine:
             # Both are refused once they were done, whatever came after them: by sequence, and by epoch.
             if isinstance(entry, BatchAppended):
                 batches.check_not_outlived(draft, entry)
-                append_batch(draft, entry)
-            elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):
-                append_end(draft, entry)
-            else:
+            elif not (isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry)):
                 raise InvalidEntry(f"an entry of the type {entry.type!r} is appended by its own process alone")
+            draft.append(entry)
 
     def encode_entry(self, entry: Entry) -> dict[str, Any]:
         return encode_entry(entry)

@@ -7,7 +7,7 @@ gone, the partition is the next one's. So nobody reads what another may still co
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from eoslog.errors import IllegalGeneration, InvalidEntry
@@ -58,6 +58,32 @@ def plan_group_change(
         assigned=tuple(_entry(member_id, places) for member_id, places in assignment.items()),
         time_ms=time_ms,
     )
+
+
+@dataclass(frozen=True)
+class ChangeGroup:
+    """Let members join, leave and give up partitions. The answer lists the members that left."""
+
+    group_id: str
+    time_ms: int
+    joined: GroupMember | None = None
+    only_if_member: bool = False
+    """Ignore ``joined`` if it is no member any more. A member that was evicted joins under another id."""
+    left: Iterable[str] = ()
+    revoked: Iterable[str] = ()
+
+    def apply(self, draft: Draft) -> Sequence[str]:
+        members = draft.groups.get(self.group_id, EMPTY_GROUP).members
+        joins = self.joined is not None and (not self.only_if_member or self.joined.member_id in members)
+        entry = plan_group_change(
+            draft,
+            self.group_id,
+            joined=(self.joined,) if self.joined is not None and joins else (),
+            left=self.left,
+            revoked=self.revoked,
+            time_ms=self.time_ms,
+        )
+        return () if entry is None else draft.append(entry).left
 
 
 def change_group(draft: Draft, entry: GroupChanged) -> None:

@@ -72,8 +72,8 @@ def check_not_prepared(transaction: Transaction) -> None:
         )
 
 
-def plan_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
-    """The transaction that may be prepared at this slot.
+def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
+    """Return the transaction, if it may be prepared at this slot.
 
     Raises:
         PrepareRepeated: it was prepared before.
@@ -107,7 +107,7 @@ def _content(prepared: TransactionPrepared | None) -> object:
 
 
 def apply_prepare(draft: Draft, entry: TransactionPrepared) -> None:
-    transaction = plan_prepare(draft, entry)
+    transaction = check_prepare(draft, entry)
     begins = transaction.state is not TransactionState.ONGOING
     # Every state that is ever at rest may go on to ONGOING.
     draft.transactions[entry.transactional_id] = replace(

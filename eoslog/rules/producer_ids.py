@@ -130,8 +130,8 @@ def check_expected(
     )
 
 
-def plan_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
-    """The entry with the identity that it gives out at this slot. A transaction still open must be ended before."""
+def _planned(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
+    """The entry with the identity that it gives out at this slot."""
     check_timeout(entry.timeout_ms)
     if entry.transactional_id is None:
         return entry.model_copy(update={"producer_id": new_producer_id(draft), "producer_epoch": 0})
@@ -152,15 +152,18 @@ def plan_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
     return entry.model_copy(update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch})
 
 
-def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
-    planned = plan_init(draft, entry)
-    if planned != entry:
-        raise InvalidEntry(f"init of {entry.transactional_id!r} at slot {draft.slot} gives out the wrong identity")
+def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
+    """Give out an identity. A transaction still open must be ended before.
+
+    Returns:
+        The entry with the identity that it gives out at this slot.
+    """
+    entry = _planned(draft, entry)
     if entry.producer_id == draft.slot << TASKS_BITS and entry.producer_epoch == 0:
         draft.id_given_out = True
     if entry.transactional_id is None:
         draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
-        return
+        return entry
     before = draft.transactions.get(entry.transactional_id)
     rolled_over = before is not None and before.producer_id != entry.producer_id
     fresh = Transaction(
@@ -199,6 +202,7 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> None:
     draft.transactions[entry.transactional_id] = fresh
     if before is not None:
         forget_producer_ids(draft, {before.producer_id} - {fresh.producer_id, fresh.open_producer_id})
+    return entry
 
 
 def _keeps(transaction: Transaction, entry: ProducerInitialized) -> bool:

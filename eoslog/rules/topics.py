@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eoslog.errors import (
     InvalidEntry,
@@ -43,6 +43,42 @@ def topic_named(state: StoreState | Draft, name: str) -> Topic:
         names = ", ".join(sorted(state.topic_ids)[:20]) or "none"
         raise UnknownTopicOrPartition(f"no topic is named {quoted(name)}; the store has: {names}")
     return state.topics[topic_id]
+
+
+@dataclass(frozen=True)
+class CreateTopic:
+    """Create a topic. The answer is the topic."""
+
+    entry: TopicCreated
+
+    def apply(self, draft: Draft) -> Topic:
+        """Raises: TopicAlreadyExists, InvalidTopic"""
+        return draft.topics[draft.append(self.entry).topic_id]
+
+
+@dataclass(frozen=True)
+class DeleteTopic:
+    """Delete the live topic of a name."""
+
+    topic: str
+
+    def apply(self, draft: Draft) -> None:
+        """Raises: UnknownTopicOrPartition"""
+        draft.append(TopicDeleted(topic=self.topic, topic_id=topic_named(draft, self.topic).topic_id))
+
+
+@dataclass(frozen=True)
+class CreatePartitions:
+    """Raise a topic's number of partitions. The answer is the topic as it is then."""
+
+    topic: str
+    total: int
+
+    def apply(self, draft: Draft) -> Topic:
+        """Raises: UnknownTopicOrPartition, InvalidTopic"""
+        found = topic_named(draft, self.topic)
+        draft.append(PartitionsCreated(topic=self.topic, topic_id=found.topic_id, partitions=self.total))
+        return draft.topics[found.topic_id]
 
 
 def create_topic(draft: Draft, entry: TopicCreated) -> None:

@@ -42,8 +42,10 @@ class ProducerInitialized(Model):
     """Anybody may abort a transaction that is open for longer."""
     keep_prepared: bool = False
     """Whether a prepared transaction stays as it is, for its new holder to complete (KIP-939)."""
-    producer_id: ProducerId
-    producer_epoch: ProducerEpoch
+    producer_id: ProducerId = 0
+    """The id that this slot gives out, and its epoch. Filled in when the entry is applied."""
+    producer_epoch: ProducerEpoch = 0
+    """As ``producer_id``."""
     time_ms: Milliseconds
 
 
@@ -186,9 +188,9 @@ class TransactionEnded(Model):
     verdict: Literal["commit", "abort"]
     reason: Literal["client", "timeout", "fence", "admin"] = "client"
     """Who ended it."""
-    next_producer_id: ProducerId
+    next_producer_id: ProducerId = 0
     """The producer's id from here on: another one when the epoch is exhausted."""
-    next_producer_epoch: ProducerEpoch
+    next_producer_epoch: ProducerEpoch = 0
     """The producer's epoch from here on."""
     batches: tuple[StagedBatch, ...] = ()
     """Staged files, which get their offsets here."""

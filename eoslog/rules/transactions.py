@@ -114,11 +114,8 @@ def is_shareable_end(entry: TransactionEnded) -> bool:
     )
 
 
-def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
-    """The end with everything that it gets at this slot: base offsets, markers and the next identity.
-
-    All that can fail fails here, before the slot is claimed.
-    """
+def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
+    """The end with everything that it gets at this slot: base offsets, markers and the next identity."""
     transaction = check_end(draft, entry)
     check_token(draft, entry.transactional_id, entry.token)
     if entry.verdict == "abort" and (entry.batches or entry.offsets or entry.token):
@@ -137,7 +134,7 @@ def plan_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         check_file_place(topic_of(draft, batch.topic_id), place, batch.file)
         _check_task(draft, entry, batch)
         base_offset = next_offsets[place]
-        # The fold plans an entry whose offsets are there already, and only compares them.
+        # In the fold the offsets are there already: do not copy the batch.
         planned = batch.base_offset == base_offset
         batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
         next_offsets[place] = base_offset + batch.record_count
@@ -175,8 +172,15 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
         batches = tuple(batch.model_copy(update={"statistics": None}) for batch in batches)
     if (brought and brought != batches) or (entry.offsets and entry.offsets != offsets) or entry.token is not None:
         check_not_prepared(transaction)
-    upload_ms = transaction.prepared.upload_ms if transaction.prepared is not None and batches else None
-    return entry.model_copy(update={"batches": batches, "offsets": offsets, "upload_ms": upload_ms})
+    assert transaction.prepared is not None
+    return entry.model_copy(
+        update={
+            "batches": batches,
+            "offsets": offsets,
+            "upload_ms": transaction.prepared.upload_ms if batches else None,
+            "summary": transaction.prepared.summary if commits else entry.summary,
+        }
+    )
 
 
 def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> None:
@@ -191,10 +195,18 @@ def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> No
         )
 
 
-def apply_end(draft: Draft, entry: TransactionEnded) -> None:
-    planned = plan_end(draft, entry)
-    if planned != entry:
-        raise InvalidEntry(f"the end of {entry.transactional_id!r} at slot {draft.slot} claims what it does not get")
+def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
+    """End a transaction.
+
+    Returns:
+        The end with everything that it gets at this slot: base offsets, markers and the next identity.
+
+    Raises:
+        EndRepeated: it was ended so before.
+        Replayed: the application token was committed before.
+        InvalidProducerIdMapping, ProducerFenced, InvalidTxnState, and what its batches and offsets are refused for
+    """
+    entry = _planned(draft, entry)
     transaction = draft.transactions[entry.transactional_id]
     rows = open_identity(transaction)
     counts: defaultdict[str, int] = defaultdict(int)
@@ -238,6 +250,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> None:
         draft.id_given_out = True
     # After a roll-over a retry is recognised by the transaction alone: a batch of the old id is always refused.
     forget_producer_ids(draft, {transaction.producer_id, rows.producer_id} - {entry.next_producer_id})
+    return entry
 
 
 def _last_commit(

@@ -9,10 +9,10 @@ from typing import Literal
 from eoslog.errors import OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.log.log import Log
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Batch, SealedSegment
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.segment_entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.rules.state import StoreState, Topic
 from eoslog.rules.topics import topic_named
@@ -130,15 +130,7 @@ def _kept_txnindex(store: ObjectStore, run: SegmentRun, aborted: Sequence[Aborte
 
 def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleaned) -> bool:
     """Append an entry. False if somebody else was faster: the new files are left to vacuum."""
-
-    def propose(draft: Draft) -> bool:
-        try:
-            draft.append(entry)
-        except _RACES:
-            return False
-        return True
-
-    landed = log.append(propose)
+    landed = log.append(AppendEntry(entry, unless=_RACES))
     if not landed:
         log.environment.reached("segment.replacement.overtaken")
     return landed

@@ -37,7 +37,7 @@ def apply_retention(log: Log[StoreState], store: ObjectStore, environment: Envir
     due = log.read(lambda state, slot: _topics_with_work(state, store.clock.now_ms()))
     dropped: list[DroppedRows] = []
     for topic_id in due:
-        dropped += _apply_to_topic(log, topic_id, store.clock.now_ms())
+        dropped += log.append(ApplyRetention(topic_id, store.clock.now_ms()))
         environment.reached("segment.retention.topic_done")
     return dropped
 
@@ -54,20 +54,25 @@ def _topics_with_work(state: StoreState, now_ms: int) -> list[str]:
     ]
 
 
-def _apply_to_topic(log: Log[StoreState], topic_id: str, now_ms: int) -> list[DroppedRows]:
-    def propose(draft: Draft) -> list[DroppedRows]:
+@dataclass(frozen=True)
+class ApplyRetention:
+    """Drop what the settings of a topic no longer keep. The answer lists the rows that went."""
+
+    topic_id: str
+    now_ms: int
+    """By the store's clock."""
+
+    def apply(self, draft: Draft) -> list[DroppedRows]:
         dropped: list[DroppedRows] = []
-        topic = draft.topics.get(topic_id)
+        topic = draft.topics.get(self.topic_id)
         if topic is None:
             return dropped
         for place in topic.partition_ids():
             partition = draft.partitions[place]
-            offset = retention_offset(partition, topic.config, now_ms)
+            offset = retention_offset(partition, topic.config, self.now_ms)
             if offset is not None:
                 dropped.append(DroppedRows(topic.topic, place.partition, partition.log_start_offset, offset))
                 draft.append(
-                    LogStartMoved(topic_id=topic_id, partition=place.partition, offset=offset, reason="retention")
+                    LogStartMoved(topic_id=self.topic_id, partition=place.partition, offset=offset, reason="retention")
                 )
         return dropped
-
-    return log.append(propose)

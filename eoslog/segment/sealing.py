@@ -9,10 +9,10 @@ from bisect import bisect_left
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.log.log import Log
-from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.partitions import sealable_end
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.segment_entries import SegmentSealed
 from eoslog.rules.state import StoreState, Topic
 from eoslog.segment.data_file import crc32c
@@ -47,14 +47,7 @@ def _sealable(state: StoreState, now_ms: int) -> list[tuple[Topic, Partition, in
 
 
 def _append(log: Log[StoreState], entry: SegmentSealed) -> bool:
-    def propose(draft: Draft) -> bool:
-        try:
-            draft.append(entry)
-        except (OffsetOutOfRange, UnknownTopicOrPartition):
-            return False
-        return True
-
-    return log.append(propose)
+    return log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
 
 
 def _write_files(

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of, slot_path
-from eoslog.rules.draft import Draft
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.forgetting import STAGED_MAX_AGE_MS
 from eoslog.rules.forgetting_entries import DoomedDeleted, HorizonMoved
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import Doomed, StoreState
 from eoslog.segment.data_file import check_file
 from eoslog.segment.segment_index import batches_of_index
@@ -60,9 +59,13 @@ def vacuum(
     if not dry_run:
         if horizon_ms > _newest_slot_ms(log, store):
             # The log was idle, or an answer had a wrong date: a slot of one's own tells the time.
-            _move_horizon(log, log.read(lambda state, slot: state.horizon_ms) + 1)
+            log.append(
+                AppendEntry(
+                    HorizonMoved(horizon_ms=log.read(lambda state, slot: state.horizon_ms) + 1), unless=(InvalidEntry,)
+                )
+            )
             horizon_ms = min(now_ms, _newest_slot_ms(log, store)) - staged_max_age_ms
-        _move_horizon(log, horizon_ms)
+        log.append(AppendEntry(HorizonMoved(horizon_ms=horizon_ms), unless=(InvalidEntry,)))
         log.environment.reached("segment.vacuum.horizon_moved")
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)
         now_ms = min(now_ms, _newest_slot_ms(log, store))
@@ -83,7 +86,7 @@ def vacuum(
             store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
         log.environment.reached("segment.vacuum.files_deleted")
         if ripe:
-            _forget_doomed(log, ripe[-1].slot)
+            log.append(AppendEntry(DoomedDeleted(slot=ripe[-1].slot), unless=(InvalidEntry,)))
     return report
 
 
@@ -117,24 +120,6 @@ class DroppedFiles:
 def _newest_slot_ms(log: Log[StoreState], store: ObjectStore) -> int:
     """When the newest slot was written, by the store's own date of it: a time that has come."""
     return store.get(slot_path(log.read(lambda state, slot: slot))).last_modified_ms
-
-
-def _move_horizon(log: Log[StoreState], horizon_ms: int) -> None:
-    def propose(draft: Draft) -> None:
-        if horizon_ms > draft.horizon_ms:
-            draft.append(HorizonMoved(horizon_ms=horizon_ms))
-
-    log.append(propose)
-
-
-def _forget_doomed(log: Log[StoreState], slot: int) -> None:
-    """Note that what entries up to ``slot`` dropped is deleted."""
-
-    def propose(draft: Draft) -> None:
-        with suppress(InvalidEntry):
-            draft.append(DoomedDeleted(slot=slot))
-
-    log.append(propose)
 
 
 def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], newest_ms: int) -> tuple[Doomed, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from eoslog.rules.checkpoint import parts, restore
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction
 from eoslog.rules.machine import fold
 from eoslog.rules.partition_state import NO_OFFSET, ProducerState
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
 from eoslog.rules.state import StoreState
+from eoslog.rules.transaction_requests import EndTransaction, end_request
 from tests.unit.rules.histories import History
 
 
@@ -49,7 +49,7 @@ def batch_refused(
 ) -> type[Exception]:
     """The error of a batch that may not be appended."""
     batch = history.batch(identity, base_sequence, transactional_id=transactional_id)
-    return type(history.refused(lambda draft: append_batch(draft, batch)))
+    return type(history.refused(lambda draft: draft.append(batch).base_offset))
 
 
 def end_refused(
@@ -57,7 +57,7 @@ def end_refused(
 ) -> type[Exception]:
     """The error of an end that may not be."""
     request = end_request(transactional_id, identity, verdict, time_ms=history.now_ms)
-    return type(history.refused(lambda draft: end_transaction(draft, request)))
+    return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
 
 
 def reloaded(history: History) -> StoreState:

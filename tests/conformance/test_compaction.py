@@ -6,10 +6,10 @@ import pytest
 
 from eoslog import TopicPartition
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.transaction_entries import BatchAppended
+from tests.requests import Applying
 from tests.unit.segment.compacted_log import CompactedLog
 
 PLACE = TopicPartition("t", 0)
@@ -236,7 +236,7 @@ def test_a_repeat_of_a_batch_whose_rows_were_compacted_away_has_its_first_offset
 
     for number, batch in enumerate(sent):
         with pytest.raises(DuplicateBatch, match=f"at offset {2 * number}"):
-            log.store.append(lambda draft, batch=batch: append_batch(draft, batch))  # type: ignore[misc]
+            log.store.append(Applying(lambda draft, batch=batch: draft.append(batch).base_offset))  # type: ignore[misc]
 
     assert log.offsets() == [4, 5]
 

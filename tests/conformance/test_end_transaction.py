@@ -15,7 +15,6 @@ from eoslog.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import TransactionState
@@ -182,7 +181,7 @@ def test_a_batch_that_is_there_already_adds_nothing(history: History) -> None:
     again = history.batch(identity)
 
     with pytest.raises(DuplicateBatch):
-        history.append(lambda draft: append_batch(draft, again))
+        history.append(lambda draft: draft.append(again).base_offset)
 
     assert (history.slot, history.transaction()) == (slot, update)
 

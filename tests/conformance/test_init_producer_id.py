@@ -6,10 +6,10 @@ import pytest
 
 from eoslog.client.store import Store
 from eoslog.errors import InvalidRequest, NotAStore, ProducerFenced, RequestTimedOut, StoreUnavailable
-from eoslog.rules.coordinator import initialise
 from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.state import TransactionState
+from eoslog.rules.transaction_requests import InitProducerId
 from tests.conformance.partitions import read, write
 from tests.conformance.rules import batch_refused
 from tests.unit.client.world import FaultyStore, World
@@ -19,7 +19,7 @@ from tests.unit.rules.histories import History
 def init_refused(history: History, expected: ProducerIdentity) -> type[Exception]:
     return type(
         history.refused(
-            lambda draft: initialise(draft, "tx", timeout_ms=60_000, time_ms=history.now_ms, expected=expected)
+            lambda draft: InitProducerId("tx", timeout_ms=60_000, time_ms=history.now_ms, expected=expected).take(draft)
         )
     )
 

@@ -17,7 +17,6 @@ from eoslog.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.state import TransactionState
@@ -60,7 +59,7 @@ def test_a_batch_that_comes_after_the_end_to_a_partition_that_never_heard_of_it_
     history.abort(identity)
     late = history.batch(identity, partition=1)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
     assert history.partition(1).high_watermark == 0
 
 
@@ -146,9 +145,9 @@ def test_of_two_epochs_that_begin_at_once_only_the_higher_may_write(history: His
 @pytest.mark.scenario(165)
 def test_of_two_requests_of_one_epoch_the_second_appends_nothing(history: History) -> None:
     batch = history.batch(history.init())
-    history.append(lambda draft: append_batch(draft, batch))
+    history.append(lambda draft: draft.append(batch).base_offset)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), DuplicateBatch)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), DuplicateBatch)
 
     assert history.partition().high_watermark == 1
 

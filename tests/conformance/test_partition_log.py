@@ -6,7 +6,6 @@ import pytest
 
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, InvalidEntry, OffsetOutOfRange, StoreAccessDenied
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.machine import encode_entry
 from eoslog.rules.segment_entries import LogStartMoved
@@ -99,7 +98,7 @@ def test_batches_of_several_producers_in_one_record_are_judged_each_for_itself(h
         for identity, base_sequence in ((one, 0), (other, 0), (one, 1), (other, 0), (other, 1), (one, 1)):
             batch = history.batch(identity, base_sequence, transactional_id=None)
             try:
-                answers.append(append_batch(draft, batch))
+                answers.append(draft.append(batch).base_offset)
             except DuplicateBatch as duplicate:
                 answers.append(duplicate.base_offset)
         return answers
@@ -114,7 +113,7 @@ def test_batches_of_several_producers_in_one_record_are_judged_each_for_itself(h
 def test_a_duplicate_that_stands_in_the_log_is_inert_for_those_who_follow(history: History) -> None:
     identity = history.init(None)
     batch = history.batch(identity, transactional_id=None)
-    history.append(lambda draft: append_batch(draft, batch))
+    history.append(lambda draft: draft.append(batch).base_offset)
 
     assert is_inert(history.follower, history.slot + 1, [encode_entry(batch)])
 
@@ -236,7 +235,7 @@ def test_producer_state_outlives_the_rows_that_made_it(history: History) -> None
     assert reloaded(history) == history.state
     repeat = history.batch(identity, 0, 3, transactional_id=None)
     with pytest.raises(DuplicateBatch) as duplicate:
-        history.append(lambda draft: append_batch(draft, repeat))
+        history.append(lambda draft: draft.append(repeat).base_offset)
     assert duplicate.value.base_offset == 0
     assert history.send(identity, 3, transactional_id=None) == 3
 

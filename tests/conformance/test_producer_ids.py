@@ -10,11 +10,12 @@ import pytest
 import eoslog
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied
-from eoslog.rules.coordinator import initialise
 from eoslog.rules.machine import encode_entry
 from eoslog.rules.producer_ids import MAX_TASKS, TASKS_BITS, task_producer_id
 from eoslog.rules.transaction_entries import ProducerInitialized
+from eoslog.rules.transaction_requests import InitProducerId
 from tests.conformance.rules import is_inert
+from tests.requests import Applying
 from tests.unit.client.world import FaultyStore, World
 from tests.unit.rules.histories import History
 
@@ -24,7 +25,9 @@ SLOTS = "__transaction_state/slot/"
 def draw(store: Store) -> int:
     """A new producer id."""
     now_ms = store.now_ms()
-    return store.append(lambda draft: initialise(draft, None, timeout_ms=60_000, time_ms=now_ms)).producer_id
+    return store.append(
+        Applying(lambda draft: InitProducerId(None, timeout_ms=60_000, time_ms=now_ms).take(draft))
+    ).producer_id
 
 
 @pytest.mark.scenario(120)

@@ -8,8 +8,7 @@ from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
 from eoslog.errors import InvalidTxnState, OutOfOrderSequence, ProducerFenced, UnknownProducerId
 from eoslog.log.deletion import delete_old_slots
-from eoslog.rules.coordinator import append_batch
-from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.machine import new_draft
 from eoslog.rules.names import PartitionId
@@ -18,14 +17,14 @@ from eoslog.rules.state import StoreState, TransactionState
 from tests.conformance.partitions import partition_of, read, write
 from tests.conformance.rules import batch_refused, reloaded, replayed
 from tests.unit.client.world import World
-from tests.unit.rules.histories import TOPIC_ID, History, offsets_of
+from tests.unit.rules.histories import TOPIC_ID, History, offsets_of, planned_expiry
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
 def expire(history: History) -> None:
-    planned = plan_expiry(history.state, history.now_ms)
+    planned = planned_expiry(history.state, history.now_ms)
     if planned is not None:
         history.append(lambda draft: draft.append(planned))
 
@@ -123,7 +122,7 @@ def test_preparing_an_append_changes_nothing(history: History) -> None:
     before = history.state.frozen_copy()
 
     draft = new_draft(history.state, history.slot + 1)
-    assert append_batch(draft, history.batch(identity, 6, 5)) == 6
+    assert draft.append(history.batch(identity, 6, 5)).base_offset == 6
     assert draft.partitions[PartitionId(TOPIC_ID, 0)].next_offset == 11
 
     assert history.state == before

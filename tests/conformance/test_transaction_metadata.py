@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTxnState, ProducerFenced
-from eoslog.rules.coordinator import initialise
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, plan_init
 from eoslog.rules.sequences import MAX_EPOCH
 from eoslog.rules.state import TransactionState
 from eoslog.rules.transaction_entries import ProducerInitialized
+from eoslog.rules.transaction_requests import InitProducerId
 from eoslog.rules.transaction_states import VALID_PREVIOUS_STATES, transit
 from tests.conformance.rules import end_refused, reloaded
 from tests.unit.rules.histories import History
@@ -23,7 +23,7 @@ S = TransactionState
 def init_refused(history: History, expected: ProducerIdentity) -> type[Exception]:
     return type(
         history.refused(
-            lambda draft: initialise(draft, "tx", timeout_ms=60_000, time_ms=history.now_ms, expected=expected)
+            lambda draft: InitProducerId("tx", timeout_ms=60_000, time_ms=history.now_ms, expected=expected).take(draft)
         )
     )
 

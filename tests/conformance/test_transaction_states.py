@@ -9,14 +9,14 @@ from eoslog.client.store import Store
 from eoslog.errors import (
     InvalidTransactionTimeout,
 )
-from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.rules.machine import fold
 from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.rules.state import StoreState, TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
 from tests.conformance.rules import reloaded
 from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.rules.histories import History, planned_expiry
 
 DAY_MS = 24 * 3600 * 1000
 S = TransactionState
@@ -68,7 +68,7 @@ def test_of_all_states_only_an_open_transaction_times_out(history: History) -> N
 def test_ids_at_rest_expire_and_an_open_one_does_not(history: History) -> None:
     ids = in_each_state(history)
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
-    planned = plan_expiry(history.state, history.now_ms)
+    planned = planned_expiry(history.state, history.now_ms)
     assert planned is not None
 
     history.append(lambda draft: draft.append(planned))
@@ -127,7 +127,7 @@ def test_a_forgotten_id_is_gone_from_checkpoints_and_its_token_is_not(history: H
     token = ApplicationToken(application_id="app", sink="*", version=3)
     history.commit(history.init(), token=token)
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
-    planned = plan_expiry(history.state, history.now_ms)
+    planned = planned_expiry(history.state, history.now_ms)
     assert planned is not None
     history.append(lambda draft: draft.append(planned))
 

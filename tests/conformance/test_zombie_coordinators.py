@@ -10,15 +10,15 @@ from eoslog.client.coordinator import Coordinator
 from eoslog.client.store import Store
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.log.deletion import delete_old_slots
-from eoslog.rules.coordinator import abort_timed_out, end_request
 from eoslog.rules.entries import Entry
-from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.group_entries import GroupChanged, GroupMember, OffsetsCommitted
 from eoslog.rules.machine import encode_entry, new_draft
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import StoreState, TransactionState
+from eoslog.rules.transaction_requests import AbortOverdueTransactions, end_request
 from eoslog.rules.transactions import plan_end
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
@@ -26,7 +26,7 @@ from tests.conformance.partitions import partition_of, read, topic_of_small_segm
 from tests.conformance.rules import is_inert, reloaded
 from tests.conformance.sleepers import asleep_at
 from tests.unit.client.world import World
-from tests.unit.rules.histories import TOPIC_ID, History, offsets_of
+from tests.unit.rules.histories import TOPIC_ID, History, offsets_of, planned_expiry
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -93,7 +93,7 @@ def test_a_late_abort_by_time_out_loses_to_the_commit(history: History) -> None:
     history.send(identity)
     history.now_ms += 2_000
     draft = new_draft(history.state, history.slot + 1)
-    assert abort_timed_out(draft, history.now_ms) == ["tx"]
+    assert AbortOverdueTransactions(history.now_ms).apply(draft) == ["tx"]
     history.commit(identity)
 
     assert is_inert_in(history.state, history, draft.entries[0])
@@ -104,7 +104,7 @@ def test_a_late_abort_by_time_out_loses_to_the_commit(history: History) -> None:
 def test_a_late_expiry_changes_nothing_after_the_id_was_used(history: History, use: str) -> None:
     identity = history.init()
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
-    late = plan_expiry(history.state, history.now_ms)
+    late = planned_expiry(history.state, history.now_ms)
     assert late is not None
     if use == "init":
         history.init()
@@ -187,7 +187,7 @@ def test_a_late_expiry_of_offsets_changes_nothing_after_they_were_committed_agai
 
     commit()
     history.now_ms += 30 * DAY_MS
-    late = plan_expiry(history.state, history.now_ms)
+    late = planned_expiry(history.state, history.now_ms)
     assert late is not None
     assert late.groups
     commit()

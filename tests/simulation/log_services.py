@@ -5,19 +5,17 @@ Their histories are short and cheap, so that very many of them can look at who g
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from eoslog.errors import CommitStateUnknown, OutcomeLost, RetriableError
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.log import Log
 from eoslog.log.view import LogConfig
+from tests.requests import Applying
 from tests.simulation.ledger import Ledger as Told
 from tests.simulation.ledger import Outcome
 from tests.simulation.service import GRACE_MS, PATIENCES_MS, Service, watch_locks
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, Violation
-from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, move_horizon, shared_add
+from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, SharedAdd, move_horizon
 
 _MOST_ATTEMPTS = 4
 
@@ -57,7 +55,8 @@ class LogWriter(Service):
         for attempt in range(_MOST_ATTEMPTS):
             try:
                 self.ledger.told_slots[name] = log.append(
-                    _found_or_added(name), timeout_ms=self._patience_ms(), shared=shared_add(name)
+                    SharedAdd((name,), _found_or_added(name), lambda entries, slot: slot),
+                    timeout_ms=self._patience_ms(),
                 )
                 self.ledger.notes[name] = Outcome.COMMITTED
                 return
@@ -140,10 +139,10 @@ class LogThreads(LogWriter):
                 self.world.marks["a thread was interrupted"] += 1
 
 
-def _found_or_added(name: str) -> Callable[[Any], int]:
+def _found_or_added(name: str) -> Applying[int]:
     """Add a name unless it is there. Returns its slot."""
 
-    def propose(draft: LedgerDraft) -> int:
+    def added(draft: LedgerDraft) -> int:
         base = draft.base
         while isinstance(base, LedgerDraft):
             base = base.base
@@ -155,17 +154,17 @@ def _found_or_added(name: str) -> Callable[[Any], int]:
         draft.entries.append({"type": "add", "name": name})
         return draft.slot
 
-    return propose
+    return Applying(added)
 
 
-def _added(name: str) -> Callable[[Any], int]:
+def _added(name: str) -> Applying[int]:
     """Add a name, under another one in each slot. Returns its slot."""
 
-    def propose(draft: LedgerDraft) -> int:
+    def added(draft: LedgerDraft) -> int:
         draft.entries.append({"type": "add", "name": f"{name}@{draft.slot}"})
         return draft.slot
 
-    return propose
+    return Applying(added)
 
 
 def slots_of_names(state: Ledger) -> dict[str, int]:

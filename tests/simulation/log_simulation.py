@@ -8,6 +8,7 @@ from functools import cache
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.log.record import decode_line, first_line
 from eoslog.log.view import CHECKPOINT_ENTRY
+from tests.requests import Applying
 from tests.simulation.liveness import check_slots_left
 from tests.simulation.log_services import (
     check_seen,
@@ -79,7 +80,7 @@ def _begun(tail_bytes: int) -> Start:
 
 
 def _set_up(process: Process) -> None:
-    open_log(process).create(lambda draft: draft.entries.append({"type": "add", "name": "created"}))
+    open_log(process).create(Applying(lambda draft: draft.entries.append({"type": "add", "name": "created"})))
 
 
 def make_starts() -> None:

@@ -6,6 +6,7 @@ from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, RetriableError
 from eoslog.log.record import decode_line, first_line
 from eoslog.rules.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.topics import topic_named
 from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.service import IN, Service, open_store
@@ -36,7 +37,7 @@ class Notary(Service):
         offset = GroupOffset(topic_id=topic.topic_id, partition=0, offset=0, metadata=note)
         committed = GroupOffsets(group=GROUP, generation=-1, member_id="", offsets=(offset,))
         entry = OffsetsCommitted(committed=committed, time_ms=store.now_ms())
-        store.append(lambda draft: draft.append(entry))
+        store.append(AppendEntry(entry))
 
     def _resolve(self, store: Store, note: str, error: CommitStateUnknown) -> None:
         try:

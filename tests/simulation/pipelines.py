@@ -11,12 +11,13 @@ from eoslog.client.consumer_records import ConsumerRecord
 from eoslog.client.producer import Producer
 from eoslog.client.store import Store
 from eoslog.errors import Replayed
-from eoslog.rules.jobs import commit_job
+from eoslog.rules.jobs import CommitJob
 from eoslog.rules.names import TopicPartition
 from eoslog.rules.topics import topic_named
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from eoslog.segment.kafka_records import RECORDS_SCHEMA
 from eoslog.segment.writer import DataFileWriter, TopicTarget
+from tests.requests import Applying
 from tests.simulation.ledger import Ledger, Outcome, Work
 from tests.simulation.service import IN, JOB, OUT, PARTITIONS, Service, open_store, until_done
 from tests.simulation.world import Process, World
@@ -117,17 +118,18 @@ class Job(Service):
         token = ApplicationToken(application_id="query", sink=f"{JOB}:{topic.topic_id}", version=number)
         until_done(
             lambda: store.append(
-                lambda draft: commit_job(
-                    draft,
-                    self.name,
-                    owner,
-                    take_over=True,
-                    batches=[file.staged(0) for file in files],
-                    upload_ms=upload_ms,
-                    token=token,
-                    task_count=1,
-                    summary=CommitSummary(rows=len(work.rows)),
-                    time_ms=store.now_ms(),
+                Applying(
+                    lambda draft: CommitJob(
+                        job_id=self.name,
+                        owner=owner,
+                        take_over=True,
+                        batches=[file.staged(0) for file in files],
+                        upload_ms=upload_ms,
+                        token=token,
+                        task_count=1,
+                        summary=CommitSummary(rows=len(work.rows)),
+                        time_ms=store.now_ms(),
+                    ).apply(draft)
                 )
             )
         )

@@ -10,12 +10,14 @@ import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
 from eoslog.log.log import Log
+from eoslog.log.machine import shared_entries
 from eoslog.log.paths import slot_path
 from eoslog.log.proposals import Proposal
 from eoslog.log.sharing import OwnPublication, SharedCommits
 from eoslog.log.view import View
-from eoslog.rules import batches, coordinator, prepared, transactions
+from eoslog.rules import batches, machine, prepared, transactions
 from eoslog.rules.draft import Draft
+from eoslog.rules.entries import Entry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.transaction_entries import BatchAppended
 from tests.simulation.world import World
@@ -81,9 +83,9 @@ def _count_stale_replicas(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
-    original = coordinator.plan_batch
+    original = machine._APPLY["batch"]
 
-    def plan_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
+    def apply_batch(draft: Draft, entry: BatchAppended) -> Entry | None:
         try:
             return original(draft, entry)
         except (InvalidProducerEpoch, ProducerFenced):
@@ -94,7 +96,7 @@ def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
                 world.marks[FENCED_BY_ITS_ID_ALONE] += 1
             raise
 
-    patch.setattr(coordinator, "plan_batch", plan_batch)
+    patch.setitem(machine._APPLY, "batch", apply_batch)
 
 
 def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
@@ -108,7 +110,7 @@ def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
 
     def publish(self: SharedCommits, view: View[Any], proposals: Iterable[Proposal]) -> OwnPublication:
         listed = list(proposals)
-        unpublished = [proposal for proposal in listed if proposal.shared is not None and proposal.published is None]
+        unpublished = [each for each in listed if shared_entries(each.request) and each.published is None]
         if len(unpublished) > 1:
             world.marks[SHARED_GROUP_COMMIT] += 1
         return original_publish(self, view, listed)

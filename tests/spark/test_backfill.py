@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
+from eoslog.rules.jobs import TakeOverJob
 from tests.spark.driver_process import StartDriver
 from tests.spark.streams import NUMBERS, make_topics, numbers, produce
 
@@ -112,9 +113,7 @@ def test_a_newer_run_of_a_job_fences_the_older(spark: SparkSession, store: eoslo
 
         other = library.connect(root)
         if other.admin.describe_transaction("job").producer_epoch == 0:
-            from pyspark_eoslog.write.job_commit import take_job_over
-
-            take_job_over(other, "job", "newer", None)
+            other.append(TakeOverJob("job", "newer", None, other.now_ms()))
         yield from batches
 
     rows = spark.range(10).selectExpr("id as n").mapInArrow(wait_for_the_newer_run, "n bigint")

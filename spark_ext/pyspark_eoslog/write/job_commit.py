@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 from pyspark import __version__ as pyspark_version
 
+from eoslog.client.idempotent_append import IdempotentAppend, RepeatableRequest
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
-from eoslog.rules.coordinator import initialise
 from eoslog.rules.draft import Draft
-from eoslog.rules.jobs import commit_job
-from eoslog.rules.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.tokens import check_micro_batch, check_token, committed_rows, last_version, starts_anew
+from eoslog.rules.jobs import CommitJob
+from eoslog.rules.tokens import committed_rows
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.store.process import HomeProcess
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
-from pyspark_eoslog.write.new_columns import append_new_columns
+from pyspark_eoslog.write.new_columns import NewColumns, append_new_columns
 from pyspark_eoslog.write.tasks import TaskCommit
 
 T = TypeVar("T")
@@ -27,28 +29,41 @@ _ATTEMPTS = 3
 _LONGEST_NAME = 200
 
 
-def take_job_over(store: Store, job_id: str, owner: str, token: ApplicationToken | None) -> bool:
-    """Fence earlier runs of a job. False, and nothing is done, if the version of ``token`` was committed before.
+@dataclass(frozen=True)
+class CommitTasks:
+    """Commit a job, and give its topic the columns that its rows bring. The answer is the slot."""
 
-    Whose version that was, the commit looks at: before the tasks run nobody knows the query.
-    """
+    job: CommitJob
+    new_columns: NewColumns | None
+    name: ClassVar = CommitJob.name
+    is_final: ClassVar = CommitJob.is_final
 
-    def propose(draft: Draft) -> bool:
-        if token is not None:
-            last = last_version(draft, job_id, token.application_id, token.sink)
-            if last is not None and token.version <= last.version and not starts_anew(token, last):
-                return False
-        initialise(
-            draft,
-            job_id,
-            timeout_ms=DEFAULT_TRANSACTION_TIMEOUT_MS,
-            time_ms=store.now_ms(),
-            kind="job",
-            owner=owner,
+    def apply(self, draft: Draft) -> int:
+        """Raises: SchemaMismatch, and what ``CommitJob.apply`` raises"""
+        slot = self.job.apply(draft)
+        if self.new_columns is not None:
+            append_new_columns(draft, self.new_columns, self.job.time_ms)
+        return slot
+
+
+@dataclass(frozen=True)
+class CheckReplay:
+    """Check that the work of a job was committed before. Its tasks held their rows back, so there is nothing else."""
+
+    job: CommitJob
+    name: ClassVar = "check"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> int:
+        """
+        Raises:
+            Replayed: it was.
+            IllegalState: it was not.
+        """
+        self.job.check_token(draft)
+        raise IllegalState(
+            f"job {self.job.job_id}: another run has committed meanwhile; nothing was committed, run this again"
         )
-        return True
-
-    return store.append(propose)
 
 
 def commit_tasks(
@@ -82,7 +97,6 @@ def commit_tasks(
     store = store_with_id(location, messages[0].store_id)
     staged = [file.staged(message.task) for message in messages for file in message.files]
     rows = sum(message.rows for message in messages)
-    compared = rows if fail_on_data_loss else None
     now_ms = store.now_ms()
     summary = CommitSummary(
         rows=sum(batch.record_count for batch in staged),
@@ -96,36 +110,23 @@ def commit_tasks(
         engine=f"spark-{pyspark_version}",
     )
 
-    def propose(draft: Draft) -> int:
-        commit_job(
-            draft,
-            job_id,
-            owner,
-            take_over=take_over,
-            batches=staged,
-            upload_ms=min(message.upload_ms for message in messages),
-            token=token,
-            task_count=max(message.task for message in messages) + 1,
-            summary=summary,
-            time_ms=now_ms,
-            replaces=replaces,
-            micro_batch=micro_batch,
-            rows=compared,
-        )
-        if messages[0].new_columns is not None:
-            append_new_columns(draft, messages[0].new_columns, now_ms)
-        return draft.slot
-
-    def look(draft: Draft) -> int:
-        if micro_batch and token is not None:
-            check_micro_batch(draft, job_id, token, rows=compared)
-        else:
-            check_token(draft, job_id, token)
-        raise IllegalState(f"job {job_id}: another run has committed meanwhile; nothing was committed, run this again")
-
+    job = CommitJob(
+        job_id=job_id,
+        owner=owner,
+        take_over=take_over,
+        batches=staged,
+        upload_ms=min(message.upload_ms for message in messages),
+        token=token,
+        task_count=max(message.task for message in messages) + 1,
+        summary=summary,
+        time_ms=now_ms,
+        replaces=replaces,
+        micro_batch=micro_batch,
+        rows=rows if fail_on_data_loss else None,
+    )
     held_back = any(message.held_back for message in messages)
     try:
-        slot = _append_until_known(store, lambda: store.append(look if held_back else propose))
+        slot = _append_until_known(store, CheckReplay(job) if held_back else CommitTasks(job, messages[0].new_columns))
     except Replayed as replayed:
         store.environment.reached("spark.job.replay_found")
         _tell_replay(store.url, job_id, str(replayed), discarded_files=len(staged))
@@ -189,24 +190,9 @@ def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = Fal
     return complete
 
 
-def _append_until_known(store: Store, append: Callable[[], int]) -> int:
-    """The slot that the append has won, or would have: a run that commits again is answered, and nothing is written."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            return append()
-        except CommitStateUnknown as error:
-            if _landed(store, error):
-                return error.slot
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _landed(store: Store, error: CommitStateUnknown) -> bool:
-    for attempt in range(_ATTEMPTS):
-        try:
-            return store.resolve(error)
-        except CommitStateUnknown:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise error
+def _append_until_known(store: Store, request: RepeatableRequest[int]) -> int:
+    append = IdempotentAppend(store, HomeProcess("store"))
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(CommitStateUnknown):
+            return append(request)
+    return append(request)

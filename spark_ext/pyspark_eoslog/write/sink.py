@@ -13,11 +13,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
+from eoslog.rules.jobs import TakeOverJob
 from eoslog.rules.transaction_entries import ApplicationToken
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import plain_errors
 from pyspark_eoslog.worker import this_worker
-from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all, take_job_over
+from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all
 from pyspark_eoslog.write.plan import plan_batch_write, plan_stream_write
 from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
 
@@ -38,7 +39,7 @@ class EosLogWriter(DataSourceArrowWriter):
             self._plan, store = plan_batch_write(options, schema)
             self._replaces = _replaced_topic(self._plan) if overwrite else None
             self._token = _batch_token(options, self._job_id, self._plan.sink)
-            if named is not None and not take_job_over(store, named, self._owner, self._token):
+            if named is not None and not store.append(TakeOverJob(named, self._owner, self._token, store.now_ms())):
                 self._plan = replace(self._plan, replayed=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]

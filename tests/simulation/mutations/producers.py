@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from eoslog.client.answered_appends import AnsweredAppends
-from eoslog.client.in_flight import InFlightBatches
+from eoslog.client.idempotent_append import IdempotentAppend
+from eoslog.client.sender import Sender
 from eoslog.rules import partitions, producer_ids, sequences, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.partition_state import ProducerState
@@ -160,27 +160,29 @@ def expired_producer_accepted() -> Iterator[None]:
 @mutation(UNCLEAR)
 def sequences_drawn_anew_for_a_repeat() -> Iterator[None]:
     """A batch that is sent again draws a new sequence: it is refused for the gap, or in the log twice."""
-    original = InFlightBatches.propose
+    original = Sender._append_in_flight
 
-    def propose(self: InFlightBatches, draft: Draft) -> Any:
-        if self.__dict__.setdefault("proposed", []) == list(self._batches):
-            self._batches = [
+    def append_in_flight(self: Sender) -> Any:
+        in_flight = self._in_flight
+        if in_flight.was_sent:
+            in_flight._batches = [
                 batch.model_copy(
-                    update={"base_sequence": self._next_sequence(batch.topic_id, batch.partition, batch.record_count)}
+                    update={
+                        "base_sequence": in_flight._next_sequence(batch.topic_id, batch.partition, batch.record_count)
+                    }
                 )
-                for batch in self._batches
+                for batch in in_flight._batches
             ]
-        self.__dict__["proposed"] = list(self._batches)
-        return original(self, draft)
+        return original(self)
 
-    with method(InFlightBatches, "propose", propose):
+    with method(Sender, "_append_in_flight", append_in_flight):
         yield
 
 
 @mutation(OVERTAKEN)
 def unanswered_attempt_forgotten() -> Iterator[None]:
     """What became of an unanswered attempt is not asked: a commit that landed is told as fenced."""
-    with method(AnsweredAppends, "_landed", lambda self: None):
+    with method(IdempotentAppend, "landed", lambda self: None):
         yield
 
 

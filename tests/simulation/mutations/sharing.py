@@ -6,18 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eoslog.client import in_flight
-from eoslog.client.awaited_offsets import AppendedRows
 from eoslog.errors import EosLogError, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.proposals import Proposal
 from eoslog.log.sharing import OwnPublication, SharedCommits
 from eoslog.log.view import View
-from eoslog.rules import batches, transactions
+from eoslog.rules import batches, transaction_requests, transactions
 from eoslog.rules.draft import Draft
-from eoslog.rules.machine import StoreMachine, apply_entry, decode_entry
+from eoslog.rules.machine import StoreMachine, decode_entry
 from eoslog.rules.names import PartitionId
 from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_requests import AppendedRows
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 from tests.unit.log.ledger import LedgerDraft, LedgerMachine
@@ -113,7 +112,7 @@ def any_entry_appended_for_others() -> Iterator[None]:
 
     def append_for_another(self: StoreMachine, draft: Draft, entries: Sequence[object]) -> None:
         for value in entries:
-            apply_entry(draft, decode_entry(value))
+            draft.append(decode_entry(value))
 
     with method(StoreMachine, "append_for_another", append_for_another):
         yield
@@ -140,5 +139,5 @@ def any_entries_answer_a_request() -> Iterator[None]:
     def appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
         return AppendedRows(PartitionId(batch.topic_id, batch.partition), entry["base_offset"], batch.record_count)
 
-    with instead_of(in_flight._appended, appended):
+    with instead_of(transaction_requests._appended, appended):
         yield

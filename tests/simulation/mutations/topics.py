@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eoslog.client.assigned import AssignedPartitions
-from eoslog.rules.batches import plan_batch
+from eoslog.rules.batches import apply_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.partitions import check_file_place
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
@@ -23,9 +23,9 @@ def topic_id_not_checked() -> Iterator[None]:
         name = entry.file.path.partition("/")[0]
         if entry.topic_id not in draft.topics and name in draft.topic_ids:
             entry = entry.model_copy(update={"topic_id": draft.topic_ids[name]})
-        return plan_batch(draft, entry)
+        return apply_batch(draft, entry)
 
-    with instead_of(plan_batch, planned), instead_of(check_file_place, lambda topic, partition_id, file: None):
+    with instead_of(apply_batch, planned), instead_of(check_file_place, lambda topic, partition_id, file: None):
         yield
 
 

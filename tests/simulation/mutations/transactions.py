@@ -10,13 +10,14 @@ from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.client.in_flight import InFlightBatches
 from eoslog.client.producer import Producer
 from eoslog.errors import Replayed
-from eoslog.rules import coordinator, forgetting, groups, members, producer_ids
+from eoslog.rules import forgetting, groups, members, producer_ids, transaction_requests, transactions
 from eoslog.rules.draft import Draft
 from eoslog.rules.group_entries import GroupOffsets, OffsetsCommitted
 from eoslog.rules.machine import StoreMachine
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import LastVersion, StoreState, TokenKey, Transaction, TransactionState
 from eoslog.rules.tokens import check_token, last_version
-from eoslog.rules.transactions import plan_end, timed_out
+from eoslog.rules.transactions import timed_out
 from eoslog.store.clock import StoreClock
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 from tests.simulation.store import SimulatedEnvironment
@@ -32,18 +33,20 @@ JOBS = Focus(("job0", "job0"), {"death": 0.02, "pause": 0.05}, steps=500)
 def marker_in_one_partition_only() -> Iterator[None]:
     """A transaction's end places its marker in one partition: the others stay undecided for ever."""
 
+    original = transactions._planned
+
     def planned(draft: Draft, entry: Any) -> Any:
-        found = plan_end(draft, entry)
+        found = original(draft, entry)
         return found.model_copy(update={"markers": found.markers[:1]})
 
-    with instead_of(plan_end, planned):
+    with method(transactions, "_planned", planned):
         yield
 
 
 @mutation(SUCCESSORS)
 def open_transaction_left_by_init() -> Iterator[None]:
     """An init leaves the open transaction open: its successor's commit takes the rows of the dead with it."""
-    original = coordinator._abort
+    original = transaction_requests._abort
 
     def abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
         if reason != "fence":
@@ -52,14 +55,14 @@ def open_transaction_left_by_init() -> Iterator[None]:
     def is_open(transaction: Transaction, entry: Any) -> bool:
         return transaction.state is TransactionState.ONGOING
 
-    with method(coordinator, "_abort", abort), method(producer_ids, "_keeps", is_open):
+    with method(transaction_requests, "_abort", abort), method(producer_ids, "_keeps", is_open):
         yield
 
 
 @mutation(SUCCESSORS)
 def open_transaction_forgotten_by_init() -> Iterator[None]:
     """An init forgets the open transaction: nobody decides its rows, and readers wait for ever."""
-    original_abort, original_plan = coordinator._abort, producer_ids.plan_init
+    original_abort, original_plan = transaction_requests._abort, producer_ids._planned
 
     def abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
         if reason != "fence":
@@ -72,7 +75,7 @@ def open_transaction_forgotten_by_init() -> Iterator[None]:
             draft.ongoing.pop(entry.transactional_id, None)
         return original_plan(draft, entry)
 
-    with method(coordinator, "_abort", abort), instead_of(original_plan, planned):
+    with method(transaction_requests, "_abort", abort), method(producer_ids, "_planned", planned):
         yield
 
 
@@ -199,7 +202,7 @@ def time_told_by_hosts() -> Iterator[None]:
 def _commit_at_once(requests: CoordinatorRequests, offsets: Iterable[GroupOffsets]) -> None:
     for each in offsets:
         entry = OffsetsCommitted(committed=each, time_ms=requests._store.now_ms())
-        requests._store.append(lambda draft, entry=entry: draft.append(entry))
+        requests._store.append(AppendEntry(entry))
 
 
 @mutation(PIPELINES)

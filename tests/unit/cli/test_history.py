@@ -6,8 +6,9 @@ import json
 
 import eoslog
 from eoslog.log.paths import slot_path
-from eoslog.rules.jobs import commit_job
+from eoslog.rules.jobs import CommitJob
 from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
+from tests.requests import Applying
 from tests.unit.cli.command import Command
 
 
@@ -94,17 +95,18 @@ def test_a_micro_batch_is_named_by_its_query(command: Command, store: eoslog.Sto
         token = ApplicationToken(application_id=application, sink=f"t:{topic_id}", version=version)
         summary = CommitSummary(query_id="q-1", query_name="copy", batch_id=7, engine="spark-4.3.0")
         store.append(
-            lambda draft, job=job, token=token, summary=summary: commit_job(
-                draft,
-                job,
-                "run",
-                take_over=True,
-                batches=[],
-                upload_ms=0,
-                token=token,
-                task_count=3,
-                summary=summary,
-                time_ms=store.now_ms(),
+            Applying(
+                lambda draft, job=job, token=token, summary=summary: CommitJob(
+                    job_id=job,
+                    owner="run",
+                    take_over=True,
+                    batches=[],
+                    upload_ms=0,
+                    token=token,
+                    task_count=3,
+                    summary=summary,
+                    time_ms=store.now_ms(),
+                ).apply(draft)
             )
         )
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Partition
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.segment.sealing import seal_segments
 from tests.unit.client.world import World
@@ -121,9 +122,7 @@ def test_rows_that_were_deleted_before_they_were_read_are_told(store: Store) -> 
     first = write(store, "a")
     second = write(store, "a")
     topic_id = store.admin.describe_topic("a").topic_id
-    store.append(
-        lambda draft: draft.append(LogStartMoved(topic_id=topic_id, partition=0, offset=4, reason="delete_records"))
-    )
+    store.append(AppendEntry(LogStartMoved(topic_id=topic_id, partition=0, offset=4, reason="delete_records")))
     third = write(store, "a")
 
     with pytest.raises(OffsetOutOfRange, match=f"after slot {first}, up to slot {second}, have been deleted since"):

@@ -10,7 +10,7 @@ import pytest
 from eoslog.client.store import Store
 from eoslog.log import log as log_module
 from eoslog.log.backwards import records_backwards
-from eoslog.rules import coordinator
+from eoslog.rules import transaction_requests
 from eoslog.rules.names import TopicPartition
 from tests.unit.client.transactions import begun
 from tests.unit.client.world import SLOTS, World, faulty, values
@@ -90,7 +90,7 @@ def test_the_abort_shares_the_record_of_the_append(store: Store, world: World, h
 def test_overdue_transactions_that_make_a_record_too_large_hinder_no_append(
     store: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "_MOST_PARTITIONS_ABORTED_A_RECORD", 100)
+    monkeypatch.setattr(transaction_requests, "_MOST_PARTITIONS_ABORTED_A_RECORD", 100)
     monkeypatch.setattr(log_module, "LARGEST_RECORD_BYTES", 12_000)
     store.admin.create_topic("wide", partitions=60)
     for number in range(3):

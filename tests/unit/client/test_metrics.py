@@ -112,9 +112,9 @@ def slowly(world: World, store: Store, duration_ms: int) -> None:
     """From here on every append of the process takes so long."""
     append = store.log.append
 
-    def take(propose: Any, **options: Any) -> Any:
+    def take(request: Any, **options: Any) -> Any:
         world.pass_time(duration_ms)
-        return append(propose, **options)
+        return append(request, **options)
 
     store.log.append = take  # type: ignore[method-assign]
 

@@ -169,7 +169,7 @@ def test_a_producer_that_dies_when_it_learns_of_it_leaves_its_work_done_once(
         pass
 
     def die(point: str) -> None:
-        if point == "client.producer.overtaken":
+        if point == "client.append.earlier_attempt_found":
             raise Died
 
     producer = begun(store)

@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from eoslog import Store
-from eoslog.client.awaited_offsets import AppendedRows
-from eoslog.client.in_flight import InFlightBatches
-from eoslog.log.proposals import SharedRequest
 from eoslog.rules.machine import encode_entry
 from eoslog.rules.names import PartitionId
-from eoslog.store.process import HomeProcess
+from eoslog.rules.transaction_requests import AppendBatches, AppendedRows, EndTransaction
 from tests.unit.rules.histories import TOPIC_ID, History
 
 Entries = Sequence[Mapping[str, Any]]
@@ -21,12 +18,10 @@ Entries = Sequence[Mapping[str, Any]]
 
 def answer_of_batches(history: History) -> tuple[Callable[[Entries, int], Any], list[dict[str, Any]]]:
     """How a producer answers for two batches in flight, and their entries as a record has them."""
-    in_flight = InFlightBatches(None, HomeProcess("producer"))
     identity = history.init(None)
     batches = [history.batch(identity, transactional_id=None, partition=partition, count=3) for partition in (0, 1)]
-    in_flight._batches = list(batches)
     entries = [encode_entry(batch.model_copy(update={"base_offset": 40 + batch.partition})) for batch in batches]
-    return in_flight.shareable().answer, entries
+    return AppendBatches(batches).shared_answer, entries
 
 
 def test_batches_are_told_the_offsets_that_the_record_gave_them() -> None:
@@ -60,22 +55,22 @@ def test_entries_of_other_requests_answer_no_batches(forged: Callable[[Any, Any]
 
 @pytest.mark.parametrize("forged", [(), ({"verdict": "abort"},), ({"producer_epoch": 1},), ({}, {})])
 def test_entries_of_other_ends_answer_no_end(store: Store, forged: tuple[dict[str, Any], ...]) -> None:
-    shared: list[SharedRequest] = []
+    shared: list[EndTransaction] = []
     with store.producer("tx", staged=True) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"x")
         append = store.append
 
-        def noted(propose: Any, **options: Any) -> Any:
-            shared.append(options["shared"])
-            return append(propose, **options)
+        def noted(request: Any, **options: Any) -> Any:
+            shared.append(request)
+            return append(request, **options)
 
         store.append = noted  # type: ignore[method-assign]
         producer.commit_transaction()
     request = shared[0]
-    (entry,) = (encode_entry(each) for each in request.entries)
+    (entry,) = (encode_entry(each) for each in request.shared_entries)
 
-    assert request.answer([entry | {"next_producer_id": 5, "next_producer_epoch": 6}], 7) == ((5, 6), True)
+    assert request.shared_answer([entry | {"next_producer_id": 5, "next_producer_epoch": 6}], 7) == ((5, 6), True)
     with pytest.raises((ValueError, LookupError)):
-        request.answer([entry | changed for changed in forged], 7)
+        request.shared_answer([entry | changed for changed in forged], 7)

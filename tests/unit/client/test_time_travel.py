@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.segment_entries import LogStartMoved
 from tests.unit.client.world import World
 
@@ -108,9 +109,7 @@ def test_below_the_snapshot_floor_a_time_is_out_of_range_and_at_it_is_not(store:
     write(store, b"2")
     floor_ms = world.time_ms
     topic_id = store.admin.describe_topic("t").topic_id
-    store.append(
-        lambda draft: draft.append(LogStartMoved(topic_id=topic_id, partition=0, offset=2, reason="delete_records"))
-    )
+    store.append(AppendEntry(LogStartMoved(topic_id=topic_id, partition=0, offset=2, reason="delete_records")))
     floor = store.read(lambda state, slot: slot)
     world.pass_time(1000)
     write(store, b"3")

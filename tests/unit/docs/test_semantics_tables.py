@@ -9,21 +9,22 @@ import pytest
 
 from eoslog import errors
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
-from eoslog.rules.coordinator import (
-    append_batch,
-    end_request,
-    end_transaction,
-    initialise,
-    prepare_request,
-    prepare_transaction,
-)
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import StoreState, TransactionState
 from eoslog.rules.topic_entries import TopicCreated, TopicSchema
 from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_requests import (
+    EndTransaction,
+    InitProducerId,
+    PrepareTransaction,
+    end_request,
+    prepare_request,
+)
+from tests.requests import Applying
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/semantics.md").read_text(encoding="utf-8")
 TOPIC_ID = "0" * 32
@@ -55,12 +56,12 @@ class Log:
 @pytest.fixture
 def log() -> Log:
     log = Log()
-    log.append(lambda draft: draft.append(StoreCreated(store_id="1" * 32, time_ms=1)))
+    log.append(AppendEntry(StoreCreated(store_id="1" * 32, time_ms=1)))
     topic = TopicCreated(
         topic="t", topic_id=TOPIC_ID, partitions=1, topic_schema=TopicSchema(kind="records"), time_ms=1
     )
-    log.append(lambda draft: draft.append(topic))
-    log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1))
+    log.append(AppendEntry(topic))
+    log.append(Applying(lambda draft: InitProducerId(T_ID, timeout_ms=1000, time_ms=1).take(draft)))
     return log
 
 
@@ -86,11 +87,11 @@ def write(log: Log) -> None:
         max_timestamp=1,
         time_ms=1,
     )
-    log.append(lambda draft: append_batch(draft, batch))
+    log.append(Applying(lambda draft: draft.append(batch).base_offset))
 
 
 def end(log: Log, who: ProducerIdentity, verdict: str) -> None:
-    log.append(lambda draft: end_transaction(draft, end_request(T_ID, who, verdict, time_ms=2)))
+    log.append(Applying(lambda draft: EndTransaction(end_request(T_ID, who, verdict, time_ms=2)).apply(draft).identity))
 
 
 def bring_to(log: Log, state: str) -> None:
@@ -101,11 +102,13 @@ def bring_to(log: Log, state: str) -> None:
         write(log)
     if "prepared" in state:
         request = prepare_request(T_ID, identity(log), time_ms=1, timeout_ms=None)
-        log.append(lambda draft: prepare_transaction(draft, request))
+        log.append(PrepareTransaction(request))
     if "kept" in state:
-        log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1, keep_prepared=True))
+        log.append(
+            Applying(lambda draft: InitProducerId(T_ID, timeout_ms=1000, time_ms=1, keep_prepared=True).take(draft))
+        )
     if state == "EMPTY":
-        log.append(lambda draft: initialise(draft, T_ID, timeout_ms=1000, time_ms=1))
+        log.append(Applying(lambda draft: InitProducerId(T_ID, timeout_ms=1000, time_ms=1).take(draft)))
     transaction = log.state.transactions[T_ID]
     assert transaction.state is TransactionState[state.split(",")[0]]
     assert (transaction.prepared is not None) == ("prepared" in state)

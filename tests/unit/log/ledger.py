@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from eoslog.errors import InvalidRequest, RecordFull, StagedFilesExpired, UnsupportedFormat
-from eoslog.log.proposals import SharedRequest
+from eoslog.log.machine import Request
+from tests.requests import Applying
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -77,7 +80,7 @@ class LedgerMachine:
     def append_for_another(self, draft: LedgerDraft, entries: Sequence[object]) -> None:
         for entry in entries:
             assert isinstance(entry, dict)
-            add(entry["name"])(draft)
+            add(entry["name"]).apply(draft)
 
     def encode_entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         return entry
@@ -116,47 +119,66 @@ class LedgerMachine:
         return Ledger(dict(ordered), json.loads(parts["horizon"]))
 
 
-def add(*names: str) -> Callable[[Any], int]:
+def add(*names: str) -> Applying[int]:
     """Add names; the answer is the slot that they got. One that is there already is refused."""
 
-    def propose(draft: LedgerDraft) -> int:
+    def added(draft: LedgerDraft) -> int:
         for name in names:
             if name in draft.names:
                 raise AlreadyThere(f"{name} was added before")
             draft.entries.append({"type": "add", "name": name})
         return draft.slot
 
-    return propose
+    return Applying(added)
 
 
-def shared_add(*names: str) -> SharedRequest:
-    """Return the work of ``add`` as a request that other processes may append."""
-    return SharedRequest([{"type": "add", "name": name} for name in names], lambda entries, slot: slot)
+@dataclass(frozen=True)
+class SharedAdd(Generic[T]):
+    """A request that adds names, which other processes may append."""
+
+    names: tuple[str, ...]
+    request: Request[T]
+    answer: Callable[[Sequence[Mapping[str, Any]], int], T]
+
+    def apply(self, draft: Any) -> T:
+        return self.request.apply(draft)
+
+    @property
+    def shared_entries(self) -> Sequence[Any]:
+        return [{"type": "add", "name": name} for name in self.names]
+
+    def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> T:
+        return self.answer(entries, slot)
 
 
-def add_once(name: str) -> Callable[[Any], str]:
+def shared_add(*names: str) -> SharedAdd[int]:
+    """Do the work of ``add`` as a request that other processes may append."""
+    return SharedAdd(names, add(*names), lambda entries, slot: slot)
+
+
+def add_once(name: str) -> Applying[str]:
     """Add a name unless it is there: ``added`` or, without any entry, ``was there``."""
 
-    def propose(draft: LedgerDraft) -> str:
+    def added(draft: LedgerDraft) -> str:
         if name in draft.names:
             return "was there"
         draft.entries.append({"type": "add", "name": name})
         return "added"
 
-    return propose
+    return Applying(added)
 
 
-def add_with_id(name: str) -> Callable[[Any], int]:
+def add_with_id(name: str) -> Applying[int]:
     """Add a name and take the slot's one id."""
 
-    def propose(draft: LedgerDraft) -> int:
+    def added(draft: LedgerDraft) -> int:
         if draft.ids_given_out:
             raise RecordFull
         draft.entries.append({"type": "add", "name": name, "id": draft.slot})
         return draft.slot
 
-    return propose
+    return Applying(added)
 
 
-def move_horizon(horizon_ms: int) -> Callable[[Any], None]:
-    return lambda draft: draft.entries.append({"type": "horizon", "horizon_ms": horizon_ms})
+def move_horizon(horizon_ms: int) -> Applying[None]:
+    return Applying(lambda draft: draft.entries.append({"type": "horizon", "horizon_ms": horizon_ms}))

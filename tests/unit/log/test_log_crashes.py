@@ -11,6 +11,7 @@ from eoslog.errors import EosLogError
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of
+from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once, move_horizon
 from tests.unit.log.world import DAY_MS, Crashed, World, names, script
 
@@ -18,9 +19,9 @@ from tests.unit.log.world import DAY_MS, Crashed, World, names, script
 def create(log: Log[Ledger]) -> None:
     def propose(draft: object) -> None:
         if draft.slot == 0:  # type: ignore[attr-defined]
-            add("created")(draft)
+            add("created").apply(draft)
 
-    log.create(propose)
+    log.create(Applying(propose))
 
 
 def append(log: Log[Ledger]) -> None:

@@ -11,6 +11,7 @@ from eoslog.log import log as log_module
 from eoslog.log.log import Log
 from eoslog.log.paths import slot_path
 from eoslog.log.record import decode_line, first_line
+from tests.requests import Applying
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
 from tests.unit.log.world import DAY_MS, Fault, World, environment, names, script
 
@@ -91,9 +92,9 @@ def test_a_refusal_is_never_given_on_an_old_state() -> None:
     def only_after_x(draft: Any) -> int:
         if "x" not in draft.names:
             raise InvalidRequest("x comes first")
-        return add("y")(draft)
+        return add("y").apply(draft)
 
-    assert b.append(only_after_x) == 2
+    assert b.append(Applying(only_after_x)) == 2
 
 
 def test_an_answer_without_entries_is_never_given_on_an_old_state() -> None:
@@ -102,7 +103,7 @@ def test_an_answer_without_entries_is_never_given_on_an_old_state() -> None:
     b.read(lambda state, slot: None)
     a.append(add("x"))
 
-    assert b.append(lambda draft: list(draft.names)) == ["created", "x"]
+    assert b.append(Applying(lambda draft: list(draft.names))) == ["created", "x"]
 
 
 def test_a_conflict_is_answered_by_the_same_bytes_to_the_same_slot() -> None:
@@ -290,14 +291,14 @@ def test_the_answer_is_that_of_the_own_slot_not_of_the_newest_state() -> None:
     a, b = world.created(), world.process()
 
     def answer(draft: Any) -> list[str]:
-        add("a")(draft)
+        add("a").apply(draft)
         return list(draft.names)
 
     b.read(lambda state, slot: None)
     script(a).faults.append(Fault.ANSWER_LOST)
     script(a).before.extend([lambda: None, lambda: b.append(add("b"))])
 
-    assert a.append(answer) == ["created", "a"]
+    assert a.append(Applying(answer)) == ["created", "a"]
     assert names(a) == ["created", "a", "b"]
 
 
@@ -324,11 +325,11 @@ def test_a_call_that_asks_for_two_ids_is_refused_and_does_not_turn_in_circles() 
     log = World().created()
 
     def two(draft: Any) -> None:
-        add_with_id("x")(draft)
-        add_with_id("y")(draft)
+        add_with_id("x").apply(draft)
+        add_with_id("y").apply(draft)
 
     with pytest.raises(InvalidRequest, match="one new producer id"):
-        log.append(two)
+        log.append(Applying(two))
 
 
 def test_a_record_larger_than_readers_take_is_refused_before_it_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,10 +377,10 @@ def test_creating_a_log_twice_leaves_the_first() -> None:
     def refuse_if_begun(draft: Any) -> None:
         if draft.slot:
             raise AlreadyThere("the log has begun")
-        add("mine")(draft)
+        add("mine").apply(draft)
 
     with pytest.raises(AlreadyThere):
-        world.process().create(refuse_if_begun)
+        world.process().create(Applying(refuse_if_begun))
 
     assert names(world.process()) == ["created"]
 
@@ -398,12 +399,12 @@ def test_a_creator_that_slept_until_slot_0_was_deleted_does_not_believe_its_win(
     def refuse_if_begun(draft: Any) -> None:
         if draft.slot:
             raise AlreadyThere("the log has begun")
-        add("mine")(draft)
+        add("mine").apply(draft)
 
     script(sleeper).before.append(meanwhile)
 
     with pytest.raises((AlreadyThere, CommitStateUnknown)):
-        sleeper.create(refuse_if_begun)
+        sleeper.create(Applying(refuse_if_begun))
 
 
 def test_a_log_that_another_made_while_its_first_put_was_lost_is_told_as_such() -> None:

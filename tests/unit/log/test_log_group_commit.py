@@ -11,25 +11,27 @@ import pytest
 
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
+from eoslog.log.machine import Request
 from eoslog.log.paths import slot_path
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
+from tests.requests import Applying
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.world import DAY_MS, Fault, World, names, script
 
 
-def together(log: Log[Ledger], *proposals: Callable[[Any], Any]) -> list[Any]:
+def together(log: Log[Ledger], *requests: Request[Any]) -> list[Any]:
     """Append all in one group, in this order; the answers or errors of each."""
-    outcomes: list[Any] = [None] * len(proposals)
+    outcomes: list[Any] = [None] * len(requests)
 
     def run(index: int) -> None:
         try:
-            outcomes[index] = log.append(proposals[index])
+            outcomes[index] = log.append(requests[index])
         except Exception as error:
             outcomes[index] = error
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(proposals))]
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(requests))]
     with held(log):
         for count, thread in enumerate(threads, 1):
             thread.start()
@@ -102,9 +104,9 @@ def test_a_refusal_that_leans_on_a_record_is_not_given_before_that_record_is_won
     def x_unless_z(draft: Any) -> int:
         if "z" in draft.names:
             raise AlreadyThere("z")
-        return add("x")(draft)
+        return add("x").apply(draft)
 
-    first, second = together(log, x_unless_z, add("x"))
+    first, second = together(log, Applying(x_unless_z), add("x"))
 
     assert isinstance(first, AlreadyThere)
     assert second == 2
@@ -183,9 +185,9 @@ def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -
         script(log).land_late()
         raise KeyboardInterrupt
 
-    def run(propose: Callable[[Any], Any]) -> None:
+    def run(request: Request[Any]) -> None:
         try:
-            log.append(propose)
+            log.append(request)
         except BaseException as error:
             told.append(error)
 
@@ -193,7 +195,8 @@ def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -
     script(log).before.extend([lambda: None, interrupt])
     log._reset_view_unless_sound = interrupted_again  # type: ignore[method-assign]
     follower = threading.Thread(
-        target=run, args=(lambda draft: draft.entries.append({"type": "add", "name": f"follower at {draft.slot}"}),)
+        target=run,
+        args=(Applying(lambda draft: draft.entries.append({"type": "add", "name": f"follower at {draft.slot}"})),),
     )
     leader = threading.Thread(target=run, args=(add("leader"),))
     with held(log):

@@ -8,16 +8,18 @@ from pathlib import Path
 from eoslog.log.log import Log
 from eoslog.log.paths import SLOTS, slot_of
 from eoslog.log.view import LogConfig
-from eoslog.rules.coordinator import append_batch, initialise
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.machine import StoreMachine
 from eoslog.rules.names import PartitionId
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import StoreState
 from eoslog.rules.topic_entries import TopicCreated, TopicSchema
 from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_requests import InitProducerId
 from eoslog.store.environment import Environment
 from eoslog.store.local import LocalStore
+from tests.requests import Applying
 
 TOPIC_ID = "a" * 32
 PROCESSES = 4
@@ -34,7 +36,7 @@ def append_many(root: Path, number: int) -> None:
     log = open_log(root)
     log.read(lambda state, slot: None)
     now_ms = log.store.clock.now_ms()
-    identity = log.append(lambda draft: initialise(draft, None, timeout_ms=60_000, time_ms=now_ms))
+    identity = log.append(Applying(lambda draft: InitProducerId(None, timeout_ms=60_000, time_ms=now_ms).take(draft)))
     for sequence in range(APPENDS):
         path = f"t/{TOPIC_ID}/0/{number}-{sequence}.parquet"
         batch = BatchAppended(
@@ -51,8 +53,8 @@ def append_many(root: Path, number: int) -> None:
             max_timestamp=0,
             time_ms=now_ms,
         )
-        offset = log.append(lambda draft, batch=batch: append_batch(draft, batch))
-        assert log.append(lambda draft, batch=batch: repeated(draft, batch)) == offset
+        offset = log.append(Applying(lambda draft, batch=batch: draft.append(batch).base_offset))
+        assert log.append(Applying(lambda draft, batch=batch: repeated(draft, batch))) == offset
 
 
 def repeated(draft: object, batch: BatchAppended) -> int:
@@ -61,7 +63,7 @@ def repeated(draft: object, batch: BatchAppended) -> int:
 
     assert isinstance(draft, Draft)
     try:
-        append_batch(draft, batch)
+        return draft.append(batch).base_offset
     except DuplicateBatch as duplicate:
         return duplicate.base_offset
     raise AssertionError("a batch was appended twice")
@@ -69,11 +71,11 @@ def repeated(draft: object, batch: BatchAppended) -> int:
 
 def test_processes_that_append_at_once_lose_and_repeat_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path / "store")
-    log.create(lambda draft: draft.append(StoreCreated(store_id="5" * 32, time_ms=1)))
+    log.create(AppendEntry(StoreCreated(store_id="5" * 32, time_ms=1)))
     topic = TopicCreated(
         topic="t", topic_id=TOPIC_ID, partitions=1, topic_schema=TopicSchema(kind="records"), time_ms=1
     )
-    log.append(lambda draft: draft.append(topic))
+    log.append(AppendEntry(topic))
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=append_many, args=(tmp_path / "store", number)) for number in range(PROCESSES)]
     for worker in workers:

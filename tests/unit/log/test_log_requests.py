@@ -7,15 +7,17 @@ from collections import Counter
 import pytest
 
 from eoslog.log.log import Log
-from eoslog.rules.coordinator import append_batch, initialise
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.machine import StoreMachine
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import StoreState
 from eoslog.rules.topic_entries import TopicCreated, TopicSchema
 from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.rules.transaction_requests import InitProducerId
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
+from tests.requests import Applying
 from tests.unit.log.ledger import add
 from tests.unit.log.world import World, names, script
 
@@ -121,7 +123,7 @@ def test_an_append_that_adds_nothing_is_one_get() -> None:
     log = World(tail_bytes=TAIL).created()
     before = script(log).requests.copy()
 
-    log.append(lambda draft: None)
+    log.append(Applying(lambda draft: None))
 
     assert script(log).requests - before == {"GET": 1}
 
@@ -153,20 +155,22 @@ def test_a_cold_open_is_a_list_and_two_gets_at_any_length_of_history(slots: int)
 
 def grow(log: Log[StoreState], slots: int) -> None:
     """Producers come, and each appends batches of its own."""
-    log.create(lambda draft: draft.append(StoreCreated(store_id="5" * 32, time_ms=1)))
+    log.create(AppendEntry(StoreCreated(store_id="5" * 32, time_ms=1)))
     topic = TopicCreated(
         topic="t", topic_id=TOPIC_ID, partitions=64, topic_schema=TopicSchema(kind="records"), time_ms=1
     )
-    log.append(lambda draft: draft.append(topic))
+    log.append(AppendEntry(topic))
     # Transactions that stay open: none is past its time-out.
     now_ms = log.store.clock.now_ms()
     sequence = 0
-    identity = log.append(lambda draft: initialise(draft, "tx0", timeout_ms=900_000, time_ms=now_ms))
+    identity = log.append(Applying(lambda draft: InitProducerId("tx0", timeout_ms=900_000, time_ms=now_ms).take(draft)))
     name = "tx0"
     while log.view.slot < slots:
         if sequence == 20:
             sequence, name = 0, f"tx{log.view.slot}"
-            identity = log.append(lambda draft, n=name: initialise(draft, n, timeout_ms=900_000, time_ms=now_ms))
+            identity = log.append(
+                Applying(lambda draft, n=name: InitProducerId(n, timeout_ms=900_000, time_ms=now_ms).take(draft))
+            )
         partition = log.view.slot % 64
         batch = BatchAppended(
             topic_id=TOPIC_ID,
@@ -183,5 +187,5 @@ def grow(log: Log[StoreState], slots: int) -> None:
             max_timestamp=0,
             time_ms=now_ms,
         )
-        log.append(lambda draft, b=batch: append_batch(draft, b))
+        log.append(Applying(lambda draft, b=batch: draft.append(b).base_offset))
         sequence += 1

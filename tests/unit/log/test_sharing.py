@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from eoslog.log import sharing
 from eoslog.log.log import Log
 from eoslog.log.paths import PENDING, pending_name, pending_path, slot_path
 from eoslog.log.record import IncludedRequest, SlotRecord, decode_line, encode_line, first_line
-from tests.unit.log.ledger import AlreadyThere, Ledger, add, add_once, shared_add
+from tests.unit.log.ledger import AlreadyThere, Ledger, SharedAdd, add, add_once, shared_add
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.world import Crashed, Fault, World, environment, names, script
 
@@ -25,7 +26,7 @@ PUBLISHED = "log.shared.published"
 
 def share(log: Log[Ledger], name: str, **options: Any) -> int:
     """Add a name by a request that other processes may append. Return its slot."""
-    return log.append(add(name), shared=shared_add(name), **options)
+    return log.append(shared_add(name), **options)
 
 
 def losing(log: Log[Ledger], other: Log[Ledger], *others_names: str) -> None:
@@ -37,7 +38,7 @@ def losing(log: Log[Ledger], other: Log[Ledger], *others_names: str) -> None:
 def contended(world: World) -> Log[Ledger]:
     """Return a process that has just put a record with requests of two processes."""
     log = world.created()
-    publish(world, log.view.slot, shared_add("contended").entries, name="01" * 16)
+    publish(world, log.view.slot, shared_add("contended").shared_entries, name="01" * 16)
     losing(log, world.process(), "first", "second")
     share(log, "third")
     assert log.view.is_contended
@@ -557,7 +558,7 @@ def test_what_is_refused_beside_the_requests_of_others_is_asked_again_without_th
     log = contended(world)
     publish(world, log.view.slot, [{"type": "add", "name": "x"}])
 
-    assert log.append(add_once("x"), shared=shared_add("x")) == "added"
+    assert log.append(SharedAdd(("x",), add_once("x"), lambda entries, slot: "added")) == "added"
     assert names(log).count("x") == 1
 
 
@@ -617,9 +618,8 @@ def test_a_record_that_names_a_request_for_other_entries_answers_nobody(first_en
         world.put(forged.slot, encode_line(forged))
 
     at(log, PUBLISHED, forge)
-    request = shared_add("x")._replace(answer=_only_for_x)
 
-    slot = log.append(add("x"), shared=request)
+    slot = log.append(replace(shared_add("x"), answer=_only_for_x))
 
     assert names(log)[-1] == "x"
     assert slot == log.view.slot

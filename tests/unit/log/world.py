@@ -16,6 +16,7 @@ from eoslog.log.view import LogConfig
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
 from eoslog.store.object_store import ObjectInfo, PutOutcome, StoredObject
+from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, LedgerMachine
 
 HOUR_MS = 3600 * 1000
@@ -172,7 +173,7 @@ class World:
     def created(self, **config: Any) -> Log[Ledger]:
         """A process that has just made the log."""
         log = self.process(**config)
-        log.create(lambda draft: draft.entries.append({"type": "add", "name": "created"}))
+        log.create(Applying(lambda draft: draft.entries.append({"type": "add", "name": "created"})))
         return log
 
     def body(self, slot: int) -> bytes:

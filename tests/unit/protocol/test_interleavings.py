@@ -23,9 +23,11 @@ from eoslog.log.paths import slot_path
 from eoslog.rules.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
 from eoslog.rules.names import PartitionId, TopicPartition
 from eoslog.rules.partitions import partition_of
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.topics import topic_named
 from eoslog.segment.vacuum import vacuum
 from tests.conformance.sleepers import asleep_at
+from tests.requests import Applying
 from tests.unit.client.world import SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000
@@ -85,7 +87,7 @@ def note(store: Store, text: str) -> Callable[[], int]:
             draft.append(entry)  # type: ignore[attr-defined]
             return int(draft.slot)  # type: ignore[attr-defined]
 
-        return store.append(propose)
+        return store.append(Applying(propose))
 
     return append
 
@@ -181,7 +183,7 @@ def test_a_record_dated_far_ahead_neither_ends_the_transactions_of_others_nor_ke
     far_ahead = OffsetsCommitted(
         committed=GroupOffsets(group="g", offsets=offsets), time_ms=world.time_ms + 80 * 365 * DAY_MS
     )
-    store.append(lambda draft: draft.append(far_ahead))
+    store.append(AppendEntry(far_ahead))
 
     assert Coordinator(store).abort_timed_out_transactions() == []
     world.pass_time(61_000)

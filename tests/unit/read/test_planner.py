@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownTopicOrPartition
+from eoslog.rules.requests import AppendEntry
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectStore
@@ -153,9 +154,7 @@ def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: St
 
     slot = store.read(lambda state, slot: slot)
     topic_id = store.admin.describe_topic("t").topic_id
-    store.append(
-        lambda draft: draft.append(LogStartMoved(topic_id=topic_id, partition=0, offset=2, reason="delete_records"))
-    )
+    store.append(AppendEntry(LogStartMoved(topic_id=topic_id, partition=0, offset=2, reason="delete_records")))
 
     assert _values(store, isolation_level="snapshot") == [b"behind"]
     with pytest.raises(OffsetOutOfRange, match="dropped rows at slot"):

@@ -11,23 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eoslog.rules.coordinator import (
-    abort_open_transaction,
-    abort_timed_out,
-    append_batch,
-    end_request,
-    end_transaction,
-    force_terminate,
-    initialise,
-    prepare_request,
-    prepare_transaction,
-)
 from eoslog.rules.draft import Draft
-from eoslog.rules.entries import StoreCreated
+from eoslog.rules.entries import Entry, StoreCreated
 from eoslog.rules.entry_fields import FileReference
+from eoslog.rules.forgetting import ExpireUnused
+from eoslog.rules.forgetting_entries import Expired
 from eoslog.rules.group_entries import GroupMember, GroupOffsets
 from eoslog.rules.groups import EMPTY_GROUP
-from eoslog.rules.jobs import commit_job
+from eoslog.rules.jobs import CommitJob
 from eoslog.rules.machine import encode_entry, fold, new_draft
 from eoslog.rules.members import plan_group_change
 from eoslog.rules.names import PartitionId
@@ -42,6 +33,16 @@ from eoslog.rules.transaction_entries import (
     CommitSummary,
     QueryVersion,
     StagedBatch,
+)
+from eoslog.rules.transaction_requests import (
+    AbortOverdueTransactions,
+    AbortTransaction,
+    EndTransaction,
+    ForceTerminateTransaction,
+    InitProducerId,
+    PrepareTransaction,
+    end_request,
+    prepare_request,
 )
 
 NOW_MS = 1_000_000
@@ -59,6 +60,11 @@ def topic_created(topic: str = "t", topic_id: str = TOPIC_ID, partitions: int = 
         config=TopicConfig(**config),
         time_ms=NOW_MS,
     )
+
+
+def planned_expiry(state: StoreState, now_ms: int, **options: int) -> Expired | None:
+    """What would expire in this state."""
+    return ExpireUnused(now_ms, **options).apply(new_draft(state, 1 << 20))
 
 
 class History:
@@ -97,6 +103,13 @@ class History:
             return error
         raise AssertionError("the call was not refused")
 
+    def is_invalid(self, *entries: Entry) -> bool:
+        """Whether readers take a record with these entries for invalid."""
+        state = self.state.frozen_copy()
+        is_invalid = fold(state, self.slot + 1, [encode_entry(entry) for entry in entries]) is not None
+        assert not is_invalid or state == self.state
+        return is_invalid
+
     def partition(self, partition: int = 0, topic_id: str = TOPIC_ID) -> Partition:
         return self.state.partitions[PartitionId(topic_id, partition)]
 
@@ -110,7 +123,7 @@ class History:
 
     def init(self, transactional_id: str | None = "tx", **options: Any) -> ProducerIdentity:
         options = {"timeout_ms": 60_000, "time_ms": self.now_ms} | options
-        identity: ProducerIdentity = self.append(lambda draft: initialise(draft, transactional_id, **options))
+        identity: ProducerIdentity = self.append(lambda draft: InitProducerId(transactional_id, **options).take(draft))
         return identity
 
     def batch(
@@ -146,14 +159,14 @@ class History:
 
     def send(self, identity: ProducerIdentity, base_sequence: int = 0, count: int = 1, **options: Any) -> int:
         batch = self.batch(identity, base_sequence, count, **options)
-        base_offset: int = self.append(lambda draft: append_batch(draft, batch))
+        base_offset: int = self.append(lambda draft: draft.append(batch).base_offset)
         return base_offset
 
     def end(
         self, identity: ProducerIdentity, verdict: str, transactional_id: str = "tx", **options: Any
     ) -> ProducerIdentity:
         request = end_request(transactional_id, identity, verdict, **({"time_ms": self.now_ms} | options))
-        after: ProducerIdentity = self.append(lambda draft: end_transaction(draft, request))
+        after: ProducerIdentity = self.append(lambda draft: EndTransaction(request).apply(draft).identity)
         return after
 
     def commit(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
@@ -165,7 +178,7 @@ class History:
     def prepare(self, identity: ProducerIdentity, transactional_id: str = "tx", **options: Any) -> ProducerIdentity:
         options = {"time_ms": self.now_ms, "timeout_ms": None, "upload_ms": self.now_ms} | options
         request = prepare_request(transactional_id, identity, **options)
-        named: ProducerIdentity = self.append(lambda draft: prepare_transaction(draft, request))
+        named: ProducerIdentity = self.append(lambda draft: PrepareTransaction(request).apply(draft))
         return named
 
     def staged(
@@ -204,11 +217,10 @@ class History:
                 query_id=query_id,
                 starts_anew_after=after,
             )
-        identity: ProducerIdentity = self.append(
-            lambda draft: commit_job(
-                draft,
-                job_id,
-                owner,
+        self.append(
+            lambda draft: CommitJob(
+                job_id=job_id,
+                owner=owner,
                 take_over=take_over,
                 batches=batches,
                 upload_ms=options.get("upload_ms", self.now_ms),
@@ -217,9 +229,10 @@ class History:
                 summary=CommitSummary(),
                 time_ms=self.now_ms,
                 replaces=options.get("replaces"),
-            )
+            ).apply(draft)
         )
-        return identity
+        job = self.transaction(job_id)
+        return ProducerIdentity(job.producer_id, job.producer_epoch)
 
     def micro_batch(
         self, batch_id: int, query_id: str = "query", *, owner: str = "run", job_id: str = "job", **options: Any
@@ -235,10 +248,9 @@ class History:
         rows: int | None = options.get("rows")
         staged = self.staged(1 if rows is None else rows, task=0)
         self.append(
-            lambda draft: commit_job(
-                draft,
-                job_id,
-                owner,
+            lambda draft: CommitJob(
+                job_id=job_id,
+                owner=owner,
                 take_over=True,
                 batches=[staged],
                 upload_ms=self.now_ms,
@@ -248,7 +260,7 @@ class History:
                 time_ms=self.now_ms,
                 micro_batch=True,
                 rows=rows,
-            )
+            ).apply(draft)
         )
 
     def change_group(self, *joined: GroupMember, left: Iterable[str] = (), revoked: Iterable[str] = ()) -> Group:
@@ -263,17 +275,19 @@ class History:
         return self.state.groups.get("g", EMPTY_GROUP)
 
     def abort_timed_out(self) -> list[str]:
-        aborted: list[str] = self.append(lambda draft: abort_timed_out(draft, self.now_ms))
+        aborted: list[str] = self.append(lambda draft: AbortOverdueTransactions(self.now_ms).apply(draft))
         return aborted
 
     def abort_by_admin(self, transactional_id: str = "tx") -> bool:
         aborted: bool = self.append(
-            lambda draft: abort_open_transaction(draft, transactional_id, reason="admin", time_ms=self.now_ms)
+            lambda draft: AbortTransaction(transactional_id, reason="admin", time_ms=self.now_ms).apply(draft)
         )
         return aborted
 
     def force_terminate(self, transactional_id: str = "tx") -> bool:
-        ended: bool = self.append(lambda draft: force_terminate(draft, transactional_id, time_ms=self.now_ms))
+        ended: bool = self.append(
+            lambda draft: ForceTerminateTransaction(transactional_id, time_ms=self.now_ms).apply(draft)
+        )
         return ended
 
     def delete_topic(self, topic: str = "t", topic_id: str = TOPIC_ID) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eoslog.rules.coordinator import end_request, end_transaction, prepare_request, prepare_transaction
 from eoslog.rules.names import PartitionId
 from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.rules.transaction_requests import EndTransaction, PrepareTransaction, end_request, prepare_request
 from tests.unit.rules.histories import TOPIC_ID, History
 
 PLACE = PartitionId(TOPIC_ID, 0)
@@ -19,7 +19,7 @@ def eager(history: History) -> ProducerIdentity:
 
 def end_refused(history: History, identity: ProducerIdentity, verdict: str, **options: object) -> Exception:
     request = end_request("tx", identity, verdict, time_ms=history.now_ms, **options)  # type: ignore[arg-type]
-    return history.refused(lambda draft: end_transaction(draft, request))
+    return history.refused(lambda draft: EndTransaction(request).apply(draft))
 
 
 def prepare_refused(history: History, identity: ProducerIdentity, **options: object) -> Exception:
@@ -28,4 +28,4 @@ def prepare_refused(history: History, identity: ProducerIdentity, **options: obj
         identity,
         **({"time_ms": history.now_ms, "timeout_ms": None, "upload_ms": history.now_ms} | options),  # type: ignore[arg-type]
     )
-    return history.refused(lambda draft: prepare_transaction(draft, request))
+    return history.refused(lambda draft: PrepareTransaction(request).apply(draft))

@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import EosLogError, InvalidEntry, UnknownProducerId
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction
 from eoslog.rules.forgetting import (
     PRODUCER_ID_EXPIRATION_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
     Expired,
-    plan_expiry,
 )
 from eoslog.rules.forgetting_entries import DoomedDeleted, HorizonMoved
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.transaction_entries import ApplicationToken
-from tests.unit.rules.histories import History
+from eoslog.rules.transaction_requests import end_request
+from tests.unit.rules.histories import History, planned_expiry
 
 
 def expiry(history: History) -> Expired:
-    planned = plan_expiry(history.state, history.now_ms)
+    planned = planned_expiry(history.state, history.now_ms)
     assert planned is not None
     return planned
 
@@ -36,7 +35,7 @@ def test_ids_expire_when_nobody_used_them_for_long_and_not_before() -> None:
     history = History()
     history.init()
     history.init(None)
-    assert plan_expiry(history.state, history.now_ms + PRODUCER_ID_EXPIRATION_MS - 1) is None
+    assert planned_expiry(history.state, history.now_ms + PRODUCER_ID_EXPIRATION_MS - 1) is None
 
     history.now_ms += PRODUCER_ID_EXPIRATION_MS
     assert (len(expiry(history).producers), len(expiry(history).transactional_ids)) == (1, 0)
@@ -46,7 +45,7 @@ def test_ids_expire_when_nobody_used_them_for_long_and_not_before() -> None:
 
     assert not history.state.producers
     assert not history.state.transactions
-    assert plan_expiry(history.state, history.now_ms) is None
+    assert planned_expiry(history.state, history.now_ms) is None
 
 
 def test_an_id_with_an_open_transaction_never_expires() -> None:
@@ -55,7 +54,7 @@ def test_an_id_with_an_open_transaction_never_expires() -> None:
     history.send(identity)
     history.now_ms += 10 * TRANSACTIONAL_ID_EXPIRATION_MS
 
-    assert plan_expiry(history.state, history.now_ms) is None
+    assert planned_expiry(history.state, history.now_ms) is None
 
 
 def test_an_id_that_was_used_after_its_expiry_was_planned_does_not_expire() -> None:
@@ -93,7 +92,7 @@ def test_expiry_forgets_what_partitions_know_and_refuses_what_comes_late() -> No
 
     assert not history.partition().producers
     late = history.batch(identity, 0, 3, transactional_id=None)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), UnknownProducerId)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), UnknownProducerId)
 
 
 @pytest.mark.parametrize("verdict", ["commit", "abort"])
@@ -112,7 +111,7 @@ def test_a_producer_id_that_rolled_over_is_forgotten_by_partitions_at_once(verdi
         assert not history.partition().producers
         assert not history.partition().start_producers
         assert history.end(last, verdict) == identity
-        assert isinstance(history.refused(lambda draft, late=late: append_batch(draft, late)), EosLogError)
+        assert isinstance(history.refused(lambda draft, late=late: draft.append(late).base_offset), EosLogError)
 
     history.seal(history.partition().next_offset)
     assert not history.partition().start_producers
@@ -169,7 +168,7 @@ def test_a_token_outlives_its_transactional_id() -> None:
     assert not history.state.transactions
 
     again = end_request("tx", history.init(), "commit", token=token, time_ms=0)
-    assert "was committed before" in str(history.refused(lambda draft: end_transaction(draft, again)))
+    assert "was committed before" in str(history.refused(lambda draft: draft.append(again)))
 
 
 def test_doomed_files_are_forgotten_up_to_a_slot_and_once() -> None:

@@ -9,12 +9,12 @@ import pytest
 from eoslog.errors import GroupIdNotFound, GroupNotEmpty, GroupSubscribedToTopic, InvalidEntry, UnknownMember
 from eoslog.rules.checkpoint import parts, restore
 from eoslog.rules.draft import Draft
-from eoslog.rules.forgetting import NEVER, OFFSETS_RETENTION_MS, plan_expiry
+from eoslog.rules.forgetting import NEVER, OFFSETS_RETENTION_MS
 from eoslog.rules.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import PartitionId
 from eoslog.rules.prepared import pending_partitions
-from tests.unit.rules.histories import NOW_MS, TOPIC_ID, History, joining, offsets_of
+from tests.unit.rules.histories import NOW_MS, TOPIC_ID, History, joining, offsets_of, planned_expiry
 from tests.unit.rules.test_groups import commit, position
 
 
@@ -77,7 +77,7 @@ def test_a_member_of_a_group_that_was_deleted_commits_nothing_to_its_successor()
 
 def expire(history: History, retention_ms: int = OFFSETS_RETENTION_MS) -> bool:
     """Whether something expired."""
-    planned = plan_expiry(history.state, history.now_ms, offsets_retention_ms=retention_ms)
+    planned = planned_expiry(history.state, history.now_ms, offsets_retention_ms=retention_ms)
     if planned is not None:
         history.append(lambda draft: draft.append(planned))
     return planned is not None
@@ -151,7 +151,7 @@ def test_offsets_that_were_committed_or_joined_after_their_expiry_was_planned_do
         history = History()
         commit(history, 9)
         history.now_ms += OFFSETS_RETENTION_MS
-        planned = plan_expiry(history.state, history.now_ms)
+        planned = planned_expiry(history.state, history.now_ms)
         moved(history)
 
         assert isinstance(history.refused(lambda draft, entry=planned: draft.append(entry)), InvalidEntry)

@@ -11,10 +11,10 @@ from eoslog.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
-from eoslog.rules.coordinator import end_request, end_transaction
 from eoslog.rules.group_entries import GroupOffsets, OffsetsCommitted
 from eoslog.rules.groups import committed_offset
 from eoslog.rules.names import PartitionId
+from eoslog.rules.transaction_requests import EndTransaction, end_request
 from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
 
 PLACE = PartitionId(TOPIC_ID, 0)
@@ -84,7 +84,7 @@ def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogErr
     request = end_request("tx", identity, "commit", offsets=(committed,), time_ms=0)
     plain = OffsetsCommitted(committed=committed, time_ms=0)
 
-    assert type(history.refused(lambda draft: end_transaction(draft, request))) is error
+    assert type(history.refused(lambda draft: EndTransaction(request).apply(draft))) is error
     assert type(history.refused(lambda draft: draft.append(plain))) is error
     assert position(history) is None
 
@@ -94,7 +94,7 @@ def test_a_group_that_is_not_there_is_at_no_generation() -> None:
     identity = history.init()
     request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 3, "m1"),), time_ms=0)
 
-    assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), IllegalGeneration)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
 
 
 @pytest.mark.parametrize("instance", [None, "i1"])
@@ -123,9 +123,9 @@ def test_the_generation_is_checked_at_the_slot_that_commits() -> None:
     request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 1, "m1"),), time_ms=0)
     history.change_group(joining("m2"))
 
-    assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), IllegalGeneration)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
     current = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 2, "m1"),), time_ms=0)
-    history.append(lambda draft: end_transaction(draft, current))
+    history.append(lambda draft: EndTransaction(current).apply(draft).identity)
 
 
 def test_a_transaction_without_a_member_commits_offsets_of_any_group_and_a_plain_commit_those_of_an_empty_one() -> None:

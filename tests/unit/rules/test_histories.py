@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
 from eoslog.rules import checkpoint
 from eoslog.rules.aborted import AbortedTransaction, collect_aborted
-from eoslog.rules.coordinator import abort_open_transaction, append_batch, end_request, end_transaction
-from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.group_entries import OffsetsCommitted
 from eoslog.rules.partition_state import Batch, Control, ProducerState
@@ -22,7 +20,17 @@ from eoslog.rules.shared_parts import PREFIX
 from eoslog.rules.state import StoreState
 from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.rules.transaction_entries import BatchAppended
-from tests.unit.rules.histories import TOPIC_ID, History, Model, joining, offsets_of, topic_created, visible
+from eoslog.rules.transaction_requests import AbortTransaction, EndTransaction, end_request
+from tests.unit.rules.histories import (
+    TOPIC_ID,
+    History,
+    Model,
+    joining,
+    offsets_of,
+    planned_expiry,
+    topic_created,
+    visible,
+)
 from tests.unit.rules.parts import parts_of
 
 PARTITIONS = 2
@@ -113,9 +121,9 @@ class Run:
         sequence = self.sequences.get((name, partition), 0)
         batch = self.history.batch(self.identity(name), sequence, count, transactional_id=name, partition=partition)
         if name in self.prepared:
-            assert isinstance(self.history.refused(lambda draft: append_batch(draft, batch)), InvalidTxnState)
+            assert isinstance(self.history.refused(lambda draft: draft.append(batch).base_offset), InvalidTxnState)
             return
-        offset = self.history.append(lambda draft: append_batch(draft, batch))
+        offset = self.history.append(lambda draft: draft.append(batch).base_offset)
         assert offset == len(self.model.rows.get(partition, ()))
         self.sent.append(batch)
         self.sequences[(name, partition)] = sequence + count
@@ -126,7 +134,7 @@ class Run:
             self.identities[""] = self.history.init(None)
         sequence = self.sequences.get(("", 0), 0)
         batch = self.history.batch(self.identities[""], sequence, 2, transactional_id=None)
-        self.history.append(lambda draft: append_batch(draft, batch))
+        self.history.append(lambda draft: draft.append(batch).base_offset)
         self.sent.append(batch)
         self.sequences[("", 0)] = sequence + 2
         self.model.write(0, None, 2)
@@ -136,7 +144,7 @@ class Run:
         if not self.sent:
             return
         batch = self.data.draw(st.sampled_from(self.sent))
-        error = self.history.refused(lambda draft: append_batch(draft, batch))
+        error = self.history.refused(lambda draft: draft.append(batch).base_offset)
         current = self.identities.get(batch.transactional_id or "")
         alive = current == (batch.producer_id, batch.producer_epoch)
         assert isinstance(error, DuplicateBatch if alive else ProducerFenced | InvalidProducerEpoch)
@@ -189,14 +197,14 @@ class Run:
         self.begin_sequences(name)
         for verdict in ("commit", "abort"):
             request = end_request(name, stale, verdict, time_ms=0)
-            error = self.history.refused(lambda draft, request=request: end_transaction(draft, request))
+            error = self.history.refused(lambda draft, request=request: EndTransaction(request).apply(draft))
             assert isinstance(error, ProducerFenced)
 
     def force(self) -> None:
         name = self.draw_producer()
         self.identity(name)
         if name in self.prepared:
-            error = self.history.refused(lambda draft: abort_open_transaction(draft, name, reason="admin", time_ms=0))
+            error = self.history.refused(lambda draft: AbortTransaction(name, reason="admin", time_ms=0).apply(draft))
             assert isinstance(error, InvalidTxnState)
         assert self.history.force_terminate(name) is (name in self.names)
         transaction = self.history.transaction(name)
@@ -210,9 +218,9 @@ class Run:
         self.identities[name] = self.history.init(name)
         self.forget_open(name, "abort")
         batch = self.history.batch(stale, transactional_id=name)
-        assert isinstance(self.history.refused(lambda draft: append_batch(draft, batch)), ProducerFenced)
+        assert isinstance(self.history.refused(lambda draft: draft.append(batch).base_offset), ProducerFenced)
         request = end_request(name, stale, "commit", time_ms=0)
-        assert isinstance(self.history.refused(lambda draft: end_transaction(draft, request)), ProducerFenced)
+        assert isinstance(self.history.refused(lambda draft: EndTransaction(request).apply(draft)), ProducerFenced)
 
     def time(self) -> None:
         self.history.now_ms += self.data.draw(st.integers(1, 50_000))
@@ -229,7 +237,7 @@ class Run:
             request = end_request(
                 name, self.identity(name), "commit", batches=batches, upload_ms=self.history.now_ms, time_ms=0
             )
-            assert isinstance(self.history.refused(lambda draft: end_transaction(draft, request)), InvalidTxnState)
+            assert isinstance(self.history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidTxnState)
             return
         self.identities[name] = self.history.commit(
             self.identity(name), name, batches=batches, upload_ms=self.history.now_ms
@@ -455,7 +463,7 @@ def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject)
     ongoing = dict(history.state.ongoing)
     tokens = dict(history.state.tokens)
     history.now_ms += 10**12
-    planned = plan_expiry(history.state, history.now_ms)
+    planned = planned_expiry(history.state, history.now_ms)
     if planned is not None:
         history.append(lambda draft: draft.append(planned))
 

@@ -12,12 +12,12 @@ from eoslog.errors import (
     Replayed,
     TransactionalIdNotFound,
 )
-from eoslog.rules.coordinator import end_request
 from eoslog.rules.entry_fields import LONGEST_STATISTICS
-from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.rules.machine import decode_entry
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, MAX_TASKS, TASKS_BITS, ProducerIdentity
-from tests.unit.rules.histories import TOPIC_ID, History
+from eoslog.rules.transaction_requests import end_request
+from tests.unit.rules.histories import TOPIC_ID, History, planned_expiry
 
 
 def files(history: History) -> list[str]:
@@ -57,7 +57,7 @@ def test_a_replay_is_known_after_the_job_expired() -> None:
     history = History()
     history.job("run", history.staged(task=0), version=7)
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
-    planned = plan_expiry(history.state, history.now_ms)
+    planned = planned_expiry(history.state, history.now_ms)
     assert planned is not None
     history.append(lambda draft: draft.append(planned))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from eoslog.errors import InvalidTxnState
+from eoslog.errors import TransactionAborted
 from eoslog.rules.checkpoint import parts, restore
-from eoslog.rules.coordinator import commit_once, end_request
 from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.state import LastCommit, TopicRows, TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
+from eoslog.rules.transaction_requests import EndTransaction, end_request
 from tests.unit.rules.histories import TOPIC_ID, History, offsets_of
 
 
@@ -18,7 +18,7 @@ def token(version: int) -> ApplicationToken:
 
 def commit(history: History, identity: ProducerIdentity, version: int, **options: object) -> tuple[object, bool]:
     request = end_request("tx", identity, "commit", token=token(version), time_ms=history.now_ms, **options)  # type: ignore[arg-type]
-    answer: tuple[object, bool] = history.append(lambda draft: commit_once(draft, request))
+    answer: tuple[object, bool] = history.append(lambda draft: EndTransaction(request).apply(draft))
     return answer
 
 
@@ -114,4 +114,4 @@ def test_a_commit_of_new_work_that_was_aborted_meanwhile_is_no_replay() -> None:
     history.abort_by_admin()
     request = end_request("tx", identity, "commit", token=token(1), time_ms=history.now_ms)
 
-    assert isinstance(history.refused(lambda draft: commit_once(draft, request)), InvalidTxnState)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), TransactionAborted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.draft import Draft
 from eoslog.rules.partition_state import NO_SLOT
 from eoslog.rules.segment_entries import LogStartMoved
@@ -43,7 +42,7 @@ def test_producer_state_outlives_the_rows_below_the_log_start() -> None:
 
     assert history.partition().active == []
     batch = history.batch(writers.plain, 0, 3, transactional_id=None)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), DuplicateBatch)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), DuplicateBatch)
     writers.alone(2)
     assert history.partition().next_offset == 5
     history.seal(5)
@@ -136,7 +135,7 @@ def test_a_file_is_doomed_when_no_batch_that_is_left_names_it() -> None:
     shared = history.file(name="shared")
     for sequence in (0, 1):
         batch = history.batch(writers.plain, sequence, transactional_id=None, file=shared)
-        history.append(lambda draft, batch=batch: append_batch(draft, batch))
+        history.append(lambda draft, batch=batch: draft.append(batch).base_offset)
 
     move(history, 1)
     assert history.state.doomed == ()
@@ -155,7 +154,7 @@ def test_the_last_slot_of_removed_rows_is_known_though_the_same_record_changed_t
     moved = LogStartMoved(topic_id=TOPIC_ID, partition=0, offset=3, reason="delete_records")
 
     def propose(draft: Draft) -> None:
-        append_batch(draft, late)
+        draft.append(late)
         draft.append(moved)
 
     history.append(propose)

@@ -6,15 +6,14 @@ import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.coordinator import append_batch
-from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, plan_expiry
+from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.partition_state import Control, Verdict
 from eoslog.rules.partitions import check_batch, sealable_end
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.sequences import DuplicateBatch
 from eoslog.rules.topic_entries import TopicConfig
-from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, History
+from tests.unit.rules.histories import NOW_MS, OTHER_TOPIC_ID, History, planned_expiry
 
 
 class Writers:
@@ -139,7 +138,7 @@ def test_a_repeated_batch_is_answered_with_its_offset_and_takes_no_slot() -> Non
     slot = history.slot
     batch = history.batch(writers.plain, 3, 2, transactional_id=None)
 
-    error = history.refused(lambda draft: append_batch(draft, batch))
+    error = history.refused(lambda draft: draft.append(batch).base_offset)
 
     assert isinstance(error, DuplicateBatch)
     assert error.base_offset == 3
@@ -160,7 +159,7 @@ def test_unknown_topics_and_partitions_are_refused() -> None:
     history = History()
     identity = history.init()
     for batch in (history.batch(identity, partition=9), history.batch(identity, topic_id=OTHER_TOPIC_ID)):
-        assert isinstance(history.refused(lambda draft, b=batch: append_batch(draft, b)), UnknownTopicOrPartition)
+        assert isinstance(history.refused(lambda draft, b=batch: draft.append(b).base_offset), UnknownTopicOrPartition)
 
 
 def test_a_batch_with_another_base_offset_than_the_next_is_invalid() -> None:
@@ -168,7 +167,8 @@ def test_a_batch_with_another_base_offset_than_the_next_is_invalid() -> None:
     identity = history.init()
     entry = history.batch(identity, base_offset=1)
 
-    assert isinstance(history.refused(lambda draft: draft.append(entry)), InvalidEntry)
+    assert history.is_invalid(entry)
+    assert not history.is_invalid(entry.model_copy(update={"base_offset": 0}))
 
 
 def test_a_batch_uploaded_at_or_before_the_horizon_is_refused() -> None:
@@ -177,7 +177,7 @@ def test_a_batch_uploaded_at_or_before_the_horizon_is_refused() -> None:
     history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=history.now_ms)))
 
     refused = history.batch(identity, upload_ms=history.now_ms)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, refused)), StagedFilesExpired)
+    assert isinstance(history.refused(lambda draft: draft.append(refused).base_offset), StagedFilesExpired)
     history.send(identity, upload_ms=history.now_ms + 1)
 
 
@@ -275,7 +275,7 @@ def test_a_segment_is_sealable_when_its_first_batch_was_decided_long_ago_whateve
     history = History()
     writers = Writers(history)
     batch = history.batch(writers.plain, 0, 3, transactional_id=None, min_timestamp=0, max_timestamp=0)
-    history.append(lambda draft: append_batch(draft, batch))
+    history.append(lambda draft: draft.append(batch).base_offset)
     writers.plain_sequence = 3
     history.now_ms += 600
     writers.alone(3)
@@ -300,7 +300,7 @@ def test_an_expired_producer_is_forgotten_at_the_segments_start_too() -> None:
     history.seal(3)
     writers.alone(3)
     history.now_ms += PRODUCER_ID_EXPIRATION_MS
-    expired = plan_expiry(history.state, history.now_ms)
+    expired = planned_expiry(history.state, history.now_ms)
     assert expired is not None
     history.append(lambda draft: draft.append(expired))
 
@@ -313,7 +313,7 @@ def test_a_repeated_batch_is_recognised_though_the_horizon_has_passed_its_file()
     history = History()
     identity = history.init()
     batch = history.batch(identity)
-    history.append(lambda draft: append_batch(draft, batch))
+    history.append(lambda draft: draft.append(batch).base_offset)
     history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=history.now_ms)))
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), DuplicateBatch)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), DuplicateBatch)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from eoslog.errors import InvalidTxnState, ProducerFenced, TransactionalIdNotFound
-from eoslog.rules.coordinator import abort_open_transaction, append_batch, force_terminate
-from eoslog.rules.forgetting import plan_expiry
+from eoslog.errors import InvalidTxnState, ProducerFenced, TransactionAborted, TransactionalIdNotFound
 from eoslog.rules.prepared import DEFAULT_PREPARED_TIMEOUT_MS
 from eoslog.rules.state import TransactionState
-from tests.unit.rules.histories import History
+from eoslog.rules.transaction_requests import AbortTransaction, ForceTerminateTransaction
+from tests.unit.rules.histories import History, planned_expiry
 from tests.unit.rules.prepared import eager, end_refused
 
 
@@ -23,7 +22,7 @@ def test_its_own_time_out_counts_and_not_that_of_the_transaction() -> None:
 
     assert history.abort_timed_out() == ["tx"]
 
-    assert isinstance(end_refused(history, identity, "commit"), InvalidTxnState)
+    assert isinstance(end_refused(history, identity, "commit"), TransactionAborted)
     assert history.partition().last_stable_offset == 2
 
 
@@ -33,7 +32,7 @@ def test_without_a_time_out_it_waits_for_ever_and_never_expires() -> None:
     history.now_ms += 10**12
 
     assert history.abort_timed_out() == []
-    assert plan_expiry(history.state, history.now_ms) is None
+    assert planned_expiry(history.state, history.now_ms) is None
     history.commit(identity)
 
 
@@ -52,7 +51,7 @@ def test_an_administrator_ends_it_only_by_force_which_fences_its_holder() -> Non
     history = History()
     identity = eager(history)
 
-    error = history.refused(lambda draft: abort_open_transaction(draft, "tx", reason="admin", time_ms=0))
+    error = history.refused(lambda draft: AbortTransaction("tx", reason="admin", time_ms=0).apply(draft))
     assert isinstance(error, InvalidTxnState)
     assert "force-terminate" in str(error)
     assert history.force_terminate() is True
@@ -62,7 +61,7 @@ def test_an_administrator_ends_it_only_by_force_which_fences_its_holder() -> Non
     for verdict in ("commit", "abort"):
         assert isinstance(end_refused(history, identity, verdict), ProducerFenced)
     late = history.batch(identity, 2)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
 
 
 def test_force_ends_what_is_open_and_not_prepared_too_and_an_unknown_id_is_named() -> None:
@@ -70,5 +69,5 @@ def test_force_ends_what_is_open_and_not_prepared_too_and_an_unknown_id_is_named
     history.send(history.init())
 
     assert history.force_terminate() is True
-    error = history.refused(lambda draft: force_terminate(draft, "nobody", time_ms=0))
+    error = history.refused(lambda draft: ForceTerminateTransaction("nobody", time_ms=0).apply(draft))
     assert isinstance(error, TransactionalIdNotFound)

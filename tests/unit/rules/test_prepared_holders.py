@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidTxnState, ProducerFenced
-from eoslog.rules.coordinator import append_batch, initialise
 from eoslog.rules.partition_state import Control
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
 from eoslog.rules.sequences import MAX_EPOCH
 from eoslog.rules.state import TransactionState
+from eoslog.rules.transaction_requests import InitProducerId
 from tests.unit.rules.histories import History
 from tests.unit.rules.prepared import eager, end_refused, prepare_refused
 
@@ -41,8 +41,8 @@ def test_a_kept_one_is_completed_by_its_new_holder_and_by_nobody_else(verdict: s
         assert isinstance(end_refused(history, named, call), ProducerFenced)
     assert isinstance(prepare_refused(history, named), ProducerFenced)
     late, own = history.batch(named, 2), history.batch(holder)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), ProducerFenced)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, own)), InvalidTxnState)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(own).base_offset), InvalidTxnState)
     assert isinstance(prepare_refused(history, holder), InvalidTxnState)
 
     after = history.end(holder, verdict)
@@ -92,7 +92,7 @@ def test_an_init_that_keeps_and_is_repeated_is_answered_the_same_without_a_recor
 
     assert history.init(expected=named, keep_prepared=True) == holder
     assert history.slot == slot
-    error = history.refused(lambda draft: initialise(draft, "tx", timeout_ms=1, time_ms=1, expected=named))
+    error = history.refused(lambda draft: InitProducerId("tx", timeout_ms=1, time_ms=1, expected=named).take(draft))
     assert isinstance(error, ProducerFenced)
 
 
@@ -103,7 +103,7 @@ def test_an_init_is_no_repetition_once_its_successor_has_prepared_a_transaction_
     history.prepare(second)
 
     error = history.refused(
-        lambda draft: initialise(draft, "tx", timeout_ms=1, time_ms=1, expected=first, keep_prepared=True)
+        lambda draft: InitProducerId("tx", timeout_ms=1, time_ms=1, expected=first, keep_prepared=True).take(draft)
     )
 
     assert isinstance(error, ProducerFenced)

@@ -14,7 +14,6 @@ from eoslog.errors import (
     RecordFull,
     UnknownProducerId,
 )
-from eoslog.rules.coordinator import append_batch, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.forgetting_entries import Expired, ExpiredTransactionalId
 from eoslog.rules.producer_ids import (
@@ -26,6 +25,7 @@ from eoslog.rules.producer_ids import (
     task_producer_id,
 )
 from eoslog.rules.state import TransactionState
+from eoslog.rules.transaction_requests import InitProducerId
 from tests.unit.rules.histories import NOBODY, History
 
 
@@ -118,7 +118,7 @@ def test_an_init_over_an_open_transaction_aborts_it_first() -> None:
     assert second == (first.producer_id, 2)
     assert history.partition().last_stable_offset == history.partition().high_watermark == 4
     assert [txn.last_offset for txn in history.partition().aborted] == [3]
-    assert isinstance(history.refused(lambda draft: append_batch(draft, history.batch(first, 3))), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(history.batch(first, 3)).base_offset), ProducerFenced)
 
 
 def test_an_init_entry_over_an_open_transaction_is_invalid() -> None:
@@ -224,7 +224,7 @@ def test_a_transactional_id_must_be_printable_and_short(transactional_id: str) -
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TRANSACTION_TIMEOUT_MS + 1])
 def test_a_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
-    error = History().refused(lambda draft: initialise(draft, "tx", timeout_ms=timeout_ms, time_ms=0))
+    error = History().refused(lambda draft: InitProducerId("tx", timeout_ms=timeout_ms, time_ms=0).take(draft))
 
     assert isinstance(error, InvalidTransactionTimeout)
     check_timeout(1)
@@ -236,7 +236,7 @@ def test_a_batch_of_an_unregistered_id_is_refused() -> None:
     history.init(None)
     batch = history.batch(NOBODY, transactional_id=None)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), UnknownProducerId)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
 
 
 def test_a_batch_of_a_registered_id_at_another_epoch_is_refused() -> None:
@@ -244,7 +244,7 @@ def test_a_batch_of_a_registered_id_at_another_epoch_is_refused() -> None:
     identity = history.init(None)
     batch = history.batch(identity._replace(producer_epoch=1), transactional_id=None)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), UnknownProducerId)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
 
 
 def test_a_batch_of_an_unknown_transactional_id_or_a_foreign_producer_id_is_no_mapping() -> None:
@@ -256,7 +256,7 @@ def test_a_batch_of_an_unknown_transactional_id_or_a_foreign_producer_id_is_no_m
         history.batch(ProducerIdentity(12345, 0)),
         history.batch(history.init(None)),
     ):
-        assert isinstance(history.refused(lambda draft, b=batch: append_batch(draft, b)), InvalidProducerIdMapping)
+        assert isinstance(history.refused(lambda draft, b=batch: draft.append(b).base_offset), InvalidProducerIdMapping)
 
 
 def test_a_batch_at_a_stale_epoch_is_fenced() -> None:
@@ -266,7 +266,7 @@ def test_a_batch_at_a_stale_epoch_is_fenced() -> None:
 
     batch = history.batch(stale)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), ProducerFenced)
 
 
 def test_a_producer_whose_transaction_timed_out_learns_that_and_not_that_it_was_fenced() -> None:
@@ -278,7 +278,7 @@ def test_a_producer_whose_transaction_timed_out_learns_that_and_not_that_it_was_
 
     late = history.batch(identity, 1)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), InvalidProducerEpoch)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), InvalidProducerEpoch)
 
 
 def test_after_expiry_the_same_transactional_id_gets_a_new_producer_id() -> None:
@@ -291,8 +291,8 @@ def test_after_expiry_the_same_transactional_id_gets_a_new_producer_id() -> None
 
     assert history.init().producer_id == history.slot << 20
     batch = history.batch(first)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), InvalidProducerIdMapping)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), InvalidProducerIdMapping)
 
 
 def init(draft: Draft, transactional_id: str = "tx", **options: ProducerIdentity) -> ProducerIdentity:
-    return initialise(draft, transactional_id, timeout_ms=60_000, time_ms=1, **options)
+    return InitProducerId(transactional_id, timeout_ms=60_000, time_ms=1, **options).take(draft)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.retention import retention_offset
 from eoslog.rules.topic_entries import TopicConfig
@@ -13,7 +12,7 @@ from tests.unit.rules.histories import NOW_MS, History
 
 def append(history: History, identity: ProducerIdentity, sequence: int, timestamp: int) -> None:
     batch = history.batch(identity, sequence, transactional_id=None, min_timestamp=timestamp, max_timestamp=timestamp)
-    history.append(lambda draft: append_batch(draft, batch))
+    history.append(lambda draft: draft.append(batch).base_offset)
 
 
 @pytest.fixture

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import EosLogError, IllegalGeneration, InvalidEntry
 from eoslog.rules import producer_ids
-from eoslog.rules.coordinator import append_batch, end_request, end_transaction
 from eoslog.rules.entries import Entry
-from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.machine import StoreMachine, encode_entry
 from eoslog.rules.producer_ids import ProducerIdentity
@@ -22,8 +20,9 @@ from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.rules.topic_entries import TopicCreated
 from eoslog.rules.transaction_entries import ApplicationToken, BatchAppended, ProducerInitialized
+from eoslog.rules.transaction_requests import EndTransaction, end_request
 from eoslog.rules.transactions import EndRepeated
-from tests.unit.rules.histories import TOPIC_ID, History, joining, offsets_of, topic_created
+from tests.unit.rules.histories import TOPIC_ID, History, joining, offsets_of, planned_expiry, topic_created
 
 MACHINE = StoreMachine()
 DAY_MS = 24 * 3600 * 1000
@@ -132,9 +131,9 @@ class Run:
         (entry,) = request
         try:
             if isinstance(entry, BatchAppended):
-                self.history.append(lambda draft: append_batch(draft, entry))
+                self.history.append(lambda draft: draft.append(entry).base_offset)
             else:
-                producer.identity = self.history.append(lambda draft: end_transaction(draft, entry))  # type: ignore[arg-type]
+                producer.identity = self.history.append(lambda draft: EndTransaction(entry).apply(draft).identity)  # type: ignore[arg-type]
                 producer.sequence, producer.must_abort = 0, False
         except DuplicateBatch:
             pass
@@ -164,7 +163,7 @@ class Run:
 
     def expire(self) -> None:
         self.history.now_ms += self.draw([DAY_MS, 8 * DAY_MS])
-        entry = plan_expiry(self.history.state, self.history.now_ms)
+        entry = planned_expiry(self.history.state, self.history.now_ms)
         if entry is not None:
             self.history.append(lambda draft: draft.append(entry))
 
@@ -242,7 +241,7 @@ def test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alon
     end = end_request("tx", history.init(), "commit", time_ms=1, offsets=[offsets_of("g", 1, 1, "a")])
 
     assert isinstance(refused_for_another(history, end), InvalidEntry)
-    history.append(lambda draft: end_transaction(draft, end))
+    history.append(lambda draft: EndTransaction(end).apply(draft).identity)
 
 
 def test_the_offset_of_a_partition_that_a_member_gave_up_may_be_taken_again_at_the_same_generation() -> None:
@@ -255,7 +254,7 @@ def test_the_offset_of_a_partition_that_a_member_gave_up_may_be_taken_again_at_t
     offsets = offsets_of("g", 1, group.generation, "a", partition=place.partition)
     end = end_request("tx", history.init(), "commit", time_ms=1, offsets=[offsets])
 
-    refusal = history.refused(lambda draft: end_transaction(draft, end))
+    refusal = history.refused(lambda draft: EndTransaction(end).apply(draft))
 
     assert isinstance(refusal, IllegalGeneration)
     assert isinstance(refused_for_another(history, end), InvalidEntry)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
-from eoslog.rules.coordinator import append_batch
 from eoslog.rules.forgetting_entries import DoomedDeleted
 from eoslog.rules.names import check_topic_name
 from eoslog.rules.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged, TopicDeleted
@@ -23,7 +22,7 @@ def test_a_topic_created_again_is_empty_and_refuses_what_was_meant_for_the_first
     assert topic_named(history.state, "t").topic_id == OTHER_TOPIC_ID
     assert history.partition(0, OTHER_TOPIC_ID).next_offset == 0
     late = history.batch(identity, 3, transactional_id=None)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), UnknownTopicOrPartition)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), UnknownTopicOrPartition)
 
 
 def test_the_deletion_of_an_earlier_incarnation_does_not_hit_the_later_one() -> None:

@@ -13,9 +13,9 @@ from eoslog.errors import (
     InvalidTxnState,
     ProducerFenced,
     StagedFilesExpired,
+    TransactionAborted,
     UnknownTopicOrPartition,
 )
-from eoslog.rules.coordinator import abort_timed_out, append_batch, end_request, end_transaction, initialise
 from eoslog.rules.draft import Draft
 from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.machine import decode_entry
@@ -23,6 +23,7 @@ from eoslog.rules.partition_state import Verdict
 from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
 from eoslog.rules.state import TransactionState
 from eoslog.rules.transaction_entries import ApplicationToken
+from eoslog.rules.transaction_requests import AbortOverdueTransactions, EndTransaction, InitProducerId, end_request
 from eoslog.rules.transaction_states import VALID_PREVIOUS_STATES, transit
 from tests.unit.rules.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
 
@@ -58,7 +59,7 @@ def kept(history: History) -> ProducerIdentity:
 
 def refused(history: History, identity: ProducerIdentity, verdict: str) -> type[Exception]:
     request = end_request("tx", identity, verdict, time_ms=history.now_ms)
-    return type(history.refused(lambda draft: end_transaction(draft, request)))
+    return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
 
 
 def previous(identity: ProducerIdentity) -> ProducerIdentity:
@@ -157,7 +158,7 @@ def test_an_end_of_a_later_epoch_or_a_foreign_id_is_refused() -> None:
     assert refused(history, identity._replace(producer_epoch=9), "commit") is ProducerFenced
     assert refused(history, identity._replace(producer_id=9), "commit") is InvalidProducerIdMapping
     request = end_request("unknown", identity, "commit", time_ms=0)
-    assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), InvalidProducerIdMapping)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidProducerIdMapping)
 
 
 def test_a_delayed_end_does_not_hit_the_next_transaction() -> None:
@@ -191,7 +192,7 @@ def test_a_batch_of_an_ended_transaction_is_refused() -> None:
     history.commit(identity)
     late = history.batch(identity, 2)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
 
 
 def test_every_partition_with_rows_gets_one_control_row_and_no_other() -> None:
@@ -218,7 +219,7 @@ def test_a_timed_out_transaction_is_aborted_and_its_commit_refused() -> None:
 
     assert history.abort_timed_out() == ["tx"]
     assert history.transaction().last_end_reason == "timeout"
-    assert refused(history, identity, "commit") is InvalidTxnState
+    assert refused(history, identity, "commit") is TransactionAborted
     assert history.abort(identity) == (identity.producer_id, identity.producer_epoch + 1)
 
 
@@ -265,12 +266,12 @@ def test_a_roll_over_that_finds_the_records_producer_id_taken_is_done_by_the_nex
     history.now_ms += 60_001
 
     def init_and_sweep(draft: Draft) -> list[str]:
-        initialise(draft, "new", timeout_ms=1000, time_ms=history.now_ms)
-        return abort_timed_out(draft, history.now_ms)
+        InitProducerId("new", timeout_ms=1000, time_ms=history.now_ms).take(draft)
+        return AbortOverdueTransactions(history.now_ms).apply(draft)
 
     def send_and_sweep(draft: Draft) -> list[str]:
-        append_batch(draft, history.batch(identity, transactional_id="other"))
-        return abort_timed_out(draft, history.now_ms)
+        draft.append(history.batch(identity, transactional_id="other"))
+        return AbortOverdueTransactions(history.now_ms).apply(draft)
 
     assert history.append(init_and_sweep) == []
     assert history.transaction("late").state is TransactionState.ONGOING
@@ -284,7 +285,7 @@ def test_an_administrator_aborts_what_is_open_and_what_its_producer_still_sends_
     assert history.abort_by_admin() is True
     assert history.abort_by_admin() is False
     late = history.batch(identity, 2)
-    assert isinstance(history.refused(lambda draft: append_batch(draft, late)), InvalidProducerEpoch)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), InvalidProducerEpoch)
 
 
 def test_a_transaction_ends_without_the_topics_that_were_deleted_meanwhile() -> None:
@@ -348,9 +349,9 @@ def test_staged_files_older_than_the_horizon_are_refused_before_the_slot_is_clai
         "tx", identity, "commit", batches=(history.staged(),), upload_ms=uploaded, time_ms=history.now_ms
     )
 
-    assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), StagedFilesExpired)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), StagedFilesExpired)
     later = request.model_copy(update={"upload_ms": uploaded + 1})
-    history.append(lambda draft: end_transaction(draft, later))
+    history.append(lambda draft: EndTransaction(later).apply(draft).identity)
 
 
 def test_staged_batches_of_a_deleted_topic_or_an_unknown_partition_are_refused() -> None:
@@ -358,7 +359,9 @@ def test_staged_batches_of_a_deleted_topic_or_an_unknown_partition_are_refused()
     identity = history.init()
     for batch in (history.staged(topic_id=OTHER_TOPIC_ID), history.staged(partition=7)):
         request = end_request("tx", identity, "commit", batches=(batch,), upload_ms=history.now_ms, time_ms=0)
-        assert isinstance(history.refused(lambda draft, r=request: end_transaction(draft, r)), UnknownTopicOrPartition)
+        assert isinstance(
+            history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), UnknownTopicOrPartition
+        )
 
 
 def test_a_file_outside_of_its_partitions_directory_is_refused() -> None:
@@ -368,8 +371,8 @@ def test_a_file_outside_of_its_partitions_directory_is_refused() -> None:
     staged = history.staged().model_copy(update={"file": history.file(1)})
     request = end_request("tx", identity, "commit", batches=(staged,), upload_ms=history.now_ms, time_ms=0)
 
-    assert isinstance(history.refused(lambda draft: append_batch(draft, batch)), InvalidEntry)
-    assert isinstance(history.refused(lambda draft: end_transaction(draft, request)), InvalidEntry)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), InvalidEntry)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidEntry)
 
 
 def test_an_abort_holds_nothing() -> None:
@@ -381,7 +384,7 @@ def test_an_abort_holds_nothing() -> None:
         {"token": ApplicationToken(application_id="app", sink="*", version=1)},
     ):
         request = end_request("tx", identity, "abort", time_ms=0, **extra)  # type: ignore[arg-type]
-        assert isinstance(history.refused(lambda draft, r=request: end_transaction(draft, r)), InvalidEntry)
+        assert isinstance(history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), InvalidEntry)
 
 
 @pytest.mark.parametrize(
@@ -400,9 +403,9 @@ def test_an_end_that_claims_what_it_does_not_get_is_invalid(change: dict[str, ob
     branch = History()
     ongoing(branch)
     branch.commit(identity)
-    entry = decode_entry(branch.records[-1][0] | change)
 
-    assert isinstance(history.refused(lambda draft: draft.append(entry)), InvalidEntry)
+    assert history.is_invalid(decode_entry(branch.records[-1][0] | change))
+    assert not history.is_invalid(decode_entry(branch.records[-1][0]))
 
 
 def test_states_are_entered_as_kafka_allows_and_prepare_is_never_at_rest() -> None:

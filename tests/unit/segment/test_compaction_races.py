@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.segment.merging import merge_files
 from eoslog.segment.vacuum import vacuum
@@ -87,7 +88,7 @@ def test_a_pass_that_the_log_start_overtakes_goes_no_further() -> None:
     end = log.partition().sealed[1].end_offset
     entry = LogStartMoved(topic_id=topic_id, partition=0, offset=end, reason="delete_records")
 
-    report = log.compact(At(POINTS[1], lambda: log.store.append(lambda draft: draft.append(entry))))
+    report = log.compact(At(POINTS[1], lambda: log.store.append(AppendEntry(entry))))
 
     assert (report.partitions, report.lost_races) == ([], 1)
     log.compact()

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from eoslog import Store, TopicConfig
-from eoslog.rules.coordinator import end_request, prepare_request
 from eoslog.rules.names import PartitionId
 from eoslog.rules.partition_state import Batch
 from eoslog.rules.producer_ids import ProducerIdentity
 from eoslog.rules.state import StoreState
+from eoslog.rules.transaction_requests import end_request, prepare_request
 from eoslog.segment.compaction import compact
 from eoslog.segment.merging import merge_files
 from eoslog.segment.sealing import seal_segments

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
 from eoslog.rules.partition_state import Partition
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.segment_entries import LogCleaned, LogStartMoved
 from eoslog.rules.state import StoreState
 from eoslog.segment.merging import MergeReport, chunks, doubling_runs, merge_files
@@ -295,7 +296,7 @@ def test_compacted_and_dirty_segments_stay_apart(store: Store) -> None:
     middle = partition(store).sealed[3].base_offset
     topic_id = store.admin.describe_topic("t").topic_id
     entry = LogCleaned(topic_id=topic_id, partition=0, dirty_offset=0, cleaned_offset=middle, time_ms=1)
-    store.append(lambda draft: draft.append(entry))
+    store.append(AppendEntry(entry))
 
     merge(store)
 
@@ -362,7 +363,7 @@ def test_a_merge_that_the_log_start_overtakes_is_given_up(store: Store, objects:
 
     report = merge(
         Store(objects, Environment()),
-        At("segment.merge.index_written", lambda: store.append(lambda draft: draft.append(entry))),
+        At("segment.merge.index_written", lambda: store.append(AppendEntry(entry))),
     )
 
     assert report.lost_races == 1

@@ -11,8 +11,8 @@ import pytest
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.errors import CorruptRecord, UnknownTopicOrPartition
 from eoslog.log.view import LogConfig
-from eoslog.rules.forgetting import plan_expiry
 from eoslog.rules.partition_state import SealedSegment
+from eoslog.rules.requests import AppendEntry
 from eoslog.rules.state import StoreState
 from eoslog.segment.merging import merge_files
 from eoslog.segment.producer_snapshot import decode_producer_snapshot
@@ -20,6 +20,7 @@ from eoslog.segment.rebuilding import DamagedFile, rebuild_derived_files
 from eoslog.segment.sealing import seal_segments
 from eoslog.store.environment import Environment
 from eoslog.store.object_store import ObjectNotFound, ObjectStore
+from tests.unit.rules.histories import planned_expiry
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "truncated": lambda body: body[:-1],
@@ -161,9 +162,9 @@ def test_a_snapshot_whose_segment_before_was_dropped_is_lost_and_the_rest_is_put
 def test_a_snapshot_without_producers_that_expired_before_it_is_put_back(store: Store, position: int) -> None:
     """The batches before it name them still."""
     write(store, "cc")
-    expired = store.read(lambda state, slot: plan_expiry(state, 2**52))
+    expired = store.read(lambda state, slot: planned_expiry(state, 2**52))
     assert expired is not None
-    store.append(lambda draft: draft.append(expired))
+    store.append(AppendEntry(expired))
     write(store, "cccc")
     before = bodies(store)
     lost = sealed(store)[-position].snapshot
@@ -178,9 +179,9 @@ def test_producers_that_expired_since_are_still_in_the_snapshot_that_lists_them(
     listed = decode_producer_snapshot(before[sealed(store)[-1].snapshot.path], "last")
     store.object_store.delete(list(before))
 
-    expired = store.read(lambda state, slot: plan_expiry(state, 2**52))
+    expired = store.read(lambda state, slot: planned_expiry(state, 2**52))
     assert expired is not None
-    store.append(lambda draft: draft.append(expired))
+    store.append(AppendEntry(expired))
 
     rebuild(store)
 

@@ -9,19 +9,20 @@ import pytest
 from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig, TopicPartition
 from eoslog.client.rows import records_table
 from eoslog.log.deletion import delete_old_slots
-from eoslog.rules.coordinator import (
-    force_terminate,
-    initialise,
-    prepare_request,
-    prepare_transaction,
-)
 from eoslog.rules.jobs import replace_rows
 from eoslog.rules.topics import topic_named
+from eoslog.rules.transaction_requests import (
+    ForceTerminateTransaction,
+    InitProducerId,
+    PrepareTransaction,
+    prepare_request,
+)
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import VacuumReport, vacuum
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from eoslog.store.environment import Environment
 from eoslog.store.memory import MemoryStore
+from tests.requests import Applying
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -135,7 +136,7 @@ def test_files_of_a_prepared_transaction_are_kept_until_its_end_however_old_they
     clock.now_ms += 30 * DAY_MS
     assert _vacuum(store).paths == []
 
-    store.append(lambda draft: force_terminate(draft, "two-phase", time_ms=clock.now_ms))
+    store.append(ForceTerminateTransaction("two-phase", time_ms=clock.now_ms))
 
     assert _vacuum(store).paths == [path]
 
@@ -156,7 +157,9 @@ def _prepare(store: Store, topic: str) -> list[str]:
     uploaded_ms = store.now_ms()
     writer.add(target, 0, records_table([(None, b"v", None, uploaded_ms)]))
     files = writer.flush(uploaded_ms)
-    identity = store.append(lambda draft: initialise(draft, "two-phase", timeout_ms=1000, time_ms=uploaded_ms))
+    identity = store.append(
+        Applying(lambda draft: InitProducerId("two-phase", timeout_ms=1000, time_ms=uploaded_ms).take(draft))
+    )
     request = prepare_request(
         "two-phase",
         identity,
@@ -165,7 +168,7 @@ def _prepare(store: Store, topic: str) -> list[str]:
         batches=[file.staged() for file in files],
         upload_ms=uploaded_ms,
     )
-    store.append(lambda draft: prepare_transaction(draft, request))
+    store.append(PrepareTransaction(request))
     return [file.reference.path for file in files]
 
 
@@ -226,7 +229,7 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
     seal_segments(store.log, store.object_store, store.environment)
     overwritten = _paths(store)
     topic_id = store.admin.describe_topic("t").topic_id
-    store.append(lambda draft: replace_rows(draft, topic_id))
+    store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
     clock.now_ms += 2 * DAY_MS
     delete = store.object_store.delete_many
 

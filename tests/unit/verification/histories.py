@@ -10,7 +10,7 @@ from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.client.coordinator import Coordinator
 from eoslog.log.log import Log
 from eoslog.log.record import CheckpointReference
-from eoslog.rules.jobs import commit_job
+from eoslog.rules.jobs import CommitJob
 from eoslog.rules.partition_state import Partition
 from eoslog.rules.state import StoreState
 from eoslog.rules.topics import topic_named
@@ -18,6 +18,7 @@ from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from eoslog.verification.finding import Finding
+from tests.requests import Applying
 
 COLUMNS = pa.schema(
     [
@@ -93,17 +94,18 @@ def commit_staged(store: Store, topic: str, version: int) -> None:
         batches += [file.staged(task) for file in writer.flush(upload_ms)]
     token = ApplicationToken(application_id="query", sink=f"{topic}:{found.topic_id}", version=version)
     store.append(
-        lambda draft: commit_job(
-            draft,
-            "job",
-            "owner",
-            take_over=True,
-            batches=batches,
-            upload_ms=upload_ms,
-            token=token,
-            task_count=2,
-            summary=CommitSummary(rows=8),
-            time_ms=store.now_ms(),
+        Applying(
+            lambda draft: CommitJob(
+                job_id="job",
+                owner="owner",
+                take_over=True,
+                batches=batches,
+                upload_ms=upload_ms,
+                token=token,
+                task_count=2,
+                summary=CommitSummary(rows=8),
+                time_ms=store.now_ms(),
+            ).apply(draft)
         )
     )
 

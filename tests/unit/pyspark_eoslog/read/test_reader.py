@@ -23,6 +23,7 @@ from pyspark_eoslog.read.plan import look_at_topics
 from pyspark_eoslog.read.reader import EosLogReader
 from pyspark_eoslog.schemas import default_schema
 from pyspark_eoslog.worker import this_worker
+from tests.requests import Applying
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -364,7 +365,7 @@ def test_a_limit_of_rows_and_a_minimum_of_partitions_hold_within_one_file(store:
 def test_rows_that_were_deleted_are_an_error_that_names_the_first_there_is(store: eoslog.Store) -> None:
     produce(store, 1, 2)
     topic_id = store.admin.describe_topic("in").topic_id
-    store.append(lambda draft: replace_rows(draft, topic_id))
+    store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
     produce(store, 3)
 
     with pytest.raises(OffsetOutOfRange, match=r"partition in-0 begins at offset 3: 3 offsets from 0 on.*begin at 3"):

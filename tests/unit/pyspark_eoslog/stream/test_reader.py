@@ -14,6 +14,7 @@ from eoslog.rules.jobs import replace_rows
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.reader import EosLogReader
+from tests.requests import Applying
 from tests.unit.pyspark_eoslog.stream.world import (
     NUMBERS,
     SCHEMA,
@@ -29,7 +30,7 @@ from tests.unit.pyspark_eoslog.stream.world import (
 def delete_rows(store: eoslog.Store) -> None:
     """Move the log start of the topic ``in`` to its end."""
     topic_id = store.admin.describe_topic("in").topic_id
-    store.append(lambda draft: replace_rows(draft, topic_id))
+    store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
 
 
 @pytest.mark.usefixtures("paid_requests")

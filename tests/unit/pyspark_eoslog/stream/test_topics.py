@@ -12,6 +12,7 @@ import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.rules.jobs import replace_rows
 from pyspark_eoslog.data_source import DefaultSource
+from tests.requests import Applying
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, produce, reader, rows, step
 
 LEVELS = pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
@@ -287,7 +288,7 @@ def test_a_deleted_stretch_is_passed_over_at_once_if_it_may_be_lost(
     for number in range(20):
         produce(store, number)
     topic_id = store.admin.describe_topic("in").topic_id
-    store.append(lambda draft: replace_rows(draft, topic_id))
+    store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
     produce(store, 20)
 
     end = step(stream, start)

@@ -15,11 +15,12 @@ import eoslog
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
 from eoslog.log import log
+from eoslog.rules.jobs import TakeOverJob
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import this_worker
-from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all, take_job_over
+from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all
 from pyspark_eoslog.write.tasks import TaskCommit
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
@@ -136,11 +137,11 @@ def test_a_run_that_was_fenced_is_refused_for_ever(store: Store) -> None:
 
 def test_a_job_that_is_taken_over_learns_whether_its_work_was_done(store: Store) -> None:
     token = ApplicationToken(application_id="app", sink=task(store, 0).sink, version=1)
-    assert take_job_over(store, "job", "run", token)
+    assert store.append(TakeOverJob("job", "run", token, store.now_ms()))
     commit(store, task(store, 0, 1), version=1)
     before = store.read(lambda state, slot: slot)
 
-    assert not take_job_over(store, "job", "again", token)
+    assert not store.append(TakeOverJob("job", "again", token, store.now_ms()))
 
     assert store.read(lambda state, slot: slot) == before
 

@@ -101,10 +101,10 @@ STORE ?= local
 soak: setup ## Run real processes among kills, stops and a full disk (MINUTES=5 STORE=local, or s3)
 	$(BIN)/python -m tests.soak.run --minutes $(MINUTES) --store $(STORE)
 
-mutations: setup ## Leave out one rule of the protocol at a time, and write docs/mutations.md from what shows it
+mutations: setup ## Leave out one rule of the protocol at a time, and write docs/evidence/mutations.md from what shows it
 	$(BIN)/python -m tests.simulation.mutations
 
-conformance: setup ## Write docs/conformance.md from the tests that answer Kafka's
+conformance: setup ## Write docs/evidence/conformance.md from the tests that answer Kafka's
 	$(BIN)/python -m tests.conformance.page
 
 kafka-tools: setup ## Have Kafka's own dump tool read index files (fetches Kafka; needs Java and Maven)

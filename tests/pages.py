@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 def fenced_blocks(page: Path, language: str) -> list[str]:

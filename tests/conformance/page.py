@@ -1,4 +1,4 @@
-"""``docs/conformance.md``, made of the scenarios and of the tests that pytest collects for them.
+"""``docs/evidence/conformance.md``, made of the scenarios and of the tests that pytest collects for them.
 
 ``python -m tests.conformance.page`` writes it, and with ``-`` as argument prints it.
 """
@@ -19,7 +19,7 @@ from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
-PAGE = REPOSITORY / "docs" / "conformance.md"
+PAGE = REPOSITORY / "docs" / "evidence" / "conformance.md"
 _HEAD = """# Conformance with Kafka
 
 Kafka's own tests say what its exactly-once semantics are. This page answers them one by one: for each scenario of

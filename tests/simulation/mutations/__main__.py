@@ -1,4 +1,4 @@
-"""Hunt mutations anew: ``python -m tests.simulation.mutations [NAME ...]``, which writes ``docs/mutations.md``.
+"""Hunt mutations anew, and write ``docs/evidence/mutations.md``: ``python -m tests.simulation.mutations [NAME ...]``.
 
 ``--apply NAME`` runs pytest under one of them instead: ``... --apply one_batch_remembered tests/unit/rules``.
 """

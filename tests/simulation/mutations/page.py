@@ -1,4 +1,4 @@
-"""The tables of ``docs/mutations.md``: what each mutation leaves out, and which history catches it."""
+"""The tables of ``docs/evidence/mutations.md``: what each mutation leaves out, and which history catches it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pages import REPOSITORY, table_rows
 from tests.simulation.mutations.catalogue import BY_HISTORIES, BY_UNIT_TESTS
 from tests.simulation.mutations.hunt import Catch
 
-PAGE = REPOSITORY / "docs" / "mutations.md"
+PAGE = REPOSITORY / "docs" / "evidence" / "mutations.md"
 _LONGEST_ERROR = 110
 _HEAD = "| Mutation | The rule left out | What breaks | How it shows | Seed | Histories | Steps |"
 _UNIT_HEAD = "| Mutation | The rule left out | What breaks | Caught by |"

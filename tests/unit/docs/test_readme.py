@@ -98,7 +98,7 @@ def test_the_readme_shows_the_command_line() -> None:
     assert COMMANDS
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_each_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     for link in links(page):
         if "://" in link:
@@ -109,14 +109,14 @@ def test_each_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{page.name} links to {link}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_each_path_of_the_project_that_a_page_names_exists(page: Path) -> None:
     rooms = "eoslog|spark_ext|tests|conf|docs|examples|benchmarks|schemas"
     for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", prose(page)):
         assert (REPOSITORY / path).exists(), f"{page.name} names {path}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_each_make_target_that_a_page_names_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""Each trap of ``docs/traps.md`` is there once, and the tests that it names are in the tree."""
+"""Each trap of ``docs/evidence/traps.md`` is there once, and the tests that it names are in the tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.pages import REPOSITORY, table_rows
 
-PAGE = REPOSITORY / "docs" / "traps.md"
+PAGE = REPOSITORY / "docs" / "evidence" / "traps.md"
 TABLES = ("spark", "producers", "log", "readers", "files")
 ROWS = [row for table in TABLES for row in table_rows(PAGE, table)]
 

@@ -18,6 +18,7 @@ from tests.pages import PAGES, REPOSITORY, anchors, fenced_blocks, first_cells, 
 
 README = REPOSITORY / "README.md"
 SEMANTICS = REPOSITORY / "docs/semantics.md"
+OPERATIONS = REPOSITORY / "docs/operations.md"
 COMMANDS = [line[2:] for block in fenced_blocks(README, "console") for line in block.splitlines() if line[:2] == "$ "]
 
 
@@ -126,16 +127,16 @@ def test_each_make_target_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_options_of_spark_that_are_told_are_there() -> None:
-    from pyspark_eoslog.options import NAMES, STORE_PREFIX
+    from pyspark_eoslog.options import NAMES
 
-    told = [name for cell in first_cells(README, "Option") for name in cell]
+    told = set(re.findall(r'\.option\("(\w+)"', python_block(with_spark=True)))
 
     assert told
-    assert set(told) <= {*NAMES, f"{STORE_PREFIX}<option>"}
+    assert told <= {*NAMES, "checkpointLocation"}
 
 
 def test_the_options_of_an_s3_store_are_those_of_its_code() -> None:
-    (row,) = [line for line in prose(README).splitlines() if line.startswith("| `s3://bucket/prefix`")]
+    (row,) = [line for line in prose(OPERATIONS).splitlines() if line.startswith("| `s3://bucket/prefix`")]
 
     told = re.findall(r"`(\w+)`", row.split("|")[2])
 

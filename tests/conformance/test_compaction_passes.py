@@ -8,12 +8,11 @@ import pytest
 from eoslog import TopicPartition
 from eoslog.client.coordinator import Coordinator
 from eoslog.errors import ProducerFenced
-from eoslog.rules import jobs
+from eoslog.rules.jobs import CommitJob
 from eoslog.rules.transaction_entries import CommitSummary
 from eoslog.segment.stored_schema import stored_schema
 from eoslog.segment.writer import DataFileWriter, TopicTarget
 from tests.conformance.sleepers import Died
-from tests.requests import Applying
 from tests.unit.segment.compacted_log import DAY_MS, At, CompactedLog
 
 pytestmark = pytest.mark.further("Compaction")
@@ -34,19 +33,16 @@ def commit_job(log: CompactedLog, *tasks: list[int]) -> None:
         writer.append(target, 0, pa.Table.from_pylist(rows, stored_schema(topic)), log.clock.now_ms)
         batches += [each.staged(task) for each in writer.flush(log.clock.now_ms)]
     log.store.append(
-        Applying(
-            lambda draft: jobs.commit_job(
-                draft,
-                "job",
-                "run",
-                take_over=True,
-                batches=batches,
-                upload_ms=upload_ms,
-                token=None,
-                task_count=len(tasks),
-                summary=CommitSummary(),
-                time_ms=log.clock.now_ms,
-            )
+        CommitJob(
+            job_id="job",
+            owner="run",
+            take_over=True,
+            batches=batches,
+            upload_ms=upload_ms,
+            token=None,
+            task_count=len(tasks),
+            summary=CommitSummary(),
+            time_ms=log.clock.now_ms,
         )
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTxnState, ProducerFenced
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, plan_init
+from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.rules.sequences import MAX_EPOCH
 from eoslog.rules.state import TransactionState
 from eoslog.rules.transaction_entries import ProducerInitialized
@@ -144,9 +144,9 @@ def test_the_producer_id_does_not_change_while_a_transaction_is_open(history: Hi
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
     history.send(exhausted)
-    init = ProducerInitialized(transactional_id="tx", timeout_ms=1, producer_id=0, producer_epoch=0, time_ms=0)
+    init = ProducerInitialized(transactional_id="tx", timeout_ms=1, time_ms=0)
 
-    assert isinstance(history.refused(lambda draft: plan_init(draft, init)), InvalidEntry)
+    assert isinstance(history.refused(lambda draft: draft.append(init)), InvalidEntry)
 
 
 @pytest.mark.scenario(84)

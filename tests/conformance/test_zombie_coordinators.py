@@ -19,7 +19,6 @@ from eoslog.rules.members import plan_group_change
 from eoslog.rules.segment_entries import LogStartMoved
 from eoslog.rules.state import StoreState, TransactionState
 from eoslog.rules.transaction_requests import AbortOverdueTransactions, end_request
-from eoslog.rules.transactions import plan_end
 from eoslog.segment.sealing import seal_segments
 from eoslog.segment.vacuum import vacuum
 from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
@@ -36,7 +35,7 @@ def prepared_by_a_zombie(history: History) -> Entry:
     identity = history.init()
     history.send(identity)
     request = end_request("tx", identity, "abort", reason="timeout", time_ms=history.now_ms)
-    return plan_end(new_draft(history.state, history.slot + 1), request)
+    return new_draft(history.state, history.slot + 1).append(request)
 
 
 def is_inert_in(state: StoreState, history: History, entry: Entry) -> bool:
@@ -69,7 +68,7 @@ def test_a_late_end_changes_nothing_after_the_next_transaction_began(history: Hi
 def test_a_late_end_of_a_transaction_without_rows_changes_nothing(history: History) -> None:
     identity = history.init()
     request = end_request("tx", identity, "abort", time_ms=history.now_ms)
-    late = plan_end(new_draft(history.state, history.slot + 1), request)
+    late = new_draft(history.state, history.slot + 1).append(request)
     history.init()
 
     assert is_inert_in(history.state, history, late)

@@ -9,7 +9,9 @@ import pytest
 
 from eoslog import errors
 from eoslog.client.store import Store
+from eoslog.rules.forgetting_entries import HorizonMoved
 from eoslog.rules.names import TopicPartition
+from eoslog.rules.requests import AppendEntry
 from tests.unit.client.world import SLOTS, World, faulty, values
 
 
@@ -179,18 +181,12 @@ def test_a_producer_that_was_idle_for_longer_than_files_may_wait_still_writes(st
     producer.flush()
     producer.flush()
     world.pass_time(30 * 24 * 3600 * 1000)
-    world.process().append(_move_horizon(world.time_ms - 7 * 24 * 3600 * 1000))
+    world.process().append(AppendEntry(HorizonMoved(horizon_ms=world.time_ms - 7 * 24 * 3600 * 1000)))
 
     producer.send("t", b"2")
     producer.flush()
 
     assert values(store) == [b"1", b"2"]
-
-
-def _move_horizon(horizon_ms: int) -> Any:
-    from eoslog.rules.forgetting_entries import HorizonMoved
-
-    return lambda draft: draft.append(HorizonMoved(horizon_ms=horizon_ms))
 
 
 def test_a_process_that_begins_with_a_producer_dates_it_by_the_store(store: Store, world: World) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import eoslog
 from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
 from eoslog.log import log
+from eoslog.log.proposals import Flight
 from eoslog.rules.jobs import TakeOverJob
 from eoslog.rules.transaction_entries import ApplicationToken
 from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
@@ -146,30 +147,33 @@ def test_a_job_that_is_taken_over_learns_whether_its_work_was_done(store: Store)
     assert store.read(lambda state, slot: slot) == before
 
 
+@pytest.mark.parametrize("version", [None, 1])
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_commit_without_answer_is_resolved_and_done_once(
-    store: Store, monkeypatch: pytest.MonkeyPatch, lands: bool
+def test_a_commit_without_answer_is_made_again_and_done_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lands: bool, version: int | None
 ) -> None:
     message = task(store, 0, 1)
     append, calls = Store.append, []
 
-    def unanswered(self: Store, propose: Callable[[Any], Any]) -> Any:
-        calls.append(propose)
+    def unanswered(self: Store, request: Any, **options: Any) -> Any:
+        calls.append(request)
         if len(calls) > 1:
-            return append(self, propose)
+            return append(self, request, **options)
         slot = self.read(lambda state, newest: newest) + 1
+        token = "0" * 32
         if lands:
-            append(self, propose)
+            append(self, request)
             token = self.log.view.token
-            raise CommitStateUnknown("no answer", slot=slot, token=token)
-        raise CommitStateUnknown("no answer", slot=slot, token="0" * 32)
+        options["attempts"].puts[Flight(slot, token)] = slot
+        raise CommitStateUnknown("no answer", slot=slot, token=token)
 
     monkeypatch.setattr(Store, "append", unanswered)
 
-    commit(store, message)
+    commit(store, message, version=version)
 
-    assert len(calls) == (1 if lands else 2)
+    assert len(calls) == 2
     assert numbers(store) == [1]
+    assert "committed before" not in caplog.text
 
 
 def test_files_for_another_store_are_not_committed(store: Store) -> None:

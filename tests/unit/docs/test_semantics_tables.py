@@ -9,6 +9,7 @@ import pytest
 
 from eoslog import errors
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
+from eoslog.log.machine import Request
 from eoslog.rules.entries import StoreCreated
 from eoslog.rules.entry_fields import FileReference
 from eoslog.rules.machine import StoreMachine
@@ -24,7 +25,6 @@ from eoslog.rules.transaction_requests import (
     end_request,
     prepare_request,
 )
-from tests.requests import Applying
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/semantics.md").read_text(encoding="utf-8")
 TOPIC_ID = "0" * 32
@@ -45,9 +45,9 @@ class Log:
         self.state: StoreState = self.machine.initial()
         self.slot = -1
 
-    def append(self, propose: object) -> object:
+    def append(self, request: Request[object]) -> object:
         draft = self.machine.new_draft(self.state, self.slot + 1)
-        answer = propose(draft)  # type: ignore[operator]
+        answer = request.apply(draft)
         draft.merge()
         self.slot += 1
         return answer
@@ -61,7 +61,7 @@ def log() -> Log:
         topic="t", topic_id=TOPIC_ID, partitions=1, topic_schema=TopicSchema(kind="records"), time_ms=1
     )
     log.append(AppendEntry(topic))
-    log.append(Applying(lambda draft: InitProducerId(T_ID, timeout_ms=1000, time_ms=1).take(draft)))
+    log.append(InitProducerId(T_ID, timeout_ms=1000, time_ms=1))
     return log
 
 
@@ -87,11 +87,11 @@ def write(log: Log) -> None:
         max_timestamp=1,
         time_ms=1,
     )
-    log.append(Applying(lambda draft: draft.append(batch).base_offset))
+    log.append(AppendEntry(batch))
 
 
 def end(log: Log, who: ProducerIdentity, verdict: str) -> None:
-    log.append(Applying(lambda draft: EndTransaction(end_request(T_ID, who, verdict, time_ms=2)).apply(draft).identity))
+    log.append(EndTransaction(end_request(T_ID, who, verdict, time_ms=2)))
 
 
 def bring_to(log: Log, state: str) -> None:
@@ -104,11 +104,9 @@ def bring_to(log: Log, state: str) -> None:
         request = prepare_request(T_ID, identity(log), time_ms=1, timeout_ms=None)
         log.append(PrepareTransaction(request))
     if "kept" in state:
-        log.append(
-            Applying(lambda draft: InitProducerId(T_ID, timeout_ms=1000, time_ms=1, keep_prepared=True).take(draft))
-        )
+        log.append(InitProducerId(T_ID, timeout_ms=1000, time_ms=1, keep_prepared=True))
     if state == "EMPTY":
-        log.append(Applying(lambda draft: InitProducerId(T_ID, timeout_ms=1000, time_ms=1).take(draft)))
+        log.append(InitProducerId(T_ID, timeout_ms=1000, time_ms=1))
     transaction = log.state.transactions[T_ID]
     assert transaction.state is TransactionState[state.split(",")[0]]
     assert (transaction.prepared is not None) == ("prepared" in state)

@@ -15,6 +15,7 @@ from eoslog.errors import (
 )
 from eoslog.log.paths import slot_path
 from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line, with_tail
+from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once
 from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script
 
@@ -250,7 +251,7 @@ def test_after_a_win_that_is_not_believed_no_error_is_a_clean_one(why: str) -> N
     script(writer).before.extend([lambda: None, lose_its_way])
 
     with pytest.raises(CommitStateUnknown):
-        writer.append(add("mine") if why == "refused" else lambda draft: draft.entries.append(MINE_AGAIN))
+        writer.append(add("mine") if why == "refused" else Applying(lambda draft: draft.entries.append(MINE_AGAIN)))
 
 
 def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:
@@ -329,7 +330,7 @@ def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_me
     script(writer).before.extend([lambda: None, oversleep])
 
     with pytest.raises(CommitStateUnknown):
-        writer.append(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"}))
+        writer.append(Applying(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"})))
 
     assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
 
@@ -351,7 +352,7 @@ def test_a_record_that_landed_is_not_appended_again_when_a_stray_took_its_name_b
     script(writer).faults.append(Fault.RETRIED_INSIDE)
     script(writer).refuse_get = others_go_on  # type: ignore[assignment]
     with pytest.raises(CommitStateUnknown):
-        writer.append(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"}))
+        writer.append(Applying(lambda draft: draft.entries.append({"type": "add", "name": f"mine at {draft.slot}"})))
 
     assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
 

@@ -1,7 +1,7 @@
-"""Rows as JSON and back: what ``console consume --json`` prints of a row, ``console produce`` reads again.
+"""Rows as JSON and back: ``console produce`` reads what ``console consume --json`` prints.
 
-Bytes are text where they are UTF-8, else ``{"base64": …}``; dates and times are ISO 8601, durations microseconds,
-decimals text, a map is a list of pairs, and a number that JSON lacks is ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``.
+Bytes are text if they are UTF-8, else ``{"base64": …}``. Dates and times are ISO 8601, durations are microseconds,
+decimals are text, and a map is a list of pairs. Numbers that JSON lacks are ``"NaN"``, ``"Infinity"``, ``"-Infinity"``.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
 
-from eoslog.errors import SchemaMismatch
+from eoslog.errors import SchemaMismatch, without_code
 
 _EXACT = Context(prec=1_000)
 _NUMBERS_OF_TEXT = ("NaN", "Infinity", "-Infinity")
 
 
 def to_json(value: Any) -> Any:
-    """A value of a row, as JSON has it."""
+    """Return the value of a row as JSON has it."""
     match value:
         case bytes():
             try:
@@ -46,55 +46,48 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def row_of_json(line: bytes, schema: pa.Schema) -> dict[str, Any]:
-    """A row from a line that holds a JSON object.
+def rows_of_json(lines: Iterable[bytes], schema: pa.Schema, first: int) -> list[dict[str, Any]]:
+    """Return the rows of lines that hold a JSON object each.
+
+    Args:
+        first: the number of the first line, for errors.
 
     Raises:
-        SchemaMismatch: naming the column, and what was expected and found.
+        SchemaMismatch: names the line and the column, and says what was expected and found.
+    """
+    rows = []
+    for number, line in enumerate(lines, start=first):
+        try:
+            rows.append(row_of_json(line, schema))
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"line {number}: {without_code(error)}") from None
+    return rows
+
+
+def row_of_json(line: bytes, schema: pa.Schema) -> dict[str, Any]:
+    """Return the row of a line that holds a JSON object.
+
+    Raises:
+        SchemaMismatch: names the column, and says what was expected and found.
     """
     try:
         value = json.loads(line, parse_float=Decimal, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise SchemaMismatch(f"no JSON object: {error}") from None
+        raise SchemaMismatch(f"not a JSON object: {error}") from None
     if not isinstance(value, dict):
-        raise SchemaMismatch(f"no JSON object but {_found(value)}")
-    return _struct(value, list(schema), "")
+        raise SchemaMismatch(f"not a JSON object but {_found(value)}")
+    return _struct(value, schema, "")
 
 
-def from_json(value: Any, data_type: Any, path: str) -> Any:
-    """A value for a column of some type, as ``json.loads(…, parse_float=Decimal)`` gives it.
-
-    Raises:
-        SchemaMismatch: naming the path, and what was expected and found.
-    """
+def _from_json(value: Any, kind: Any, path: str) -> Any:
+    """Return a value of ``json.loads(…, parse_float=Decimal)`` for a column of some type."""
     if value is None:
         return None
+    convert = next((convert for applies, convert in _CONVERTERS if applies(kind)), _nothing)
     try:
-        return _converter(data_type)(value, data_type, path)
+        return convert(value, kind, path)
     except (ValueError, TypeError, OverflowError, InvalidOperation, binascii.Error):
-        raise SchemaMismatch(f"column {path!r}: expected {data_type}, found {_found(value)}") from None
-
-
-def _converter(data_type: pa.DataType) -> Callable[[Any, Any, str], Any]:
-    types = pa.types
-    for applies, convert in (
-        (types.is_struct, lambda value, kind, path: _struct(value, list(kind), f"{path}.")),
-        (types.is_list, _list),
-        (types.is_map, _map),
-        (types.is_boolean, lambda value, kind, path: _of(bool, value)),
-        (types.is_integer, _integer),
-        (types.is_floating, _float),
-        (types.is_decimal, _decimal),
-        (types.is_string, lambda value, kind, path: _text(value)),
-        (types.is_binary, _binary),
-        (types.is_date, lambda value, kind, path: date.fromisoformat(_of(str, value))),
-        (types.is_time, lambda value, kind, path: time.fromisoformat(_of(str, value))),
-        (types.is_timestamp, _timestamp),
-        (types.is_duration, lambda value, kind, path: timedelta(microseconds=_of(int, value))),
-    ):
-        if applies(data_type):
-            return convert
-    return _nothing
+        raise SchemaMismatch(f"column {path!r}: expected {kind}, found {_found(value)}") from None
 
 
 def _nothing(value: Any, kind: Any, path: str) -> Any:
@@ -109,26 +102,26 @@ def _of(kind: type, value: Any) -> Any:
 
 def _text(value: Any) -> str:
     text: str = _of(str, value)
-    text.encode()  # JSON can spell halves of characters, which are no text
+    text.encode()  # JSON can spell a lone surrogate, which is not text
     return text
 
 
-def _struct(value: Any, fields: list[Any], prefix: str) -> dict[str, Any]:
+def _struct(value: Any, fields: Iterable[Any], prefix: str) -> dict[str, Any]:
     names = [field.name for field in fields]
     for name in _of(dict, value):
         if name not in names:
             raise SchemaMismatch(f"column {prefix + name!r} is not in the topic; there are {', '.join(names)}")
-    return {field.name: from_json(value.get(field.name), field.type, prefix + field.name) for field in fields}
+    return {field.name: _from_json(value.get(field.name), field.type, prefix + field.name) for field in fields}
 
 
 def _list(value: Any, kind: Any, path: str) -> list[Any]:
-    return [from_json(each, kind.value_type, f"{path}.element") for each in _of(list, value)]
+    return [_from_json(each, kind.value_type, f"{path}.element") for each in _of(list, value)]
 
 
 def _map(value: Any, kind: Any, path: str) -> list[tuple[Any, Any]]:
     pairs = [_of(list, pair) for pair in _of(list, value)]
     return [
-        (from_json(key, kind.key_type, f"{path}.key"), from_json(item, kind.item_type, f"{path}.value"))
+        (_from_json(key, kind.key_type, f"{path}.key"), _from_json(item, kind.item_type, f"{path}.value"))
         for key, item in pairs
     ]
 
@@ -171,6 +164,23 @@ def _timestamp(value: Any, kind: Any, path: str) -> datetime:
         wanted = "an offset such as Z" if kind.tz is not None else "no offset"
         raise SchemaMismatch(f"column {path!r}: a {kind} has {wanted}, found {_found(value)}")
     return moment
+
+
+_CONVERTERS: list[tuple[Callable[[Any], bool], Callable[[Any, Any, str], Any]]] = [
+    (pa.types.is_struct, lambda value, kind, path: _struct(value, kind, f"{path}.")),
+    (pa.types.is_list, _list),
+    (pa.types.is_map, _map),
+    (pa.types.is_boolean, lambda value, kind, path: _of(bool, value)),
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_string, lambda value, kind, path: _text(value)),
+    (pa.types.is_binary, _binary),
+    (pa.types.is_date, lambda value, kind, path: date.fromisoformat(_of(str, value))),
+    (pa.types.is_time, lambda value, kind, path: time.fromisoformat(_of(str, value))),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_duration, lambda value, kind, path: timedelta(microseconds=_of(int, value))),
+]
 
 
 def _no_constant(name: str) -> Any:

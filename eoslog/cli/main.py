@@ -4,109 +4,90 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import click
 
-from eoslog.cli.context import global_options
-from eoslog.errors import EosLogError, one_line
+from eoslog.cli.options import COMMANDS, GLOBAL_OPTIONS
+from eoslog.errors import EosLogError
 
 _ERROR = 1
 _INTERRUPTED = 130
-
-
-class _Listed(NamedTuple):
-    """A command as the help lists it. Its module is imported when the command is chosen."""
-
-    place: str
-    """Its module, and its name there."""
-    summary: str
-    """The first sentence of its own help."""
-
-
 _LISTED = {
-    "checkpoint": _Listed(
-        "store_commands.checkpoint", "Write the state down now, so that the log is read from here on."
+    "checkpoint": ("store_commands", "Write a checkpoint now."),
+    "compact": (
+        "store_commands",
+        "Keep the newest row of each key in the sealed segments of TOPIC, or of all topics that are due.",
     ),
-    "compact": _Listed(
-        "rewriting.compact",
-        "Keep the newest row of each key in the sealed segments of TOPIC, now; without TOPIC, wherever it is due.",
+    "console": ("console", "Produce from standard input, consume to standard output."),
+    "coordinator": (
+        "maintenance_commands",
+        "Run background maintenance: end overdue transactions, expire ids, seal, write checkpoints, vacuum.",
     ),
-    "console": _Listed("console.console", "Produce from standard input, consume to standard output."),
-    "coordinator": _Listed(
-        "coordinator.coordinator",
-        "Look after the store: end timed-out transactions, expire ids, seal, write checkpoints, vacuum.",
+    "describe": ("store_commands", "Describe the store: its id, format, log and size."),
+    "dump-log": (
+        "dump",
+        "Print what is stored: slots, checkpoints, or the batches and index files of a partition.",
     ),
-    "describe": _Listed("store_commands.describe", "Describe the store: its id, format, log and size."),
-    "dump-log": _Listed(
-        "dump_log.dump_log",
-        "Print what is stored: slots, checkpoints, or a partition's batches and index files; by default all slots.",
-    ),
-    "export": _Listed(
-        "export.export",
+    "export": (
+        "table_files",
         "Write the rows of TOPIC into FILE: Parquet (.parquet), CSV (.csv) or JSON lines (.json, .jsonl, .ndjson).",
     ),
-    "groups": _Listed("groups.groups", "List and describe consumer groups, set and delete their offsets."),
-    "history": _Listed(
-        "history.history", "Show what was done to TOPIC, or to all topics: commits and changes, the newest first."
+    "groups": ("group_commands", "List and describe consumer groups, set and delete their offsets."),
+    "history": ("store_commands", "Show the commits and changes of TOPIC, or of all topics, the newest first."),
+    "import": (
+        "table_files",
+        "Write all rows of FILEs into TOPIC, or none: Parquet, CSV or JSON lines, as `export` writes them.",
     ),
-    "import": _Listed(
-        "import_files.import_files",
-        "Write the rows of FILEs into TOPIC, all of them or none: Parquet, CSV or JSON lines, as `export` writes them.",
+    "merge-files": (
+        "store_commands",
+        "Merge small data files in sealed segments of TOPIC, or of all topics, into large ones.",
     ),
-    "merge-files": _Listed(
-        "rewriting.merge_files",
-        "Make large data files of the small ones in sealed segments of TOPIC, or of all topics.",
+    "metrics": (
+        "store_commands",
+        "Show metrics: late and open transactions, the offsets they hold back, producers, the length of the log.",
     ),
-    "metrics": _Listed(
-        "metrics.metrics",
-        "Show what to watch: late and open transactions, what they hold back, producers, the length of the log.",
+    "offsets": (
+        "topic_commands",
+        "Show the earliest offset, last stable offset and high watermark of each partition of TOPIC.",
     ),
-    "offsets": _Listed(
-        "offsets.offsets",
-        "Show earliest offset, last stable offset and high watermark of each partition of TOPIC.",
+    "rebuild-indexes": (
+        "store_commands",
+        "Restore the .txnindex and .snapshot files of TOPIC that are missing or damaged.",
     ),
-    "rebuild-indexes": _Listed(
-        "store_commands.rebuild_indexes",
-        "Put back the .txnindex and .snapshot files of TOPIC that are missing or damaged, as they were.",
+    "seal": (
+        "store_commands",
+        "Seal the segments that are large or old enough, so that the state of the log stays small.",
     ),
-    "seal": _Listed(
-        "store_commands.seal",
-        "Close the segments that are large or old enough, so that the state of the log stays small.",
+    "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),
+    "transactions": ("transaction_commands", "List, describe and abort transactions."),
+    "vacuum": (
+        "store_commands",
+        "Delete files that no transaction names or can still name, and old slots and checkpoints of the log.",
     ),
-    "topics": _Listed("topics.topics", "Create, list, describe, alter and delete topics."),
-    "transactions": _Listed("transactions.transactions", "List, describe and abort transactions."),
-    "vacuum": _Listed(
-        "store_commands.vacuum",
-        "Delete files that no transaction names and none can name any more, and old slots and checkpoints of the log.",
-    ),
-    "verify": _Listed("verify.verify", "Look at all that lies in a store, and tell what is not as its log says."),
+    "verify": ("maintenance_commands", "Check that every object of a store is what the log says."),
 }
+"""Each command with its module, which is imported when the command is chosen, and the first sentence of its help."""
 
 
 class _Commands(click.Group):
-    """Import only the command that is chosen: the help answers at once.
-
-    An error of eoslog is one line, and an interruption none. Click itself ends quietly when its reader has gone.
-    """
+    """A group that imports only the command that is chosen, and prints an error of eoslog as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_LISTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        listed = _LISTED.get(cmd_name)
-        if listed is None:
-            return None
-        module, _, name = listed.place.partition(".")
-        return cast(click.Command, getattr(import_module(f"eoslog.cli.{module}"), name))
+        if cmd_name in _LISTED:
+            import_module(f"eoslog.cli.{_LISTED[cmd_name][0]}")
+        return COMMANDS.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         limit = formatter.width - 6 - max(map(len, _LISTED))
         with formatter.section("Commands"):
             formatter.write_dl(
                 [
-                    (name, click.Command(name, help=_LISTED[name].summary).get_short_help_str(limit))
-                    for name in sorted(_LISTED)
+                    (name, click.Command(name, help=summary).get_short_help_str(limit))
+                    for name, (_, summary) in sorted(_LISTED.items())
                 ]
             )
 
@@ -114,8 +95,9 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except EosLogError as error:
-            text = "; ".join([str(error), *getattr(error, "__notes__", ())])
-            click.secho(" ".join(one_line(text).split()), fg="red", err=True)
+            from eoslog.cli.rendering import print_error
+
+            print_error("; ".join([str(error), *getattr(error, "__notes__", ())]))
             ctx.exit(_ERROR)
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
@@ -132,10 +114,6 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@global_options
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
-)
 def cli() -> None:
     """Look at an eoslog store, and change it.
 
@@ -148,6 +126,12 @@ def cli() -> None:
       eoslog --store my-store console consume payments --from-beginning --timeout 1
       eoslog --store s3://bucket/prefix transactions list --json
     """
+
+
+_VERSION = click.Option(
+    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
+)
+cli.params += [*GLOBAL_OPTIONS, _VERSION]
 
 
 def main() -> None:

@@ -1,28 +1,46 @@
-"""Commands on the store as a whole: describe, vacuum, seal, checkpoint."""
+"""Commands on a store as a whole: what it is, what was done in it, and one step of maintenance at a time."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 import click
 
-from eoslog.cli.context import Session, global_options, pass_session
-from eoslog.cli.output import progress
+from eoslog.cli.json_values import to_json
+from eoslog.cli.options import COUNT, Param, Session, command
+from eoslog.cli.rendering import Columns, print_json, progress, shown, title_of
 from eoslog.client.coordinator import Coordinator
+from eoslog.client.operations import Operation
 from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.rules.state import StoreState
+from eoslog.segment.compaction import CompactedPartition
+from eoslog.segment.merging import MergedSegments
+
+_STORE = Columns(
+    "StoreId",
+    "FormatVersion",
+    "ReaderFeatures",
+    "WriterFeatures",
+    "CreatedMs",
+    ("ProbedPutIfAbsent", "probe.put_if_absent"),
+    ("ProbedMs", "probe.time_ms"),
+)
+_STATE = Columns(
+    "HorizonMs",
+    ("Topics", lambda state: len(state.topics)),
+    ("Partitions", lambda state: len(state.partitions)),
+    ("TransactionalIds", lambda state: len(state.transactions)),
+    ("OngoingTransactions", lambda state: len(state.ongoing)),
+    ("IdempotentProducers", lambda state: len(state.producers)),
+    ("ConsumerGroups", lambda state: len(state.groups)),
+)
 
 
-@click.command()
-@global_options
-@pass_session
+@command("describe", "")
 def describe(session: Session) -> None:
-    """Describe the store: its id, format, log and size. Times are ms by the store's clock.
-
-    \b
-    Example:
-      eoslog --store my-store describe
-    """
+    """Describe the store: its id, format, log and size. Times are ms by the store's clock."""
     store = session.store()
     description = store.describe()
 
@@ -32,122 +50,193 @@ def describe(session: Session) -> None:
             "NewestSlot": slot,
             "CheckpointSlot": checkpoint.slot if checkpoint is not None else None,
             "PreviousCheckpointSlot": previous.slot if previous is not None else None,
-            "HorizonMs": state.horizon_ms,
-            "Topics": len(state.topics),
-            "Partitions": len(state.partitions),
-            "TransactionalIds": len(state.transactions),
-            "OngoingTransactions": len(state.ongoing),
-            "IdempotentProducers": len(state.producers),
-            "ConsumerGroups": len(state.groups),
+            **_STATE.of(state),
         }
 
-    found = store.read(look)
-    session.print_facts(
-        {
-            "Url": store.url,
-            "StoreId": description.store_id,
-            "FormatVersion": description.format_version,
-            "ReaderFeatures": list(description.reader_features),
-            "WriterFeatures": list(description.writer_features),
-            "CreatedMs": description.created_ms,
-            "ProbedPutIfAbsent": description.probe.put_if_absent,
-            "ProbedMs": description.probe.time_ms,
-            **found,
-        }
+    session.print_facts({"Url": store.url, **_STORE.of(description), **store.read(look)})
+
+
+@command("metrics", "", "--json")
+def metrics(session: Session) -> None:
+    """Show metrics: late and open transactions, the offsets they hold back, producers, the length of the log.
+
+    The table has the partitions whose last stable offset lags behind their end. With --json it has all partitions.
+    """
+    found = session.store().metrics()
+    columns = Columns(
+        "Slot",
+        "SlotsSinceCheckpoint",
+        "PartitionsWithLateTransactionsCount",
+        "ProducerIdCount",
+        "PreparedTransactions",
+        "LongestOpenTransactionMs",
+        ("TransactionsByState", "transactions_by_state" if session.as_json else _transactions_by_state),
     )
+    lags = [
+        {"Topic": place.topic, "Partition": place.partition, "LastStableOffsetLag": lag}
+        for place, lag in found.last_stable_offset_lag.items()
+        if lag > 0 or session.as_json
+    ]
+    session.print_facts(columns.of(found), last_stable_offset_lag=lags)
 
 
-@click.command()
-@click.option("--dry-run", is_flag=True, help="Say which files would be deleted, and delete nothing.")
-@global_options
-@pass_session
-def vacuum(session: Session, dry_run: bool) -> None:
-    """Delete files that no transaction names and none can name any more, and old slots and checkpoints of the log.
+def _transactions_by_state(found: Any) -> list[str]:
+    return [f"{name} {count}" for name, count in found.transactions_by_state.items()]
 
-    How old they must be is in the settings: vacuum.staged_max_age_ms, vacuum.reader_grace_ms and log.grace_ms. A job
-    that takes longer than the first from its first upload to its commit is refused with StagedFilesExpired.
 
-    \b
-    Examples:
-      eoslog --store my-store vacuum --dry-run
-      eoslog --store my-store vacuum
+def _by(operation: Operation) -> str | None:
+    if operation.transactional_id is not None or operation.producer_id is None:
+        return operation.transactional_id
+    return f"producer {operation.producer_id}"
+
+
+def _details(operation: Operation) -> str | None:
+    """Return the fields of an operation that have no column, in words."""
+    found = []
+    if operation.query_id is not None:
+        found.append(f"query {f'{operation.query_name} ' if operation.query_name else ''}{operation.query_id}")
+    if operation.batch_id is not None:
+        found.append(f"micro-batch {operation.batch_id}")
+    # The version of a streaming sink is its micro-batch.
+    repeated = (operation.application_id, operation.version) == (operation.transactional_id, operation.batch_id)
+    if operation.version is not None and not repeated:
+        found.append(f"version {operation.version} of {operation.application_id}")
+    if operation.task_count is not None:
+        found.append(f"{operation.task_count} tasks")
+    if operation.engine is not None:
+        found.append(operation.engine)
+    if operation.reason not in (None, "client"):
+        found.append(f"ended by {operation.reason}")
+    for name, value in operation.parameters.items():
+        if isinstance(value, dict):
+            value = [f"{each}={setting}" for each, setting in value.items()]
+        if value != []:
+            found.append(f"{name} {shown(value)}")
+    return "; ".join(found) or None
+
+
+def _time(operation: Operation) -> str | None:
+    if operation.timestamp is None:
+        return None
+    moment = datetime.fromtimestamp(operation.timestamp / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_OPERATION = Columns(
+    "Slot",
+    ("Timestamp", _time),
+    "Operation",
+    "Topics",
+    "Rows",
+    "Files",
+    "Bytes",
+    "DurationMs",
+    ("By", _by),
+    ("Details", _details),
+)
+
+
+@command("history", "", "payments --limit 5", "payments --transactional-id etl-1 --aborts --json")
+def history(
+    session: Session,
+    topic: str | None = None,
+    *,
+    limit: Annotated[int, Param("The newest N operations.", "N", COUNT)] = 20,
+    unlimited: Annotated[bool, Param("All operations that the log still has.", name="--all")] = False,
+    transactional_id: Annotated[str | None, Param("Only the transactions of this id.", "ID")] = None,
+    aborts: Annotated[bool, Param("Show aborted transactions too.")] = False,
+) -> None:
+    """Show the commits and changes of TOPIC, or of all topics, the newest first.
+
+    If TOPIC is given, rows, files and bytes are those of TOPIC alone. The log deletes old slots after their retention,
+    and their history is lost. A message on standard error says where the history begins then.
     """
-    store, ages = session.store(), session.settings.vacuum
-    with progress("looking at every file of the store"):
-        report = store.admin.vacuum(
-            staged_max_age_ms=ages.staged_max_age_ms,
-            reader_grace_ms=ages.reader_grace_ms,
-            dry_run=dry_run,
-        )
-        slots = 0 if dry_run else delete_old_slots(store.log)
-        checkpoints = 0 if dry_run else delete_old_checkpoints(store.log)
-        publications = 0 if dry_run else delete_old_publications(store.log)
-    facts = {
-        "DryRun": dry_run,
-        "HorizonMs": report.horizon_ms,
-        "Files": len(report.paths),
-        "Bytes": report.bytes,
-        "KeptFiles": report.kept_files,
-        "Slots": slots,
-        "CheckpointObjects": checkpoints,
-        "Publications": publications,
-    }
-    session.print_facts(facts | ({"Paths": report.paths} if dry_run or session.as_json else {}))
-
-
-@click.command()
-@global_options
-@pass_session
-def seal(session: Session) -> None:
-    """Close the segments that are large or old enough, so that the state of the log stays small. Writers do it too.
-
-    \b
-    Example:
-      eoslog --store my-store seal
-    """
-    with progress("sealing"):
-        sealed = Coordinator(session.store()).seal()
-    session.print_rows(("Topic", "Partition"), sealed, empty="no segment is large or old enough")
-
-
-@click.command("rebuild-indexes")
-@click.argument("topic")
-@click.option("--dry-run", is_flag=True, help="Say which files are missing or damaged, and put nothing back.")
-@global_options
-@pass_session
-def rebuild_indexes(session: Session, topic: str, dry_run: bool) -> None:
-    """Put back the .txnindex and .snapshot files of TOPIC that are missing or damaged, as they were.
-
-    Only Kafka's tools read them. A .snapshot can be put back if the segment before it is there. An .index.parquet
-    cannot be put back: nothing else has its content.
-
-    \b
-    Examples:
-      eoslog --store my-store rebuild-indexes payments --dry-run
-      eoslog --store my-store rebuild-indexes payments
-    """
-    admin = session.store().admin
-    with progress("looking at every index file of the topic"):
-        found = admin.rebuild_indexes(topic, dry_run=dry_run)
-    session.print_rows(
-        ("Partition", "BaseOffset", "Kind", "Problem", "Restored", "Path"),
-        [(each.partition, each.base_offset, each.kind, each.problem, each.restored, each.path) for each in found],
-        empty="no file is missing or damaged",
+    found = session.store().history(
+        topic, limit=None if unlimited else limit, transactional_id=transactional_id, include_aborts=aborts
     )
+    operations = list(found)
+    if session.as_json:
+        print_json([to_json({name: getattr(each, name) for name in each.__dataclass_fields__}) for each in operations])
+    else:
+        session.print_rows(_OPERATION, operations, empty="no operations")
+    if found.is_cut:
+        click.echo(f"slots before {found.oldest_slot} were deleted, and their history with them", err=True)
 
 
-@click.command()
-@global_options
-@pass_session
+@command("checkpoint", "")
 def checkpoint(session: Session) -> None:
-    """Write the state down now, so that the log is read from here on. Writers do it too.
-
-    \b
-    Example:
-      eoslog --store my-store checkpoint
-    """
+    """Write a checkpoint now. Readers open the log there. Writers write checkpoints too."""
     store = session.store()
     store.read(lambda state, slot: None)
-    with progress("writing the state down"):
+    with progress("writing a checkpoint"):
         reference = store.log.checkpoint()
-    session.print_facts({"Slot": reference.slot, "Path": reference.path, "Bytes": reference.length})
+    session.print_facts(Columns("Slot", "Path", ("Bytes", "length")).of(reference))
+
+
+@command("seal", "")
+def seal(session: Session) -> None:
+    """Seal the segments that are large or old enough, so that the state of the log stays small. Writers do it too."""
+    with progress("sealing segments"):
+        sealed = Coordinator(session.store()).seal()
+    session.print_rows(Columns("Topic", "Partition"), sealed, empty="no segment is large or old enough")
+
+
+@command("vacuum", "--dry-run", "")
+def vacuum(
+    session: Session, *, dry_run: Annotated[bool, Param("Show the files to delete, and delete nothing.")] = False
+) -> None:
+    """Delete files that no transaction names or can still name, and old slots and checkpoints of the log.
+
+    The settings vacuum.staged_max_age_ms, vacuum.reader_grace_ms and log.grace_ms are the least ages of what is
+    deleted. A job whose commit comes later than the first of them after its first upload fails with StagedFilesExpired.
+    """
+    store, ages = session.store(), session.settings.vacuum
+    with progress("reading the list of files"):
+        report = store.admin.vacuum(
+            staged_max_age_ms=ages.staged_max_age_ms, reader_grace_ms=ages.reader_grace_ms, dry_run=dry_run
+        )
+        of_the_log = {
+            "Slots": delete_old_slots,
+            "CheckpointObjects": delete_old_checkpoints,
+            "Publications": delete_old_publications,
+        }
+        deleted = {title: 0 if dry_run else delete(store.log) for title, delete in of_the_log.items()}
+    columns = Columns("DryRun", "HorizonMs", ("Files", lambda found: len(found.paths)), "Bytes", "KeptFiles")
+    paths = {"Paths": report.paths} if dry_run or session.as_json else {}
+    session.print_facts(columns.of(report) | deleted | paths)
+
+
+@command("rebuild-indexes", "payments --dry-run", "payments")
+def rebuild_indexes(
+    session: Session,
+    topic: str,
+    *,
+    dry_run: Annotated[bool, Param("Show the missing or damaged files, and restore nothing.")] = False,
+) -> None:
+    """Restore the .txnindex and .snapshot files of TOPIC that are missing or damaged.
+
+    Only Kafka's tools read them. A .snapshot can be restored if the segment before it exists. An .index.parquet cannot
+    be restored, because nothing else has its content.
+    """
+    with progress("reading the index files of the topic"):
+        found = session.store().admin.rebuild_indexes(topic, dry_run=dry_run)
+    columns = Columns("Partition", "BaseOffset", "Kind", "Problem", "Restored", "Path")
+    session.print_rows(columns, found, empty="no file is missing or damaged")
+
+
+@command("merge-files", "", "flights")
+def merge_files(session: Session, topic: str | None = None) -> None:
+    """Merge small data files in sealed segments of TOPIC, or of all topics, into large ones. Readers see no change."""
+    with progress("merging files"):
+        found = session.store().admin.merge_files(topic)
+    columns = Columns(*(title_of(field.name) for field in fields(MergedSegments)))
+    session.print_rows(columns, found.merged, empty="no sealed segment has files that are small enough to be merged")
+
+
+@command("compact", "", "balances")
+def compact(session: Session, topic: str | None = None) -> None:
+    """Keep the newest row of each key in the sealed segments of TOPIC, or of all topics that are due."""
+    with progress("compacting"):
+        found = session.store().admin.compact(topic)
+    columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))
+    session.print_rows(columns, found.partitions, empty="nothing is to be compacted")

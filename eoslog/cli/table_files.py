@@ -1,33 +1,36 @@
-"""Files of tables on this host: Parquet, CSV and JSON lines, written and read batch by batch."""
+"""``eoslog export`` and ``eoslog import``: topics as Parquet, CSV and JSON lines files on this host, batch by batch."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Annotated, Any
 
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from eoslog.cli.json_values import row_of_json, to_json
-from eoslog.errors import SchemaMismatch, without_code
+import eoslog
+from eoslog.cli.json_values import rows_of_json, to_json
+from eoslog.cli.options import Param, Session, command, counted
+from eoslog.cli.rendering import progress
+from eoslog.client.rows import deal_out
+from eoslog.client.rows_read import rows_to_write
+from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, without_code
+from eoslog.read.columns import available_columns
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.time_travel import parse_timestamp
+from eoslog.rules.state import Topic
+from eoslog.segment.stored_schema import stored_schema
 
-_SUFFIXES = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-}
 FORMATS = ("parquet", "csv", "json")
-"""``json`` has a JSON object a line."""
-
+"""The formats of files. ``json`` has a JSON object a line."""
+_SUFFIXES = {f".{kind}": kind for kind in FORMATS} | {".jsonl": "json", ".ndjson": "json"}
 _ROWS_A_GROUP = 131_072
 _BYTES_A_GROUP = 32 << 20
 _ROWS_A_BATCH = 65_536
@@ -35,52 +38,169 @@ _LINES_A_BATCH = 10_000
 _CSV_BLOCK_BYTES = 4 << 20
 _INSTEAD = "choose other columns with --columns, or export to Parquet or JSON"
 
+_Format = Annotated[str | None, Param("The format, if the name of FILE does not tell it.", type=click.Choice(FORMATS))]
+_LEVEL = click.Choice([level.value for level in IsolationLevel])
+_VERSION = "The version of the import. If this or a later one was committed, nothing is imported."
 
-def format_of(path: Path, chosen: str | None) -> str:
-    """The format that was chosen, or that of the file's name.
 
-    Raises:
-        click.UsageError: neither tells.
+@command(
+    "export",
+    "flights flights.parquet",
+    "flights flights.csv --columns carrier,miles,_offset",
+    """flights long.parquet --predicate "miles > 1000 AND carrier IN ('UA', 'B6')\"""",
+    "payments payments.jsonl --timestamp 2026-01-31T12:00:00Z",
+)
+def export(
+    session: Session,
+    topic: str,
+    file: Annotated[Path, Param(type=click.Path(dir_okay=False, path_type=Path))],
+    *,
+    format: _Format = None,
+    columns: Annotated[str | None, Param("These columns, with commas between. By default all.", "NAMES")] = None,
+    predicate: Annotated[str | None, Param("Only rows for which this is true, as in SQL's WHERE.", "SQL")] = None,
+    partition: Annotated[tuple[int, ...], Param("Only this partition. May be repeated.")] = (),
+    isolation_level: Annotated[str | None, Param("By default read_committed, or snapshot.", type=_LEVEL)] = None,
+    slot: Annotated[int | None, Param("The rows as of this slot of the log.")] = None,
+    timestamp: Annotated[str | None, Param("The rows as of 2026-01-31T12:00:00Z, or ms since 1970.", "TIME")] = None,
+    overwrite: Annotated[bool, Param("Replace FILE if it exists.")] = False,
+) -> None:
+    """Write the rows of TOPIC into FILE: Parquet (.parquet), CSV (.csv) or JSON lines (.json, .jsonl, .ndjson).
+
+    FILE appears when it is complete. Rows come partition by partition. --columns also takes the columns that say where
+    a row is, such as _offset and _slot, and for Kafka records partition and offset.
     """
+    kind = _format_of(file, format)
+    if file.exists() and not overwrite:
+        raise click.UsageError(f"{file} exists already: --overwrite replaces it.")
+    store = session.store()
+    names = columns.split(",") if columns is not None else stored_schema(store.admin.describe_topic(topic)).names
+    scan = store.scan(
+        topic,
+        isolation_level=isolation_level,
+        columns=[name.strip() for name in names],
+        predicate=predicate,
+        partitions=partition or None,
+        slot=slot,
+        timestamp=None if timestamp is None else parse_timestamp(timestamp),
+    )
+    rows = 0
+    with (
+        progress(label := f"exporting {topic}") as show,
+        written_file(file, kind, scan.schema, store.environment.new_token()) as write,
+    ):
+
+        def report(far: eoslog.Progress) -> None:
+            show(label, far.rows, scan.record_count, f"{far.files}/{far.total_files} files")
+
+        for batch in scan.to_batches(progress=report):
+            write(batch)
+            rows += batch.num_rows
+    size = file.stat().st_size
+    session.print_result(
+        f"exported {counted(rows, 'row')} of {topic} to {file}, {size} bytes",
+        {"topic": topic, "file": str(file), "rows": rows, "bytes": size, "slot": scan.slot if slot is None else slot},
+    )
+
+
+@command(
+    "import", "flights january.parquet february.parquet", "flights march.csv --transactional-id monthly --version 3"
+)
+def import_files(
+    session: Session,
+    topic: str,
+    files: Annotated[tuple[Path, ...], Param(type=click.Path(exists=True, dir_okay=False, path_type=Path))],
+    *,
+    format: _Format = None,
+    transactional_id: Annotated[str | None, Param("The id of the import. It fences an earlier one.", "ID")] = None,
+    version: Annotated[int | None, Param(_VERSION, type=click.IntRange(min=0, max=2**63 - 1))] = None,
+) -> None:
+    """Write all rows of FILEs into TOPIC, or none: Parquet, CSV or JSON lines, as `export` writes them.
+
+    Columns are matched by name. A CSV file has the names in its first line. Kafka records have the columns key, value,
+    headers and timestamp; the column partition chooses the partition. Columns that say where a row was read are
+    ignored. Rows are uploaded as they are read, and no reader sees one before the commit.
+
+    `topics create --schema-from FILE` creates a topic with the columns of a Parquet file.
+    """
+    if version is not None and transactional_id is None:
+        raise click.UsageError("--version needs --transactional-id: it is the version of one application.")
+    kinds = [_format_of(path, format) for path in files]
+    store = session.store()
+    target = store.admin.describe_topic(topic)
+    for path, kind in zip(files, kinds, strict=True):
+        _check_columns(path, kind, target)
+    rows, committed = 0, False
+    if not _was_committed(store, transactional_id, version):
+        name = transactional_id or f"import-{store.environment.new_token()}"
+        before, total = 0, sum(path.stat().st_size for path in files)
+        with progress(label := f"importing into {topic}") as show, store.producer(name, staged=True) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            for path, kind in zip(files, kinds, strict=True):
+                for table, done in read_tables(path, kind, available_columns(target)):
+                    with _errors_name(path):
+                        producer.send_table(topic, rows_to_write(target, table, store.now_ms()))
+                    rows += table.num_rows
+                    show(label, before + done, total, f"{rows} rows")
+                before += path.stat().st_size
+            committed = producer.commit_transaction(version=version)
+    message = f"imported {counted(rows, 'row')} of {counted(len(files), 'file')} into {topic}"
+    session.print_result(
+        message if committed else f"version {version} of {transactional_id} was committed before: nothing was imported",
+        {"topic": topic, "files": len(files), "rows": rows if committed else 0, "committed": committed},
+    )
+
+
+def _was_committed(store: eoslog.Store, transactional_id: str | None, version: int | None) -> bool:
+    """Return True if the version is committed, so that no upload is needed. The commit itself decides."""
+    if transactional_id is None or version is None:
+        return False
+    try:
+        versions = store.admin.last_committed(transactional_id).versions
+    except TransactionalIdNotFound:
+        return False
+    return any(
+        each.version >= version for each in versions if (each.application_id, each.sink) == (transactional_id, "*")
+    )
+
+
+def _check_columns(path: Path, kind: str, topic: Topic) -> None:
+    """Check the columns of a file before anything is uploaded. Raises: SchemaMismatch"""
+    columns = first_columns(path, kind, available_columns(topic))
+    if columns is not None:
+        with _errors_name(path):
+            for _ in deal_out(topic, rows_to_write(topic, columns.empty_table(), 0), 0):
+                raise AssertionError("an empty table gave rows")
+
+
+def _format_of(path: Path, chosen: str | None) -> str:
     found = chosen or _SUFFIXES.get(path.suffix.lower())
     if found is None:
-        raise click.UsageError(f"the name {path.name!r} tells no format: give --format, one of {', '.join(FORMATS)}")
+        raise click.UsageError(f"The name {path.name!r} tells no format: give --format, one of {', '.join(FORMATS)}.")
     return found
 
 
-class _Writer(Protocol):
-    def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def close(self) -> None: ...
-
-    def abandon(self) -> None:
-        """Let go of the file, of which nothing is wanted any more, while it is still open."""
+_Write = Callable[[pa.RecordBatch], Any]
 
 
 @contextmanager
-def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """Write a file that is there as a whole, or not at all: under a temporary ``name`` beside it until it is done.
+def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterator[_Write]:
+    """Write a file that appears as a whole or not at all: it has a temporary ``name`` beside it until it is complete.
 
     Raises:
         SchemaMismatch: the format cannot hold a column.
         click.FileError
     """
-    writers: dict[str, Callable[[IO[bytes], pa.Schema], _Writer]] = {
-        "parquet": _ParquetFile,
-        "csv": _CsvFile,
-        "json": _JsonFile,
+    formats: dict[str, Callable[[IO[bytes], pa.Schema], AbstractContextManager[_Write]]] = {
+        "parquet": _parquet_written,
+        "csv": _csv_written,
+        "json": _json_written,
     }
     temporary = path.with_name(f".{path.name}.{name}")
     try:
         with temporary.open("xb") as file:
-            writer = writers[kind](file, schema)
-            try:
-                yield writer.write
-                writer.close()
-            except BaseException:
-                with suppress(Exception):
-                    writer.abandon()
-                raise
+            with formats[kind](file, schema) as write:
+                yield write
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -90,80 +210,74 @@ def written_file(path: Path, kind: str, schema: pa.Schema, name: str) -> Iterato
         temporary.unlink(missing_ok=True)
 
 
-class _ParquetFile:
-    """Row groups of a size that is read well, whatever the size of the batches."""
-
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._writer = pq.ParquetWriter(file, schema, compression="zstd")
-        self._batches: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._rows >= _ROWS_A_GROUP or self._bytes >= _BYTES_A_GROUP:
-            self._write_group()
-
-    def close(self) -> None:
-        if self._batches:
-            self._write_group()
-        self._writer.close()
-
-    def abandon(self) -> None:
-        # Else it ends its file when it is collected, and complains on standard error that it cannot.
-        self._writer.close()
-
-    def _write_group(self) -> None:
-        table = pa.Table.from_batches(self._batches)
-        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
-        self._batches, self._rows, self._bytes = [], 0, 0
+@contextmanager
+def _closed(writer: Any) -> Iterator[Any]:
+    """Close a writer of Arrow's. One that is left open complains on standard error when it is collected."""
+    try:
+        yield writer
+    except BaseException:
+        with suppress(Exception):
+            writer.close()
+        raise
+    writer.close()
 
 
-class _JsonFile:
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._file = file
+@contextmanager
+def _parquet_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
+    """Collect batches of any size to row groups of a size that is read well."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        for row in batch.to_pylist():
-            self._file.write(json.dumps(to_json(row), ensure_ascii=False).encode() + b"\n")
+    def write_group() -> None:
+        nonlocal rows, size
+        table = pa.Table.from_batches(batches)
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+        batches.clear()
+        rows = size = 0
 
-    def close(self) -> None:
-        pass
+    def write(batch: pa.RecordBatch) -> None:
+        nonlocal rows, size
+        batches.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS_A_GROUP or size >= _BYTES_A_GROUP:
+            write_group()
 
-    def abandon(self) -> None:
-        pass
+    with _closed(pq.ParquetWriter(file, schema, compression="zstd")) as writer:
+        yield write
+        if batches:
+            write_group()
 
 
-class _CsvFile:
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
-        if nested:
-            raise SchemaMismatch(
-                f"CSV has no lists, structs or maps, and so no column {', '.join(map(repr, nested))}: {_INSTEAD}"
-            )
-        self._writer = csv.CSVWriter(file, schema)
+@contextmanager
+def _csv_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
+    nested = [repr(field.name) for field in schema if pa.types.is_nested(field.type)]
+    if nested:
+        raise SchemaMismatch(f"CSV has no lists, structs or maps, and so no column {', '.join(nested)}: {_INSTEAD}")
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(batch: pa.RecordBatch) -> None:
         try:
-            self._writer.write_batch(batch)
+            writer.write_batch(batch)
         except pa.ArrowInvalid as error:
-            raise SchemaMismatch(f"CSV is text, and some bytes are none ({error}): {_INSTEAD}") from None
+            raise SchemaMismatch(f"CSV is text, and some bytes are not text ({error}): {_INSTEAD}") from None
 
-    def close(self) -> None:
-        self._writer.close()
+    with _closed(csv.CSVWriter(file, schema)) as writer:
+        yield write
 
-    def abandon(self) -> None:
-        self._writer.close()
+
+@contextmanager
+def _json_written(file: IO[bytes], schema: pa.Schema) -> Iterator[_Write]:
+    yield lambda batch: file.writelines(
+        json.dumps(to_json(row), ensure_ascii=False).encode() + b"\n" for row in batch.to_pylist()
+    )
 
 
 def first_columns(path: Path, kind: str, columns: pa.Schema) -> pa.Schema | None:
-    """The columns of a file as its beginning tells them; None for JSON lines. ``columns`` is that of ``read_tables``.
+    """Return the columns that the beginning of a file tells; None for JSON lines. ``columns``: see ``read_tables``.
 
     Raises:
-        SchemaMismatch: it is no such file.
+        SchemaMismatch: the file does not have this format.
     """
-    with _told_of(path):
+    with _errors_in(path):
         if kind == "parquet":
             return pq.read_schema(path)
         if kind == "csv":
@@ -173,17 +287,17 @@ def first_columns(path: Path, kind: str, columns: pa.Schema) -> pa.Schema | None
 
 
 def read_tables(path: Path, kind: str, columns: pa.Schema) -> Iterator[tuple[pa.Table, int]]:
-    """The rows of a file in parts, each with how much of the file was read up to its end (bytes).
+    """Yield the rows of a file in parts, each with the position of its end in the file (bytes).
 
     Args:
-        columns: what columns of these names hold, where the format does not say it.
+        columns: the types of columns of these names, where the format does not tell them.
 
     Raises:
-        SchemaMismatch: naming the file, and what is wrong in it.
+        SchemaMismatch: names the file and the problem in it.
     """
-    readers = {"parquet": _parquet_tables, "csv": _csv_tables, "json": _json_tables}
-    with _told_of(path):
-        yield from readers[kind](path, columns)
+    formats = {"parquet": _parquet_tables, "csv": _csv_tables, "json": _json_tables}
+    with _errors_in(path):
+        yield from formats[kind](path, columns)
 
 
 def _parquet_tables(path: Path, columns: pa.Schema) -> Iterator[tuple[pa.Table, int]]:
@@ -201,7 +315,7 @@ def _csv_tables(path: Path, columns: pa.Schema) -> Iterator[tuple[pa.Table, int]
 
 
 def _opened_csv(file: Any, columns: pa.Schema) -> csv.CSVStreamingReader:
-    """A null is nothing between two commas; an empty string stands in quotes."""
+    """Open a CSV file in which a null is nothing between two commas, and an empty string has quotes."""
     return csv.open_csv(
         file,
         read_options=csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
@@ -216,29 +330,22 @@ def _opened_csv(file: Any, columns: pa.Schema) -> csv.CSVStreamingReader:
 
 
 def _json_tables(path: Path, columns: pa.Schema) -> Iterator[tuple[pa.Table, int]]:
-    number = 0
+    number = 1
     with path.open("rb") as file:
         while lines := list(islice(file, _LINES_A_BATCH)):
-            rows = []
-            for line in lines:
-                number += 1
-                try:
-                    rows.append(row_of_json(line, columns))
-                except SchemaMismatch as error:
-                    raise SchemaMismatch(f"line {number}: {without_code(error)}") from None
-            yield _table_of(rows, columns), file.tell()
+            yield _table_of(rows_of_json(lines, columns, number), columns), file.tell()
+            number += len(lines)
 
 
 def _table_of(rows: Sequence[dict[str, Any]], columns: pa.Schema) -> pa.Table:
-    """Rows as a table, without the columns that none of them has."""
+    """Return rows as a table without the columns that are null in all of them: JSON does not tell these apart."""
     nullable = pa.schema([field.with_nullable(True) for field in columns])
     table = pa.Table.from_pylist(list(rows), schema=nullable)
     return table.select([name for name in table.schema.names if table[name].null_count < table.num_rows])
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """What does not fit is told with the file in which it stands."""
+def _errors_name(path: Path) -> Iterator[None]:
     try:
         yield
     except SchemaMismatch as error:
@@ -246,10 +353,10 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_of(path: Path) -> Iterator[None]:
-    """An error in a file is one of its content, and names it."""
+def _errors_in(path: Path) -> Iterator[None]:
+    """Raise each error of reading a file as SchemaMismatch that names the file."""
     try:
-        with naming(path):
+        with _errors_name(path):
             yield
     except (pa.ArrowException, ValueError, TypeError, OverflowError, OSError) as error:
         raise SchemaMismatch(f"{path}: {' '.join(str(error).split())}") from None

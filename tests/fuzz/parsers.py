@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eoslog.cli.dump_lines import part_lines
+from eoslog.cli.dump import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
 from eoslog.client.description import decode_description
 from eoslog.client.durations import parse_duration

@@ -124,7 +124,7 @@ def test_a_bad_line_aborts_its_transaction_and_says_what_stays(command: Command,
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nothing", "line 2: no JSON object"),
+        ("nothing", "line 2: not a JSON object"),
         ('{"n": "1"}', "line 2: column 'n': expected int32, found \"1\""),
         ('{"m": 1}', "line 2: column 'm' is not in the topic; there are n"),
     ],

@@ -113,7 +113,7 @@ def test_the_daemon_tells_what_it_did_and_ends_when_it_is_told_to(
 
     assert (told["step"], told["aborted_transactions"]) == ("abort-timed-out-transactions", ["late"])
     assert state_of(command, "late") == "COMPLETE_ABORT"
-    assert errors.startswith(b"looking after ")
+    assert errors.startswith(b"maintaining ")
     assert (errors.count(b"\n"), process.returncode) == (1, 0 if ended_by is signal.SIGTERM else 130)
 
 
@@ -158,7 +158,7 @@ def test_a_place_that_is_no_store_ends_the_daemon(command: Command) -> None:
         ("--interval vacuum=0", "an interval is 0.001"),
         ("--interval vacuum=nan", "an interval is 0.001"),
         ("--once --interval vacuum=5", "leave --interval out"),
-        ("--step vacuum --without vacuum", "no step is left to take"),
+        ("--step vacuum --without vacuum", "No step is left to run"),
     ],
 )
 def test_wrong_usage_is_explained(command: Command, store: eoslog.Store, arguments: str, message: str) -> None:

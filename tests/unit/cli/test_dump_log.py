@@ -345,8 +345,8 @@ def test_long_lists_and_texts_are_cut_for_people_only(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--slots 1..2 --checkpoints", "choose one"),
-        ("some.snapshot --slots 1", "choose one"),
+        ("--slots 1..2 --checkpoints", "Choose one"),
+        ("some.snapshot --slots 1", "Choose one"),
         ("--topic t", "--topic and --partition go together"),
         ("--partition 0", "--topic and --partition go together"),
         ("--offsets 1..2", "--offsets and --footers need --topic"),

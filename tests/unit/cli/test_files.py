@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eoslog
-from eoslog.cli import import_files, table_files
-from eoslog.cli.output import progress_bar
+from eoslog.cli import table_files
+from eoslog.cli.rendering import progress
 from tests.unit.cli.command import Command
 
 SCHEMA = pa.schema(
@@ -276,7 +276,7 @@ def test_a_version_that_another_import_commits_meanwhile_is_not_committed_again(
     named = ("import", "again", file, "--transactional-id", "load", "--version", "1")
     command.ok(*named)
     # Both looked before either committed.
-    monkeypatch.setattr(import_files, "_was_committed", lambda *asked: False)
+    monkeypatch.setattr(table_files, "_was_committed", lambda *asked: False)
 
     told = command.json(*named)
 
@@ -289,13 +289,13 @@ def test_an_import_that_is_interrupted_shows_nothing(
 ) -> None:
     file = str(tmp_path / "rows.parquet")
     command.ok("export", "flat", file)
-    read = import_files.read_tables
+    read = table_files.read_tables
 
     def interrupted(*arguments: Any) -> Any:
         yield from read(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(import_files, "read_tables", interrupted)
+    monkeypatch.setattr(table_files, "read_tables", interrupted)
 
     assert command.run("import", "again", file).exit_code == 130
     assert rows(table, "again") == []
@@ -310,7 +310,7 @@ def test_an_import_that_is_interrupted_shows_nothing(
         ("bad.csv", "name\nx\n", "column 'id' is missing"),
         ("bad.csv", "", "Empty CSV file"),
         ("bad.json", '{"id": 1}\n{"id": "two"}\n', "line 2: column 'id': expected int64"),
-        ("bad.json", "[]\n", "line 1: no JSON object"),
+        ("bad.json", "[]\n", "line 1: not a JSON object"),
         ("bad.json", '{"name": "x"}\n', "column 'id' is missing"),
         ("bad.parquet", "no parquet", "Parquet"),
     ],
@@ -397,8 +397,8 @@ def test_a_bar_is_shown_on_standard_error_to_nobody_but_a_terminal(
         monkeypatch.delenv(name, raising=False)
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
-    with progress_bar("importing", 10) as show:
-        show(5, "5 rows")
+    with progress("importing") as show:
+        show("importing", 5, 10, "5 rows")
 
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -443,5 +443,5 @@ def test_bytes_that_are_no_text_have_no_place_in_csv(command: Command, store: eo
     refused = command.run("export", "t", str(tmp_path / "t.csv"), "--columns", "value")
 
     assert refused.exit_code == 1
-    assert "CSV is text, and some bytes are none" in refused.stderr
+    assert "CSV is text, and some bytes are not text" in refused.stderr
     assert not list(tmp_path.glob("*.csv"))

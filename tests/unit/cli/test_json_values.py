@@ -101,12 +101,12 @@ def test_a_value_of_another_type_is_refused_by_the_column_s_name(data_type: pa.D
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"", "no JSON object"),
-        (b"[1]", r"no JSON object but \[1\]"),
+        (b"", "not a JSON object"),
+        (b"[1]", r"not a JSON object but \[1\]"),
         (b'{"c": NaN}', "NaN is not JSON"),
-        (b'{"c": 1', "no JSON object"),
-        (b"\xff", "no JSON object"),
-        (b"[" * 100_000, "no JSON object"),
+        (b'{"c": 1', "not a JSON object"),
+        (b"\xff", "not a JSON object"),
+        (b"[" * 100_000, "not a JSON object"),
         (b'{"d": 1}', "column 'd' is not in the topic; there are c"),
     ],
     ids=lambda each: str(each)[:20],

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import eoslog
 from eoslog.cli.main import cli
-from eoslog.cli.output import shown
+from eoslog.cli.rendering import shown
 from tests.unit.cli.command import Command
 
 
@@ -102,15 +102,15 @@ def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
         ("topics create t --column number", "is not NAME:TYPE"),
         ("topics create t --column n:decimal(39,2)", "is not NAME:TYPE"),
         ("topics create t --column n:int --schema-from {file}", "--column or --schema-from, not both"),
-        ("topics create t --schema-from {file}", "is no Parquet file"),
+        ("topics create t --schema-from {file}", "is not a Parquet file"),
         ("topics create t --schema-from {file}x", "does not exist"),
         ("topics create t --partitions 0", "not in the range"),
         ("topics create t --partitions many", "not a valid integer"),
         ("topics create", "Missing argument 'NAME'"),
         ("topics alter t --partitions 2 --add-config retention.ms=1", "not both"),
-        ("topics alter t", "nothing to alter: give --add-config"),
-        ("groups reset-offsets billing t", "say in one way where to: --to-earliest"),
-        ("groups reset-offsets billing t --to-earliest --shift-by 1", "say in one way where to: --to-earliest"),
+        ("topics alter t", "Nothing to alter: give --add-config"),
+        ("groups reset-offsets billing t", "Give exactly one new position: --to-earliest"),
+        ("groups reset-offsets billing t --to-earliest --shift-by 1", "Give exactly one new position: --to-earliest"),
         ("topics delete-records t --offset 5", "'5' is not PARTITION:OFFSET"),
         ("topics delete-records t --offset 0:all", "'0:all' is not PARTITION:OFFSET"),
         ("transactions describe-producers t -- -1", "not in the range"),

@@ -61,7 +61,7 @@ def test_what_is_found_is_told_with_what_follows_and_what_to_do(command: Command
     assert "error: checkpoint-missing: slot" in result.stdout
     assert "what follows: opening takes the other checkpoint" in result.stdout
     assert "what to do: repair" in result.stdout
-    assert "1 error: eoslog verify --repair puts right what can be" in result.stdout
+    assert "1 error: eoslog verify --repair repairs what can be repaired" in result.stdout
 
 
 def test_each_thing_is_told_once_and_not_logged_too(command: Command, damaged: eoslog.Store) -> None:
@@ -93,7 +93,7 @@ def test_a_repair_of_what_cannot_be_repaired_says_so(command: Command, damaged: 
     result = command.run("verify", "--repair", "--yes")
 
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[-1] == "1 error: none of it can be repaired from here; see what to do about each"
+    assert result.stdout.splitlines()[-1] == "1 error: none of it can be repaired; see what to do about each"
 
 
 def test_json_tells_kind_and_place(command: Command, damaged: eoslog.Store) -> None:
@@ -135,7 +135,7 @@ def test_a_repair_says_what_it_did_and_then_nothing_is_wrong(command: Command, d
     *_, repaired, last = command.ok("verify", "--repair", "--yes").splitlines()
 
     assert repaired.startswith("repaired: slot")
-    assert last == f"all that was wrong is repaired; {NOT_READ}"
+    assert last == f"everything is repaired; {NOT_READ}"
     assert command.ok("verify", "--data").strip() == "nothing is wrong"
 
 

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from eoslog.cli.console import _on_a_terminal
-from eoslog.cli.dump_lines import Line
-from eoslog.cli.output import json_text, shown
+from eoslog.cli.rendering import Line, json_text, shown
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\x7f\u202eevil\u2028\r\n\ud800"
 

@@ -1,0 +1,145 @@
+"""``eoslog groups``: consumer groups, their members, offsets and lags (``kafka-consumer-groups.sh``)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import click
+
+from eoslog.cli.options import Param, Session, command, command_group, parsed
+from eoslog.cli.rendering import Columns
+from eoslog.client.durations import parse_duration
+from eoslog.client.offset_resets import OffsetReset
+from eoslog.rules.names import TopicPartition
+
+_TOPIC, _PARTITION = ("TOPIC", "topic_partition.topic"), ("PARTITION", "topic_partition.partition")
+
+
+_Topics = tuple[list[str | TopicPartition], ...]
+
+
+def _topic_or_partitions(text: str) -> list[str | TopicPartition]:
+    topic, colon, numbers = text.partition(":")
+    return [TopicPartition(topic, int(number)) for number in numbers.split(",")] if colon else [topic]
+
+
+_TOPICS = parsed(_topic_or_partitions, "a topic, or a topic with partitions as payments:0,2")
+_TIME = parsed(datetime.fromisoformat, "a time as 2026-11-21T08:30:00 (UTC) or 2026-11-21T08:30:00+01:00")
+_DURATION = parsed(parse_duration)
+
+groups = command_group("groups", "List and describe consumer groups, set and delete their offsets.")
+
+
+@command("groups list", "", "--state Empty")
+def list_groups(
+    session: Session,
+    *,
+    state: Annotated[tuple[str, ...], Param("Only groups in this state. May be repeated.", "STATE")] = (),
+) -> None:
+    """List consumer groups and their states: Empty, Reconciling (a member has partitions to give up), Stable."""
+    listed = session.store().admin.list_consumer_groups(states=state or None)
+    session.print_rows(Columns(("GROUP", "group_id"), "STATE"), listed, empty="no consumer groups")
+
+
+@command("groups describe", "billing", "billing --members")
+@click.option("--members", "view", flag_value="members", help="Show the members and their partitions.")
+@click.option("--state", "view", flag_value="state", help="Show the state, the generation and the number of members.")
+@click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lags (the default).")
+def describe_group(session: Session, group: str, view: str) -> None:
+    """Describe the consumer group GROUP.
+
+    LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
+    LAST-STABLE-OFFSET. If that is less than LOG-END-OFFSET, a transaction is open there.
+    """
+    found = session.store().admin.describe_consumer_group(group)
+    of_group = ("GROUP", lambda each: group)
+    if view == "state":
+        size = ("MEMBERS", lambda each: len(each.members))
+        session.print_facts(Columns(of_group, "STATE", "GENERATION", size).of(found))
+    elif view == "members":
+        member, assigned = ("CONSUMER-ID", "member_id"), ("ASSIGNMENT", "partitions")
+        columns = Columns(of_group, member, "GROUP-INSTANCE-ID", "TOPICS", assigned, "REVOKING")
+        session.print_rows(columns, found.members, empty=f"consumer group {group} has no members")
+    else:
+        columns = Columns(
+            of_group,
+            _TOPIC,
+            _PARTITION,
+            ("CURRENT-OFFSET", "committed_offset"),
+            "LAST-STABLE-OFFSET",
+            ("LOG-END-OFFSET", "high_watermark"),
+            "LAG",
+            ("CONSUMER-ID", "member_id"),
+        )
+        session.print_rows(columns, found.partitions, empty=f"consumer group {group} has neither offsets nor members")
+
+
+@command(
+    "groups reset-offsets",
+    "billing payments --to-earliest",
+    "billing payments:0,2 --shift-by -10 --execute",
+    "billing --all-topics --by-duration PT1H --execute",
+)
+@click.option("--to-earliest", is_flag=True, help="To the first offset.")
+@click.option("--to-latest", is_flag=True, help="To the last stable offset.")
+@click.option("--to-current", is_flag=True, help="To the current offset of the group.")
+@click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, or the nearest one that exists.")
+@click.option("--shift-by", type=int, metavar="N", help="Forward by N offsets, back if N is negative.")
+@click.option("--to-datetime", type=_TIME, metavar="TIME", help="To the first record since this time (ISO 8601, UTC).")
+@click.option("--by-duration", type=_DURATION, metavar="DURATION", help="Back from now, as PT1H30M or P7D.")
+def reset_offsets(
+    session: Session,
+    group: str,
+    topics: Annotated[_Topics, Param(None, "[TOPIC[:0,2]]...", _TOPICS)] = (),
+    *,
+    all_topics: Annotated[bool, Param("All topics of which the group has offsets.")] = False,
+    execute: Annotated[bool, Param("Set the offsets. Without this option they are only shown.")] = False,
+    **targets: Any,
+) -> None:
+    """Set the offsets of the consumer group GROUP in topics, or in some partitions of a topic.
+
+    Its consumers must have stopped.
+    """
+    if bool(topics) == all_topics:
+        raise click.UsageError("Give topics, or --all-topics.")
+    given = {name: target for name, target in targets.items() if target is not None and target is not False}
+    if len(given) != 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in OffsetReset.__dataclass_fields__)
+        raise click.UsageError(f"Give exactly one new position: {names}.")
+    store = session.store()
+    # A place without a store is told before a group that is missing there.
+    store.describe()
+    places = None if all_topics else [each for chosen in topics for each in chosen]
+    changes = store.admin.reset_consumer_group_offsets(
+        group, OffsetReset(**given), partitions=places, dry_run=not execute
+    )
+    if not execute:
+        click.echo("Nothing is changed without --execute.", err=True)
+    columns = Columns(
+        ("GROUP", lambda each: group), _TOPIC, _PARTITION, ("CURRENT-OFFSET", "offset"), ("NEW-OFFSET", "new_offset")
+    )
+    session.print_rows(columns, changes, empty="no offsets to set")
+
+
+@command("groups delete-offsets", "billing payments")
+def delete_offsets(
+    session: Session, group: str, topics: Annotated[_Topics, Param(None, "TOPIC[:0,2]...", _TOPICS)]
+) -> None:
+    """Delete the committed offsets of GROUP in topics. No consumer of the group may subscribe to them."""
+    admin = session.store().admin
+    places: list[TopicPartition] = []
+    for each in (each for chosen in topics for each in chosen):
+        if isinstance(each, str):
+            places += [TopicPartition(each, number) for number in range(admin.describe_topic(each).partitions)]
+        else:
+            places.append(each)
+    deleted = admin.delete_consumer_group_offsets(group, places)
+    session.print_rows(Columns("TOPIC", "PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
+
+
+@command("groups delete", "billing")
+def delete_group(session: Session, group: str) -> None:
+    """Delete the consumer group GROUP and its offsets. Its consumers must have stopped."""
+    session.store().admin.delete_consumer_group(group)
+    session.print_result(f"deleted consumer group {group}", {"group": group, "deleted": True})

@@ -1,0 +1,221 @@
+"""What commands share: how one is declared, the options and types of values that several have, and the session."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import click
+
+import eoslog
+
+if TYPE_CHECKING:
+    from eoslog.cli.rendering import Columns
+    from eoslog.client.settings import Settings
+
+T = TypeVar("T")
+
+NATURAL = click.IntRange(min=0)
+COUNT = click.IntRange(min=1)
+COMMANDS: dict[str, click.Command] = {}
+"""The commands whose modules have been imported, by their paths such as ``topics list``."""
+
+
+class Session:
+    """One run of the command. Its functions import what they need, so that the help answers at once."""
+
+    def __init__(self) -> None:
+        self.url: str | None = None
+        self.config: str | None = None
+        self.as_json = False
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of the file and of the environment."""
+        from eoslog.client.settings import load_settings
+
+        return load_settings(self.config)
+
+    def store(self) -> eoslog.Store:
+        """Return the store that the user named.
+
+        Raises:
+            click.UsageError: none was named.
+        """
+        url = self.url or self.settings.store
+        if not url:
+            raise click.UsageError(
+                "No store is named. Give --store URL, set EOSLOG_STORE, or write `store` into the settings file."
+            )
+        return eoslog.connect(url, settings=self.settings)
+
+    def print_rows(self, columns: Columns, things: Iterable[Any], *, empty: str = "none") -> None:
+        """Print objects as a table for people, or as a JSON list of objects."""
+        from eoslog.cli import rendering
+
+        rows = [columns.of(thing) for thing in things]
+        if self.as_json:
+            rendering.print_json([rendering.as_object(row) for row in rows])
+        elif rows:
+            rendering.print_table(rows)
+        else:
+            rendering.print_line(empty)
+
+    def print_facts(self, facts: Mapping[str, Any], **tables: list[dict[str, Any]]) -> None:
+        """Print the properties of one object, and tables that belong to it. In JSON a table is a list of its name."""
+        from eoslog.cli import rendering
+
+        if self.as_json:
+            lists = {name: [rendering.as_object(row) for row in rows] for name, rows in tables.items()}
+            rendering.print_json(rendering.as_object(facts) | lists)
+            return
+        rendering.print_facts(facts)
+        for rows in filter(None, tables.values()):
+            rendering.print_line("")
+            rendering.print_table(rows)
+
+    def print_result(self, message: str, facts: Mapping[str, Any]) -> None:
+        """Print what was done: a sentence for people, or a JSON object."""
+        from eoslog.cli import rendering
+
+        if self.as_json:
+            rendering.print_json(facts)
+        else:
+            rendering.print_line(message)
+
+
+class Param(NamedTuple):
+    """What a command's signature does not say of a parameter: its help and its form on the command line."""
+
+    help: str | None = None
+    metavar: str | None = None
+    type: Any = None
+    name: str | None = None
+    """The option, if it is not called like the parameter."""
+
+
+Yes = Annotated[bool, Param("Do not ask for confirmation.")]
+TransactionalId = Annotated[str, Param(metavar="ID")]
+
+
+def command(path: str, *examples: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Declare a command: a function of a session. Its docstring is the help, its signature has the parameters.
+
+    Positional parameters are arguments, keywords are options. A bool is a flag, a tuple takes any number of values, and
+    an int is not negative. ``Annotated`` adds a ``Param``. Click's own decorators add what a signature cannot say.
+
+    Args:
+        path: the words of the command, as ``topics list``. The group of the first word is declared before.
+        examples: the words after these, or whole lines with ``eoslog`` in them.
+    """
+    lines = [each if "eoslog " in each else f"eoslog --store my-store {path} {each}".rstrip() for each in examples]
+    shown = "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
+
+    def declare(function: Callable[..., None]) -> click.Command:
+        text = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{shown}"
+        hints = get_type_hints(function, include_extras=True)
+        signature = inspect.signature(function).parameters.values()
+        made = click.command(path.split()[-1], help=text)(click.make_pass_decorator(Session, ensure=True)(function))
+        decorated = {each.name for each in made.params}
+        declared = [
+            _parameter(each, hints[each.name])
+            for each in signature
+            if each.name not in {"session", *decorated} and each.kind is not each.VAR_KEYWORD
+        ]
+        made.params = [*declared, *made.params, *GLOBAL_OPTIONS]
+        return _declared(path, made)
+
+    return declare
+
+
+def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
+    param = next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Param)), Param())
+    kind = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    many = get_origin(kind) is tuple
+    value_type = param.type or (NATURAL if int in (kind, *get_args(kind)) else None)
+    default = None if declared.default is declared.empty else declared.default
+    if declared.kind is not declared.KEYWORD_ONLY:
+        required = declared.default is declared.empty
+        nargs = -1 if many else 1
+        return click.Argument([declared.name], type=value_type, metavar=param.metavar, nargs=nargs, required=required)
+    more: dict[str, Any] = {"default": default, "show_default": True} if default else {}
+    if kind is bool:
+        # Without it an option takes a value. False would say that it may be left out.
+        more["is_flag"] = True
+    return click.Option(
+        [param.name or f"--{declared.name.replace('_', '-')}", declared.name],
+        type=value_type,
+        metavar=param.metavar,
+        help=param.help,
+        multiple=many,
+        **more,
+    )
+
+
+def command_group(name: str, summary: str) -> click.Group:
+    """Declare a group of commands."""
+    group = click.Group(name, help=summary)
+    _declared(name, group)
+    return group
+
+
+def _declared(path: str, made: click.Command) -> click.Command:
+    COMMANDS[path] = made
+    group = COMMANDS.get(path.rpartition(" ")[0])
+    if isinstance(group, click.Group):
+        group.add_command(made)
+    return made
+
+
+def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """Put the value of a global option into the session. The option may stand before or after the command's name."""
+    session = context.ensure_object(Session)
+    if value:
+        setattr(session, str(parameter.name), value)
+
+
+GLOBAL_OPTIONS: list[click.Parameter] = [
+    click.Option(
+        ["--store", "url"],
+        metavar="URL",
+        callback=_kept,
+        expose_value=False,
+        help="The store: a local path or s3://bucket/prefix.  [env: EOSLOG_STORE]",
+    ),
+    click.Option(
+        ["--config"],
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        callback=_kept,
+        expose_value=False,
+        help="A settings file, as conf/eoslog.toml.  [env: EOSLOG_CONFIG]",
+    ),
+    click.Option(
+        ["--json", "as_json"], is_flag=True, callback=_kept, expose_value=False, help="Print JSON instead of text."
+    ),
+]
+
+
+def parsed(parse: Callable[[str], T], expected: str | None = None) -> Callable[[str], T]:
+    """Return a type of option values: a function that reads them from text. Its ValueError means wrong usage."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error) if expected is None else f"{text!r} is not {expected}") from None
+
+    return convert
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as ``1 row`` or ``2 rows``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on standard error, unless the user said yes already. Anything but a yes ends the command."""
+    if not yes:
+        click.confirm(question, abort=True, err=True)

@@ -1,0 +1,293 @@
+"""``eoslog topics`` and ``eoslog offsets``: topics, their settings and columns, and where their partitions end."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
+from eoslog.cli.rendering import Columns, title_of
+from eoslog.client.partition_descriptions import PartitionDescription
+from eoslog.client.positions import OffsetAndMetadata
+from eoslog.client.records_deletion import ALL_DECIDED
+from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
+from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.rules.names import TopicPartition
+from eoslog.rules.partitions import partition_of
+from eoslog.rules.state import StoreState, Topic
+from eoslog.rules.topic_entries import TopicConfig
+from eoslog.rules.topics import topic_named
+from eoslog.segment.stored_schema import stored_schema
+
+_TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+"""The types of columns by Spark's names."""
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
+_TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
+
+
+def _column(text: str) -> pa.Field[Any]:
+    name, _, kind = text.rpartition(":")
+    kind = kind.strip().lower()
+    decimal = _DECIMAL.fullmatch(kind)
+    data_type = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal is not None else _TYPES.get(kind)
+    if not name or data_type is None or (decimal is not None and int(decimal[2]) > int(decimal[1])):
+        raise ValueError
+    return pa.field(name, data_type)
+
+
+def _schema_of_file(path: str) -> pa.Schema:
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        raise click.BadParameter(
+            f"{path} is not a Parquet file: {str(error).splitlines()[0]}", param_hint="--schema-from"
+        ) from None
+
+
+def _partition_offset(text: str) -> tuple[int, int]:
+    partition, offset = text.split(":")
+    return int(partition), int(offset)
+
+
+_COLUMN = parsed(_column, f"NAME:TYPE; the types are {_TYPE_NAMES}")
+_FILE = click.Path(exists=True, dir_okay=False, readable=True)
+_PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
+_REPEATED = f"May be repeated. The types: {_TYPE_NAMES}."
+_SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
+_BELOW = "Delete the records below OFFSET, by default below the last stable offset (-1). May be repeated."
+
+topics = command_group("topics", "Create, list, describe, alter and delete topics.")
+
+
+@command(
+    "topics create",
+    "payments --partitions 3 --add-config retention.ms=604800000",
+    "flights --column carrier:string --column miles:long --key carrier",
+    "flights --schema-from flights.parquet --key carrier",
+)
+def create(
+    session: Session,
+    name: str,
+    *,
+    partitions: Annotated[int, Param("The number of partitions.", type=COUNT)] = 1,
+    column: Annotated[tuple[Any, ...], Param(f"Add a column. {_REPEATED}", "NAME:TYPE", _COLUMN)] = (),
+    schema_from: Annotated[str | None, Param("Take the columns of this Parquet file.", "FILE", _FILE)] = None,
+    key: Annotated[tuple[str, ...], Param("A column whose value chooses the partition.", "COLUMN")] = (),
+    add_config: Annotated[tuple[str, ...], Param(f"Give a setting. {_SETTINGS}", "NAME=VALUE")] = (),
+    if_not_exists: Annotated[bool, Param("Leave the topic as it is if it exists.")] = False,
+) -> None:
+    """Create the topic NAME, and the store if there is none.
+
+    Without columns the topic holds Kafka records: key, value, headers, timestamp.
+    """
+    if column and schema_from:
+        raise click.UsageError("Give --column or --schema-from, not both.")
+    schema = pa.schema(column) if column else _schema_of_file(schema_from) if schema_from else None
+    admin = session.store().admin
+    done = "created topic"
+    try:
+        config = changed_config(name, TopicConfig(), parsed_settings(name, add_config))
+        topic = admin.create_topic(name, partitions=partitions, schema=schema, key=key, config=config)
+    except TopicAlreadyExists:
+        if not if_not_exists:
+            raise
+        topic, done = admin.describe_topic(name), "there is already topic"
+    facts = {"topic": topic.topic, "topic_id": topic.topic_id, "partitions": topic.partitions}
+    session.print_result(f"{done} {topic.topic} with {counted(topic.partitions, 'partition')}", facts)
+
+
+@command("topics list", "", "--json")
+def list_topics(session: Session) -> None:
+    """List the topics."""
+    found = session.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
+    columns = Columns("Topic", "Partitions", ("Kind", "topic_schema.kind"), "TopicId")
+    session.print_rows(columns, found, empty="the store has no topics")
+
+
+_TOPIC = Columns(
+    "Topic",
+    "TopicId",
+    ("Kind", "topic_schema.kind"),
+    ("PartitionCount", "partitions"),
+    ("Key", "topic_schema.key"),
+    ("Columns", lambda topic: [_described(field) for field in stored_schema(topic)]),
+    "SchemaVersion",
+    *((title_of(name), f"config.{name}") for name in TopicConfig.model_fields),
+    "CreatedSlot",
+)
+_PARTITION = Columns(
+    ("Partition", "id.partition"),
+    ("Earliest", "log_start_offset"),
+    "LastStableOffset",
+    "HighWatermark",
+    ("SealedSegments", lambda partition: len(partition.sealed)),
+    ("ActiveBatches", lambda partition: len(partition.active)),
+    ("Bytes", lambda partition: partition.active_bytes + sum(segment.bytes for segment in partition.sealed)),
+)
+
+
+def _described(field: pa.Field[Any]) -> str:
+    return f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
+
+
+@command("topics describe", "flights")
+def describe_topic(session: Session, name: str) -> None:
+    """Describe the topic NAME: its columns, settings and partitions."""
+
+    def look(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
+        topic = topic_named(state, name)
+        return topic, [_PARTITION.of(partition_of(state, place)) for place in topic.partition_ids()]
+
+    topic, partitions = session.store().read(look)
+    session.print_facts(_TOPIC.of(topic), partitions=partitions)
+
+
+@command(
+    "topics alter",
+    "payments --add-config retention.ms=604800000",
+    "payments --delete-config retention.ms",
+    "payments --partitions 6",
+    "flights --add-column tail_number:string",
+)
+def alter(
+    session: Session,
+    name: str,
+    *,
+    add_config: Annotated[tuple[str, ...], Param(f"Change a setting. {_SETTINGS}", "NAME=VALUE")] = (),
+    delete_config: Annotated[tuple[str, ...], Param("Set a setting to its default.", "NAME")] = (),
+    partitions: Annotated[int | None, Param("The new number of partitions. It only rises.", type=COUNT)] = None,
+    add_column: Annotated[tuple[Any, ...], Param(f"Add a column. {_REPEATED}", "NAME:TYPE", _COLUMN)] = (),
+) -> None:
+    """Change settings of the topic NAME, raise its number of partitions, or add columns.
+
+    More partitions may move a key to another partition. Its new rows then have no order with its earlier rows.
+    """
+    given = [bool(add_config or delete_config), partitions is not None, bool(add_column)]
+    if sum(given) > 1:
+        raise click.UsageError("Give --add-config and --delete-config, or --partitions, or --add-column, not both.")
+    if not any(given):
+        raise click.UsageError("Nothing to alter: give --add-config, --delete-config, --partitions or --add-column.")
+    changes = {setting_named(name, each): None for each in delete_config} | parsed_settings(name, add_config)
+    admin = session.store().admin
+    if add_column:
+        topic = admin.add_columns(name, pa.schema(add_column))
+    elif partitions is not None:
+        topic = admin.create_partitions(name, partitions)
+    else:
+        topic = admin.alter_topic(name, **changes)
+    facts = {"topic": name, "topic_id": topic.topic_id, "partitions": topic.partitions}
+    facts |= {"schema_version": topic.schema_version, **topic.config.model_dump()}
+    session.print_result(f"altered topic {name}", facts)
+
+
+@command("topics schemas", "flights")
+def schemas(session: Session, name: str) -> None:
+    """List the schemas of the topic NAME, the first one first."""
+    columns = Columns(
+        ("SchemaVersion", "version"),
+        "Slot",
+        ("TimeMs", "timestamp"),
+        ("Columns", lambda each: len(each.schema)),
+        ("Added", lambda each: ", ".join(map(".".join, each.added))),
+    )
+    session.print_rows(columns, session.store().admin.schema_history(name))
+
+
+@command("topics delete", "payments", "payments --yes")
+def delete_topic(
+    session: Session,
+    name: str,
+    *,
+    yes: Yes = False,
+    if_exists: Annotated[bool, Param("Succeed if there is no such topic.")] = False,
+) -> None:
+    """Delete the topic NAME with all its rows. `vacuum` deletes its files."""
+    admin = session.store().admin
+    try:
+        topic = admin.describe_topic(name)
+    except UnknownTopicOrPartition:
+        if not if_exists:
+            raise
+        session.print_result(f"there is no topic {name}", {"topic": name, "topic_id": None, "deleted": False})
+        return
+    confirm(f"Delete topic {name} with all its rows?", yes=yes)
+    admin.delete_topic(name)
+    session.print_result(f"deleted topic {name}", {"topic": name, "topic_id": topic.topic_id, "deleted": True})
+
+
+@command("topics delete-records", "payments --offset 0:1000 --offset 1:-1", "payments --yes")
+def delete_records(
+    session: Session,
+    name: str,
+    *,
+    offset: Annotated[tuple[tuple[int, int], ...], Param(_BELOW, "PARTITION:OFFSET", _PARTITION_OFFSET)] = (),
+    yes: Yes = False,
+) -> None:
+    """Delete the oldest records of the topic NAME, at most up to the last stable offset. `vacuum` deletes the files."""
+    admin = session.store().admin
+    topic = admin.describe_topic(name)
+    wanted = dict(offset) or dict.fromkeys(range(topic.partitions), ALL_DECIDED)
+    if not yes:
+        ends = {-1: "all up to the last stable offset"}
+        below = ", ".join(f"{name}-{each}: {ends.get(end, f'below offset {end}')}" for each, end in wanted.items())
+        confirm(f"Delete records of {below}?", yes=yes)
+    starts = admin.delete_records({TopicPartition(name, each): end for each, end in wanted.items()})
+    partition, earliest = ("Partition", lambda start: start[0].partition), ("Earliest", lambda start: start[1])
+    session.print_rows(Columns(("Topic", lambda start: name), partition, earliest), starts.items())
+
+
+_OFFSETS = (
+    "Partition",
+    ("Earliest", "log_start_offset"),
+    "LastStableOffset",
+    "HighWatermark",
+    ("LsoLag", lambda each: each.high_watermark - each.last_stable_offset),
+)
+
+
+@command("offsets", "payments", "payments --group billing")
+def offsets(
+    session: Session,
+    topic: str,
+    *,
+    group: Annotated[str | None, Param("Show the committed offsets of this group, and its lag.", "GROUP")] = None,
+) -> None:
+    """Show the earliest offset, last stable offset and high watermark of each partition of TOPIC.
+
+    read_committed shows rows below the last stable offset. LsoLag is the number of offsets that open transactions
+    hold back. Lag is the number of offsets below the last stable offset that the group has not read yet.
+    """
+    admin = session.store().admin
+    if group is None:
+        session.print_rows(Columns(*_OFFSETS), admin.describe_partitions(topic))
+        return
+    # The partitions are read later, so that no committed offset is beyond their ends.
+    known = admin.list_consumer_group_offsets(group)
+
+    def committed(partition: PartitionDescription) -> int | None:
+        found: OffsetAndMetadata | None = known.get(TopicPartition(topic, partition.partition))
+        return None if found is None else found.offset
+
+    def lag(partition: PartitionDescription) -> int | None:
+        offset = committed(partition)
+        return None if offset is None else max(0, partition.last_stable_offset - offset)
+
+    columns = Columns(*_OFFSETS, ("CommittedOffset", committed), ("Lag", lag))
+    session.print_rows(columns, admin.describe_partitions(topic))

@@ -91,10 +91,11 @@ def dump_log(
     offsets: Annotated[_Bounds | None, Param("Only these offsets, as 100..200.", "RANGE", _BOUNDS)] = None,
     footers: Annotated[bool, Param("The footers of the data files too.")] = False,
 ) -> None:
-    """Print what is stored: slots, checkpoints, or the batches and index files of a partition. By default all slots.
+    """Print slots, checkpoints, batches and index files as they are stored.
 
-    FILEs are on this host. Their names tell what they are: slots and checkpoints (.json), .index.parquet, .txnindex,
-    .snapshot and data files. Kafka's index files are printed as Kafka's tool prints them.
+    By default all slots of the log are printed. FILEs are on this host. Their names tell what they are: slots and
+    checkpoints (.json), .index.parquet, .txnindex, .snapshot and data files. Kafka's index files are printed as
+    Kafka's tool prints them.
 
     Damage is reported on standard error, the rest is printed, and the exit status is 1.
     """

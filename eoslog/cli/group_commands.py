@@ -13,7 +13,7 @@ from eoslog.client.durations import parse_duration
 from eoslog.client.offset_resets import OffsetReset
 from eoslog.rules.names import TopicPartition
 
-_TOPIC, _PARTITION = ("TOPIC", "topic_partition.topic"), ("PARTITION", "topic_partition.partition")
+_PLACE = "TOPIC=topic_partition.topic PARTITION=topic_partition.partition"
 
 
 _Topics = tuple[list[str | TopicPartition], ...]
@@ -39,7 +39,7 @@ def list_groups(
 ) -> None:
     """List consumer groups and their states: Empty, Reconciling (a member has partitions to give up), Stable."""
     listed = session.store().admin.list_consumer_groups(states=state or None)
-    session.print_rows(Columns(("GROUP", "group_id"), "STATE"), listed, empty="no consumer groups")
+    session.print_rows(Columns("GROUP=group_id STATE"), listed, empty="no consumer groups")
 
 
 @command("groups describe", "billing", "billing --members")
@@ -56,22 +56,13 @@ def describe_group(session: Session, group: str, view: str) -> None:
     of_group = ("GROUP", lambda each: group)
     if view == "state":
         size = ("MEMBERS", lambda each: len(each.members))
-        session.print_facts(Columns(of_group, "STATE", "GENERATION", size).of(found))
+        session.print_facts(Columns(of_group, "STATE GENERATION", size).of(found))
     elif view == "members":
-        member, assigned = ("CONSUMER-ID", "member_id"), ("ASSIGNMENT", "partitions")
-        columns = Columns(of_group, member, "GROUP-INSTANCE-ID", "TOPICS", assigned, "REVOKING")
+        columns = Columns(of_group, "CONSUMER-ID=member_id GROUP-INSTANCE-ID TOPICS ASSIGNMENT=partitions REVOKING")
         session.print_rows(columns, found.members, empty=f"consumer group {group} has no members")
     else:
-        columns = Columns(
-            of_group,
-            _TOPIC,
-            _PARTITION,
-            ("CURRENT-OFFSET", "committed_offset"),
-            "LAST-STABLE-OFFSET",
-            ("LOG-END-OFFSET", "high_watermark"),
-            "LAG",
-            ("CONSUMER-ID", "member_id"),
-        )
+        offsets = "CURRENT-OFFSET=committed_offset LAST-STABLE-OFFSET LOG-END-OFFSET=high_watermark LAG"
+        columns = Columns(of_group, _PLACE, offsets, "CONSUMER-ID=member_id")
         session.print_rows(columns, found.partitions, empty=f"consumer group {group} has neither offsets nor members")
 
 
@@ -116,9 +107,7 @@ def reset_offsets(
     )
     if not execute:
         click.echo("Nothing is changed without --execute.", err=True)
-    columns = Columns(
-        ("GROUP", lambda each: group), _TOPIC, _PARTITION, ("CURRENT-OFFSET", "offset"), ("NEW-OFFSET", "new_offset")
-    )
+    columns = Columns(("GROUP", lambda each: group), _PLACE, "CURRENT-OFFSET=offset NEW-OFFSET")
     session.print_rows(columns, changes, empty="no offsets to set")
 
 
@@ -135,7 +124,7 @@ def delete_offsets(
         else:
             places.append(each)
     deleted = admin.delete_consumer_group_offsets(group, places)
-    session.print_rows(Columns("TOPIC", "PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
+    session.print_rows(Columns("TOPIC PARTITION"), deleted, empty=f"consumer group {group} has no such offsets")
 
 
 @command("groups delete", "billing")

@@ -15,56 +15,23 @@ _ERROR = 1
 _INTERRUPTED = 130
 _LISTED = {
     "checkpoint": ("store_commands", "Write a checkpoint now."),
-    "compact": (
-        "store_commands",
-        "Keep the newest row of each key in the sealed segments of TOPIC, or of all topics that are due.",
-    ),
+    "compact": ("store_commands", "Keep the newest row of each key in sealed segments."),
     "console": ("console", "Produce from standard input, consume to standard output."),
-    "coordinator": (
-        "maintenance_commands",
-        "Run background maintenance: end overdue transactions, expire ids, seal, write checkpoints, vacuum.",
-    ),
+    "coordinator": ("maintenance_commands", "Run the background maintenance of a store."),
     "describe": ("store_commands", "Describe the store: its id, format, log and size."),
-    "dump-log": (
-        "dump",
-        "Print what is stored: slots, checkpoints, or the batches and index files of a partition.",
-    ),
-    "export": (
-        "table_files",
-        "Write the rows of TOPIC into FILE: Parquet (.parquet), CSV (.csv) or JSON lines (.json, .jsonl, .ndjson).",
-    ),
+    "dump-log": ("dump", "Print slots, checkpoints, batches and index files as they are stored."),
+    "export": ("table_files", "Write the rows of TOPIC into FILE."),
     "groups": ("group_commands", "List and describe consumer groups, set and delete their offsets."),
     "history": ("store_commands", "Show the commits and changes of TOPIC, or of all topics, the newest first."),
-    "import": (
-        "table_files",
-        "Write all rows of FILEs into TOPIC, or none: Parquet, CSV or JSON lines, as `export` writes them.",
-    ),
-    "merge-files": (
-        "store_commands",
-        "Merge small data files in sealed segments of TOPIC, or of all topics, into large ones.",
-    ),
-    "metrics": (
-        "store_commands",
-        "Show metrics: late and open transactions, the offsets they hold back, producers, the length of the log.",
-    ),
-    "offsets": (
-        "topic_commands",
-        "Show the earliest offset, last stable offset and high watermark of each partition of TOPIC.",
-    ),
-    "rebuild-indexes": (
-        "store_commands",
-        "Restore the .txnindex and .snapshot files of TOPIC that are missing or damaged.",
-    ),
-    "seal": (
-        "store_commands",
-        "Seal the segments that are large or old enough, so that the state of the log stays small.",
-    ),
+    "import": ("table_files", "Write all rows of FILEs into TOPIC, or none."),
+    "merge-files": ("store_commands", "Merge small data files in sealed segments into large ones."),
+    "metrics": ("store_commands", "Show metrics of transactions, producers and the log."),
+    "offsets": ("topic_commands", "Show the offsets at which the partitions of TOPIC begin and end."),
+    "rebuild-indexes": ("store_commands", "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
+    "seal": ("store_commands", "Seal the segments that are large or old enough."),
     "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),
     "transactions": ("transaction_commands", "List, describe and abort transactions."),
-    "vacuum": (
-        "store_commands",
-        "Delete files that no transaction names or can still name, and old slots and checkpoints of the log.",
-    ),
+    "vacuum": ("store_commands", "Delete unused files, and old slots and checkpoints of the log."),
     "verify": ("maintenance_commands", "Check that every object of a store is what the log says."),
 }
 """Each command with its module, which is imported when the command is chosen, and the first sentence of its help."""

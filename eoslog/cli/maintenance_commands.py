@@ -48,11 +48,12 @@ def coordinator(
     interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
     verbose: Annotated[bool, Param("Report steps that found nothing to do, too.")] = False,
 ) -> None:
-    """Run background maintenance: end overdue transactions, expire ids, seal, write checkpoints, vacuum.
+    """Run the background maintenance of a store.
 
-    The coordinator runs until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON
-    object. Several coordinators may run at once. Every append also aborts transactions past their timeouts, so only
-    readers without the right to write need a coordinator, while no process appends.
+    The coordinator ends overdue transactions, expires ids, seals segments, writes checkpoints and vacuums. It runs
+    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object. Several
+    coordinators may run at once. Every append also aborts transactions past their timeouts. A reader that may not write
+    therefore needs a coordinator only while no process appends.
 
     The steps: STEPS. Their intervals are in the section coordinator of the settings.
     """

@@ -36,15 +36,19 @@ _LONGEST_TEXT = 200
 class Columns:
     """The columns of one kind of object: each has a title, a name in JSON that follows from it, and a source.
 
-    A column is a title, or a title with its source: an attribute (``"topic_partition.topic"``) or a function. The
-    source of a plain title is the attribute of the JSON name: ``ProducerId`` is read from ``producer_id``.
+    A string declares columns by ``Title`` or ``Title=attribute``. The attribute of a plain title is its name in JSON:
+    ``ProducerId`` is read from ``producer_id``. A pair declares a column whose source is a function.
     """
 
-    def __init__(self, *columns: str | tuple[str, str | Callable[[Any], Any]]) -> None:
+    def __init__(self, *columns: str | tuple[str, Callable[[Any], Any]]) -> None:
         self._sources: dict[str, Callable[[Any], Any]] = {}
         for column in columns:
-            title, source = (column, json_name(column)) if isinstance(column, str) else column
-            self._sources[title] = attrgetter(source) if isinstance(source, str) else source
+            if isinstance(column, tuple):
+                self._sources[column[0]] = column[1]
+                continue
+            for each in column.split():
+                title, _, attribute = each.partition("=")
+                self._sources[title] = attrgetter(attribute or json_name(title))
 
     def of(self, thing: Any) -> dict[str, Any]:
         """Return the values of an object by their titles."""
@@ -118,7 +122,8 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for title, value in facts.items():
-        values = value if isinstance(value, (list, tuple)) and len(value) > 1 else [value]
+        listed = [f"{name} {each}" for name, each in value.items()] if isinstance(value, Mapping) else value
+        values = listed if isinstance(listed, (list, tuple)) and len(listed) > 1 else [listed]
         for index, each in enumerate(values):
             table.add_row(Text(title if index == 0 else ""), Text(shown(each)))
     _console().print(table)
@@ -136,8 +141,6 @@ def shown(value: Any) -> str:
             return "-"
         case bool():
             return "yes" if value else "no"
-        case Mapping():
-            return shown([f"{name} {each}" for name, each in value.items()])
         case list() | tuple():
             return ", ".join(shown(each) for each in value) or "-"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(value))

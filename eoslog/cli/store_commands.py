@@ -19,13 +19,8 @@ from eoslog.segment.compaction import CompactedPartition
 from eoslog.segment.merging import MergedSegments
 
 _STORE = Columns(
-    "StoreId",
-    "FormatVersion",
-    "ReaderFeatures",
-    "WriterFeatures",
-    "CreatedMs",
-    ("ProbedPutIfAbsent", "probe.put_if_absent"),
-    ("ProbedMs", "probe.time_ms"),
+    "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs ProbedPutIfAbsent=probe.put_if_absent",
+    "ProbedMs=probe.time_ms",
 )
 _STATE = Columns(
     "HorizonMs",
@@ -58,19 +53,14 @@ def describe(session: Session) -> None:
 
 @command("metrics", "", "--json")
 def metrics(session: Session) -> None:
-    """Show metrics: late and open transactions, the offsets they hold back, producers, the length of the log.
+    """Show metrics of transactions, producers and the log.
 
     The table has the partitions whose last stable offset lags behind their end. With --json it has all partitions.
     """
     found = session.store().metrics()
     columns = Columns(
-        "Slot",
-        "SlotsSinceCheckpoint",
-        "PartitionsWithLateTransactionsCount",
-        "ProducerIdCount",
-        "PreparedTransactions",
-        "LongestOpenTransactionMs",
-        ("TransactionsByState", "transactions_by_state" if session.as_json else _transactions_by_state),
+        "Slot SlotsSinceCheckpoint PartitionsWithLateTransactionsCount ProducerIdCount PreparedTransactions",
+        "LongestOpenTransactionMs TransactionsByState",
     )
     lags = [
         {"Topic": place.topic, "Partition": place.partition, "LastStableOffsetLag": lag}
@@ -78,10 +68,6 @@ def metrics(session: Session) -> None:
         if lag > 0 or session.as_json
     ]
     session.print_facts(columns.of(found), last_stable_offset_lag=lags)
-
-
-def _transactions_by_state(found: Any) -> list[str]:
-    return [f"{name} {count}" for name, count in found.transactions_by_state.items()]
 
 
 def _by(operation: Operation) -> str | None:
@@ -125,12 +111,7 @@ def _time(operation: Operation) -> str | None:
 _OPERATION = Columns(
     "Slot",
     ("Timestamp", _time),
-    "Operation",
-    "Topics",
-    "Rows",
-    "Files",
-    "Bytes",
-    "DurationMs",
+    "Operation Topics Rows Files Bytes DurationMs",
     ("By", _by),
     ("Details", _details),
 )
@@ -170,25 +151,26 @@ def checkpoint(session: Session) -> None:
     store.read(lambda state, slot: None)
     with progress("writing a checkpoint"):
         reference = store.log.checkpoint()
-    session.print_facts(Columns("Slot", "Path", ("Bytes", "length")).of(reference))
+    session.print_facts(Columns("Slot Path Bytes=length").of(reference))
 
 
 @command("seal", "")
 def seal(session: Session) -> None:
-    """Seal the segments that are large or old enough, so that the state of the log stays small. Writers do it too."""
+    """Seal the segments that are large or old enough. This keeps the state of the log small. Writers do it too."""
     with progress("sealing segments"):
         sealed = Coordinator(session.store()).seal()
-    session.print_rows(Columns("Topic", "Partition"), sealed, empty="no segment is large or old enough")
+    session.print_rows(Columns("Topic Partition"), sealed, empty="no segment is large or old enough")
 
 
 @command("vacuum", "--dry-run", "")
 def vacuum(
     session: Session, *, dry_run: Annotated[bool, Param("Show the files to delete, and delete nothing.")] = False
 ) -> None:
-    """Delete files that no transaction names or can still name, and old slots and checkpoints of the log.
+    """Delete unused files, and old slots and checkpoints of the log.
 
-    The settings vacuum.staged_max_age_ms, vacuum.reader_grace_ms and log.grace_ms are the least ages of what is
-    deleted. A job whose commit comes later than the first of them after its first upload fails with StagedFilesExpired.
+    A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
+    vacuum.reader_grace_ms and log.grace_ms are the least ages of what is deleted. A job whose commit comes later than
+    the first of them after its first upload fails with StagedFilesExpired.
     """
     store, ages = session.store(), session.settings.vacuum
     with progress("reading the list of files"):
@@ -201,7 +183,7 @@ def vacuum(
             "Publications": delete_old_publications,
         }
         deleted = {title: 0 if dry_run else delete(store.log) for title, delete in of_the_log.items()}
-    columns = Columns("DryRun", "HorizonMs", ("Files", lambda found: len(found.paths)), "Bytes", "KeptFiles")
+    columns = Columns("DryRun HorizonMs", ("Files", lambda found: len(found.paths)), "Bytes KeptFiles")
     paths = {"Paths": report.paths} if dry_run or session.as_json else {}
     session.print_facts(columns.of(report) | deleted | paths)
 
@@ -213,20 +195,20 @@ def rebuild_indexes(
     *,
     dry_run: Annotated[bool, Param("Show the missing or damaged files, and restore nothing.")] = False,
 ) -> None:
-    """Restore the .txnindex and .snapshot files of TOPIC that are missing or damaged.
+    """Restore missing or damaged .txnindex and .snapshot files of TOPIC.
 
     Only Kafka's tools read them. A .snapshot can be restored if the segment before it exists. An .index.parquet cannot
     be restored, because nothing else has its content.
     """
     with progress("reading the index files of the topic"):
         found = session.store().admin.rebuild_indexes(topic, dry_run=dry_run)
-    columns = Columns("Partition", "BaseOffset", "Kind", "Problem", "Restored", "Path")
+    columns = Columns("Partition BaseOffset Kind Problem Restored Path")
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
 @command("merge-files", "", "flights")
 def merge_files(session: Session, topic: str | None = None) -> None:
-    """Merge small data files in sealed segments of TOPIC, or of all topics, into large ones. Readers see no change."""
+    """Merge small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
     with progress("merging files"):
         found = session.store().admin.merge_files(topic)
     columns = Columns(*(title_of(field.name) for field in fields(MergedSegments)))
@@ -235,7 +217,7 @@ def merge_files(session: Session, topic: str | None = None) -> None:
 
 @command("compact", "", "balances")
 def compact(session: Session, topic: str | None = None) -> None:
-    """Keep the newest row of each key in the sealed segments of TOPIC, or of all topics that are due."""
+    """Keep the newest row of each key in sealed segments. By default in all topics that are due."""
     with progress("compacting"):
         found = session.store().admin.compact(topic)
     columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))

@@ -40,6 +40,7 @@ _INSTEAD = "choose other columns with --columns, or export to Parquet or JSON"
 
 _Format = Annotated[str | None, Param("The format, if the name of FILE does not tell it.", type=click.Choice(FORMATS))]
 _LEVEL = click.Choice([level.value for level in IsolationLevel])
+_DEFAULT_LEVEL = "By default read_committed; snapshot with --slot or --timestamp."
 _VERSION = "The version of the import. If this or a later one was committed, nothing is imported."
 
 
@@ -56,18 +57,19 @@ def export(
     file: Annotated[Path, Param(type=click.Path(dir_okay=False, path_type=Path))],
     *,
     format: _Format = None,
-    columns: Annotated[str | None, Param("These columns, with commas between. By default all.", "NAMES")] = None,
+    columns: Annotated[str | None, Param("These columns, as a,b. By default the topic's own.", "NAMES")] = None,
     predicate: Annotated[str | None, Param("Only rows for which this is true, as in SQL's WHERE.", "SQL")] = None,
     partition: Annotated[tuple[int, ...], Param("Only this partition. May be repeated.")] = (),
-    isolation_level: Annotated[str | None, Param("By default read_committed, or snapshot.", type=_LEVEL)] = None,
+    isolation_level: Annotated[str | None, Param(_DEFAULT_LEVEL, type=_LEVEL)] = None,
     slot: Annotated[int | None, Param("The rows as of this slot of the log.")] = None,
     timestamp: Annotated[str | None, Param("The rows as of 2026-01-31T12:00:00Z, or ms since 1970.", "TIME")] = None,
     overwrite: Annotated[bool, Param("Replace FILE if it exists.")] = False,
 ) -> None:
-    """Write the rows of TOPIC into FILE: Parquet (.parquet), CSV (.csv) or JSON lines (.json, .jsonl, .ndjson).
+    """Write the rows of TOPIC into FILE.
 
-    FILE appears when it is complete. Rows come partition by partition. --columns also takes the columns that say where
-    a row is, such as _offset and _slot, and for Kafka records partition and offset.
+    The formats are Parquet (.parquet), CSV (.csv) and JSON lines (.json, .jsonl, .ndjson). FILE appears when it is
+    complete. Rows come partition by partition. --columns also takes the columns that say where a row is, such as
+    _offset and _slot, and for Kafka records partition and offset.
     """
     kind = _format_of(file, format)
     if file.exists() and not overwrite:
@@ -114,11 +116,12 @@ def import_files(
     transactional_id: Annotated[str | None, Param("The id of the import. It fences an earlier one.", "ID")] = None,
     version: Annotated[int | None, Param(_VERSION, type=click.IntRange(min=0, max=2**63 - 1))] = None,
 ) -> None:
-    """Write all rows of FILEs into TOPIC, or none: Parquet, CSV or JSON lines, as `export` writes them.
+    """Write all rows of FILEs into TOPIC, or none.
 
-    Columns are matched by name. A CSV file has the names in its first line. Kafka records have the columns key, value,
-    headers and timestamp; the column partition chooses the partition. Columns that say where a row was read are
-    ignored. Rows are uploaded as they are read, and no reader sees one before the commit.
+    FILEs are Parquet, CSV or JSON lines, as `export` writes them. Columns are matched by name. A CSV file has the
+    names in its first line. Kafka records have the columns key, value, headers and timestamp; the column partition
+    chooses the partition. Columns that say where a row was read are ignored. Rows are uploaded as they are read, and
+    no reader sees one before the commit.
 
     `topics create --schema-from FILE` creates a topic with the columns of a Parquet file.
     """

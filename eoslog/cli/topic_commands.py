@@ -71,7 +71,10 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
 _REPEATED = f"May be repeated. The types: {_TYPE_NAMES}."
 _SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
-_BELOW = "Delete the records below OFFSET, by default below the last stable offset (-1). May be repeated."
+_BELOW = (
+    "Delete the records of PARTITION below OFFSET. -1 means the last stable offset, which is the default for all "
+    "partitions. May be repeated."
+)
 
 topics = command_group("topics", "Create, list, describe, alter and delete topics.")
 
@@ -117,26 +120,19 @@ def create(
 def list_topics(session: Session) -> None:
     """List the topics."""
     found = session.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
-    columns = Columns("Topic", "Partitions", ("Kind", "topic_schema.kind"), "TopicId")
+    columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId")
     session.print_rows(columns, found, empty="the store has no topics")
 
 
 _TOPIC = Columns(
-    "Topic",
-    "TopicId",
-    ("Kind", "topic_schema.kind"),
-    ("PartitionCount", "partitions"),
-    ("Key", "topic_schema.key"),
+    "Topic TopicId Kind=topic_schema.kind PartitionCount=partitions Key=topic_schema.key",
     ("Columns", lambda topic: [_described(field) for field in stored_schema(topic)]),
     "SchemaVersion",
-    *((title_of(name), f"config.{name}") for name in TopicConfig.model_fields),
+    *(f"{title_of(name)}=config.{name}" for name in TopicConfig.model_fields),
     "CreatedSlot",
 )
 _PARTITION = Columns(
-    ("Partition", "id.partition"),
-    ("Earliest", "log_start_offset"),
-    "LastStableOffset",
-    "HighWatermark",
+    "Partition=id.partition Earliest=log_start_offset LastStableOffset HighWatermark",
     ("SealedSegments", lambda partition: len(partition.sealed)),
     ("ActiveBatches", lambda partition: len(partition.active)),
     ("Bytes", lambda partition: partition.active_bytes + sum(segment.bytes for segment in partition.sealed)),
@@ -201,9 +197,7 @@ def alter(
 def schemas(session: Session, name: str) -> None:
     """List the schemas of the topic NAME, the first one first."""
     columns = Columns(
-        ("SchemaVersion", "version"),
-        "Slot",
-        ("TimeMs", "timestamp"),
+        "SchemaVersion=version Slot TimeMs=timestamp",
         ("Columns", lambda each: len(each.schema)),
         ("Added", lambda each: ", ".join(map(".".join, each.added))),
     )
@@ -244,20 +238,16 @@ def delete_records(
     admin = session.store().admin
     topic = admin.describe_topic(name)
     wanted = dict(offset) or dict.fromkeys(range(topic.partitions), ALL_DECIDED)
-    if not yes:
-        ends = {-1: "all up to the last stable offset"}
-        below = ", ".join(f"{name}-{each}: {ends.get(end, f'below offset {end}')}" for each, end in wanted.items())
-        confirm(f"Delete records of {below}?", yes=yes)
+    ends = {ALL_DECIDED: "all up to the last stable offset"}
+    below = ", ".join(f"{name}-{each}: {ends.get(end, f'below offset {end}')}" for each, end in wanted.items())
+    confirm(f"Delete records of {below}?", yes=yes)
     starts = admin.delete_records({TopicPartition(name, each): end for each, end in wanted.items()})
     partition, earliest = ("Partition", lambda start: start[0].partition), ("Earliest", lambda start: start[1])
     session.print_rows(Columns(("Topic", lambda start: name), partition, earliest), starts.items())
 
 
 _OFFSETS = (
-    "Partition",
-    ("Earliest", "log_start_offset"),
-    "LastStableOffset",
-    "HighWatermark",
+    "Partition Earliest=log_start_offset LastStableOffset HighWatermark",
     ("LsoLag", lambda each: each.high_watermark - each.last_stable_offset),
 )
 
@@ -269,10 +259,11 @@ def offsets(
     *,
     group: Annotated[str | None, Param("Show the committed offsets of this group, and its lag.", "GROUP")] = None,
 ) -> None:
-    """Show the earliest offset, last stable offset and high watermark of each partition of TOPIC.
+    """Show the offsets at which the partitions of TOPIC begin and end.
 
-    read_committed shows rows below the last stable offset. LsoLag is the number of offsets that open transactions
-    hold back. Lag is the number of offsets below the last stable offset that the group has not read yet.
+    These are the earliest offset, the last stable offset and the high watermark. read_committed shows rows below the
+    last stable offset. LsoLag is the number of offsets that open transactions hold back. Lag is the number of offsets
+    below the last stable offset that the group has not read yet.
     """
     admin = session.store().admin
     if group is None:

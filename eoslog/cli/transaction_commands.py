@@ -28,7 +28,7 @@ transactions = command_group("transactions", "List, describe and abort transacti
 def list_transactions(
     session: Session,
     *,
-    state: Annotated[tuple[str, ...], Param("Only this state, as Ongoing. May be repeated.", "STATE")] = (),
+    state: Annotated[tuple[str, ...], Param("Only this state, as Ongoing or EMPTY. May be repeated.", "STATE")] = (),
     producer_id: Annotated[tuple[int, ...], Param("Only this producer id. May be repeated.", "ID", int)] = (),
     duration_filter: Annotated[int | None, Param("Only transactions that have been open for longer.", "MS")] = None,
     transactional_id_pattern: Annotated[str | None, Param("Only ids that this matches as a whole.", "REGEX")] = None,
@@ -47,7 +47,7 @@ def list_transactions(
         known = ", ".join(state.name for state in TransactionState)
         click.secho(f"no transaction state is named {name!r}; the states are: {known}", fg="yellow", err=True)
     coordinator = ("Coordinator", lambda each: _NO_BROKER)
-    columns = Columns("TransactionalId", coordinator, "ProducerId", "TransactionState", "PreparedTransaction")
+    columns = Columns("TransactionalId", coordinator, "ProducerId TransactionState PreparedTransaction")
     session.print_rows(columns, listed, empty="no transactional ids")
 
 
@@ -56,31 +56,15 @@ def describe_transaction(session: Session, transactional_id: TransactionalId) ->
     """Describe the transactional id ID. Times are ms by the store's clock, or -1 outside of a transaction."""
     columns = Columns(
         ("CoordinatorId", lambda found: _NO_BROKER),
-        "TransactionalId",
-        "ProducerId",
-        "ProducerEpoch",
-        "TransactionState",
-        "TransactionTimeoutMs",
-        ("CurrentTransactionStartTimeMs", "transaction_start_time_ms"),
-        "TransactionDurationMs",
-        "TopicPartitions",
-        "Kind",
-        ("LastUpdateTimeMs", "last_update_ms"),
-        "PreparedTransaction",
-        "PreparedTimeMs",
-        "PreparedTimeoutMs",
+        "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs",
+        "CurrentTransactionStartTimeMs=transaction_start_time_ms TransactionDurationMs TopicPartitions Kind",
+        "LastUpdateTimeMs=last_update_ms PreparedTransaction PreparedTimeMs PreparedTimeoutMs",
     )
     session.print_facts(columns.of(session.store().admin.describe_transaction(transactional_id)))
 
 
 _LAST_COMMITTED = Columns(
-    "TransactionalId",
-    "Slot",
-    ("CommitTimeMs", "timestamp"),
-    "ProducerId",
-    "ProducerEpoch",
-    "ApplicationId",
-    "Version",
+    "TransactionalId Slot CommitTimeMs=timestamp ProducerId ProducerEpoch ApplicationId Version",
     ("Rows", lambda found: [f"{topic}: {rows}" for topic, rows in found.rows.items()]),
     (
         "Offsets",
@@ -111,12 +95,7 @@ def last_committed(session: Session, transactional_id: TransactionalId) -> None:
 def describe_producers(session: Session, topic: str, partition: int) -> None:
     """List the producers that PARTITION of TOPIC knows. A start offset of -1 means that no transaction is open."""
     columns = Columns(
-        "ProducerId",
-        "ProducerEpoch",
-        "LatestCoordinatorEpoch",
-        "LastSequence",
-        "LastTimestamp",
-        "CurrentTransactionStartOffset",
+        "ProducerId ProducerEpoch LatestCoordinatorEpoch LastSequence LastTimestamp CurrentTransactionStartOffset"
     )
     found = session.store().admin.describe_producers(topic, partition)
     session.print_rows(columns, found, empty="no producers")
@@ -141,16 +120,9 @@ def find_hanging(
         max_transaction_timeout_ms=max_transaction_timeout * _MS_A_MINUTE, topic=topic, partition=partition
     )
     columns = Columns(
-        ("Topic", "topic_partition.topic"),
-        ("Partition", "topic_partition.partition"),
-        "ProducerId",
-        "ProducerEpoch",
+        "Topic=topic_partition.topic Partition=topic_partition.partition ProducerId ProducerEpoch",
         ("CoordinatorEpoch", lambda each: COORDINATOR_EPOCH),
-        "StartOffset",
-        "LastTimestamp",
-        "DurationMs",
-        "TransactionalId",
-        "Reason",
+        "StartOffset LastTimestamp DurationMs TransactionalId Reason",
     )
     session.print_rows(columns, found, empty="no hanging transactions")
 

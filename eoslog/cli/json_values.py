@@ -20,7 +20,8 @@ import pyarrow as pa
 from eoslog.errors import SchemaMismatch, without_code
 
 _EXACT = Context(prec=1_000)
-_NUMBERS_OF_TEXT = ("NaN", "Infinity", "-Infinity")
+"""Enough digits to strip the zeros at the end of any decimal without rounding it."""
+_NUMBERS_AS_TEXT = ("NaN", "Infinity", "-Infinity")
 
 
 def to_json(value: Any) -> Any:
@@ -134,7 +135,7 @@ def _integer(value: Any, kind: Any, path: str) -> int:
 
 
 def _float(value: Any, kind: Any, path: str) -> float:
-    if isinstance(value, bool) or (isinstance(value, str) and value not in _NUMBERS_OF_TEXT):
+    if isinstance(value, bool) or (isinstance(value, str) and value not in _NUMBERS_AS_TEXT):
         raise TypeError
     return float(value)
 

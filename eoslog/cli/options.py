@@ -142,7 +142,7 @@ def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
         return click.Argument([declared.name], type=value_type, metavar=param.metavar, nargs=nargs, required=required)
     more: dict[str, Any] = {"default": default, "show_default": True} if default else {}
     if kind is bool:
-        # Without it an option takes a value. False would say that it may be left out.
+        # Not for others: is_flag=False means to click that the option's value may be left out.
         more["is_flag"] = True
     return click.Option(
         [param.name or f"--{declared.name.replace('_', '-')}", declared.name],
@@ -176,25 +176,16 @@ def _kept(context: click.Context, parameter: click.Parameter, value: object) -> 
         setattr(session, str(parameter.name), value)
 
 
+def _global(*names: str, **options: Any) -> click.Option:
+    return click.Option(names, callback=_kept, expose_value=False, **options)
+
+
+_URL_HELP = "The store: a local path or s3://bucket/prefix.  [env: EOSLOG_STORE]"
+_CONFIG_HELP = "A settings file, as conf/eoslog.toml.  [env: EOSLOG_CONFIG]"
 GLOBAL_OPTIONS: list[click.Parameter] = [
-    click.Option(
-        ["--store", "url"],
-        metavar="URL",
-        callback=_kept,
-        expose_value=False,
-        help="The store: a local path or s3://bucket/prefix.  [env: EOSLOG_STORE]",
-    ),
-    click.Option(
-        ["--config"],
-        type=click.Path(exists=True, dir_okay=False),
-        metavar="FILE",
-        callback=_kept,
-        expose_value=False,
-        help="A settings file, as conf/eoslog.toml.  [env: EOSLOG_CONFIG]",
-    ),
-    click.Option(
-        ["--json", "as_json"], is_flag=True, callback=_kept, expose_value=False, help="Print JSON instead of text."
-    ),
+    _global("--store", "url", metavar="URL", help=_URL_HELP),
+    _global("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help=_CONFIG_HELP),
+    _global("--json", "as_json", is_flag=True, help="Print JSON instead of text."),
 ]
 
 

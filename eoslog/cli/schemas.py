@@ -1,6 +1,6 @@
-"""Writes the JSON Schemas of stored records: ``python -m eoslog.cli.schemas DIRECTORY``.
+"""Write the JSON Schemas of stored records: ``python -m eoslog.cli.schemas DIRECTORY``.
 
-A schema is made from the model that reads the record, its descriptions from the docstrings of the model and its fields.
+A schema comes from the model that reads the record, its descriptions from the docstrings of the model and its fields.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TAIL = 'The second line, if there is one, repeats the first lines of the slots 
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas of all stored records, by file name."""
+    """Return the JSON Schemas of all stored records by file name."""
     # The log knows nothing of the rules, so its own model holds entries as values; here the two meet.
     entry = Annotated[Entry | CheckpointEntry, Field(discriminator="type")]
     slot_record = create_model("SlotRecord", __base__=SlotRecord, entries=(tuple[entry, ...], ()))
@@ -42,7 +42,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def write_schemas(directory: Path) -> list[Path]:
-    """Write the schemas into a directory, and remove those of records that are no more. Returns what was written."""
+    """Write the schemas into a directory and delete schemas of other records there. Return the paths written."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = {directory / name: encode(schema) for name, schema in schemas().items()}
     for path in directory.glob("*.schema.json"):
@@ -54,12 +54,12 @@ def write_schemas(directory: Path) -> list[Path]:
 
 
 def encode(schema: Mapping[str, Any]) -> str:
-    """A schema as the text of its file, the same on each run."""
+    """Return a schema as the text of its file, the same on each run."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 class _Described(GenerateJsonSchema):
-    """Describe fields by their docstrings. Pydantic can do so itself, but in every process, as the models are made."""
+    """Describe fields by their docstrings. Pydantic can do so too, but in every process that imports the models."""
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         made = super().model_schema(schema)
@@ -71,7 +71,7 @@ class _Described(GenerateJsonSchema):
 
 
 def _docstrings(model: type) -> Iterator[tuple[str, str]]:
-    """The fields of a class, without those of its bases, that a docstring follows."""
+    """Yield the fields of a class, not of its bases, that a docstring follows."""
     with suppress(OSError, TypeError):  # it has no source
         body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]).body
         for field, following in pairwise(body):
@@ -83,13 +83,13 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     schema = model.model_json_schema(mode="validation", schema_generator=_Described)
     for definition in schema.get("$defs", {}).values():
         if "const" in definition["properties"].get("type", {}):
-            # It tells which entry this is, so it is never left out, though the model has it by default.
+            # The type tells which entry this is, so it is always there, although the model has it by default.
             definition["required"] = ["type", *definition.get("required", ())]
     return {"$schema": GenerateJsonSchema.schema_dialect, **cast(dict[str, Any], _plain(schema))}
 
 
 def _plain(value: object) -> object:
-    """Docstrings break their lines as the code does; a description is one line for each paragraph."""
+    """Return a schema whose descriptions have one line for each paragraph, where docstrings break their lines."""
     if isinstance(value, dict):
         return {
             name: _unwrapped(each) if name == "description" and isinstance(each, str) else _plain(each)
@@ -103,7 +103,7 @@ def _unwrapped(text: str) -> str:
 
 
 def main() -> None:
-    """Write them to the directory that the first argument names."""
+    """Write the schemas into the directory of the first argument."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m eoslog.cli.schemas DIRECTORY")
     for path in write_schemas(Path(sys.argv[1])):

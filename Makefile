@@ -9,14 +9,16 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 INSTALLED := $(VENV)/.installed
+# Python 3.12 and later measure coverage at a small cost.
+COVERAGE_CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
 COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-spark test test-all test-s3 s3 s3-stop simulate mutations fuzz soak kafka-tools conformance lint format schemas lock clean
+.PHONY: help setup demo bench bench-spark test test-unit test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools conformance lint format schemas lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Install the locked dependencies and the project into .venv
 
@@ -61,26 +63,53 @@ bench-spark: setup ## Compare Spark's reads with bare ones, and a task's memory 
 	$(BIN)/python -m benchmarks.spark_reads
 	$(BIN)/python -m benchmarks.spark_memory
 
-QUICK_SEEDS ?= 10000
-QUICK_STEPS := 100
-test: setup ## Run the tests: those without Spark, twenty thousand short histories (twice QUICK_SEEDS), those with Spark
-	@echo "conf/s3_server.sh install"; conf/s3_server.sh install || echo "Tests that need a real S3 server are skipped."
-	$(BIN)/python -m pytest -n 2 tests --ignore=tests/spark
-	$(BIN)/python -m tests.simulation.run --services mixed --seeds $(QUICK_SEEDS) --steps $(QUICK_STEPS)
-	$(BIN)/python -m tests.simulation.run --services log --seeds $(QUICK_SEEDS) --steps $(QUICK_STEPS)
-	@if compgen -G 'tests/spark/test_*.py' >/dev/null; then \
-		echo "$(BIN)/python -m pytest tests/spark"; $(BIN)/python -m pytest tests/spark; fi
+# More workers need more memory: each one that runs Spark takes up to 4 GiB.
+WORKERS  ?= 2
+PYTEST   := $(BIN)/python -m pytest -n $(WORKERS)
+SIMULATE := $(BIN)/python -m tests.simulation.run
 
-FOCUS_SEEDS ?= 1000
-test-all: test ## Run the tests, and longer histories with a focus on what regular seeds seldom reach (FOCUS_SEEDS=1000)
+QUICK_SEEDS ?= 300
+SHORT_STEPS := 100
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (10 minutes on 2 cores)
+
+test-unit: setup s3-server ## The part of them without Spark and the simulation; prints the coverage
+	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) -m "not slow" --cov --cov-report= \
+		tests --ignore=tests/simulation --ignore=tests/spark
+	@echo "Coverage of these tests: the ten modules with the least, and all"
+	@$(BIN)/python -m coverage report --sort=cover | awk 'NR <= 12 || /^TOTAL/'
+
+test-simulation: setup ## The part of them that simulates: its tests, and QUICK_SEEDS=300 short histories of each kind
+	$(PYTEST) -m "not slow" tests/simulation
+	$(SIMULATE) --services mixed --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
+	$(SIMULATE) --services log --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
+
+test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of WORKERS=2
+	$(PYTEST) --dist loadgroup -m "not slow" tests/spark
+
+DEEP_MIXED_SEEDS ?= 2000
+DEEP_LOG_SEEDS ?= 10000
+FOCUS_SEEDS ?= 200
+test-deep: setup s3-server ## Run what `make test` leaves out, with a slice of the seeds (30 minutes on 2 cores)
+	$(PYTEST) -m slow tests --ignore=tests/spark
+	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
+	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)
 	@set -e; for focus in uploads replacements replicas shares threads sharing-clients fences; do \
-		echo "$(BIN)/python -m tests.simulation.run --services $$focus --seeds $(FOCUS_SEEDS)"; \
-		$(BIN)/python -m tests.simulation.run --services $$focus --seeds $(FOCUS_SEEDS); done
+		echo "$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS)"; \
+		$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS); done
+	$(PYTEST) --dist loadgroup -m slow tests/spark
 
-test-s3: setup ## Run the tests that use S3, and those of Spark with their stores on a real S3 server
-	@conf/s3_server.sh install
-	$(BIN)/python -m pytest -n 2 -m s3 tests --ignore=tests/spark
-	$(BIN)/python -m pytest tests/spark --store=s3
+test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and Spark on S3 (two hours on 2 cores)
+	$(MAKE) test
+	$(MAKE) test-deep DEEP_MIXED_SEEDS=10000 DEEP_LOG_SEEDS=10000 FOCUS_SEEDS=1000
+	$(MAKE) fuzz
+	$(PYTEST) --dist loadgroup tests/spark --store=s3
+
+test-s3: setup s3-server ## Run the tests that use S3, and those of Spark with their stores on a real S3 server
+	$(PYTEST) -m s3 tests --ignore=tests/spark
+	$(PYTEST) --dist loadgroup tests/spark --store=s3
+
+s3-server:
+	@echo "conf/s3_server.sh install"; conf/s3_server.sh install || echo "Tests that need a real S3 server are skipped."
 
 s3: ## Start a real S3 server on this machine (built with Go the first time); s3-stop stops it
 	@conf/s3_server.sh start

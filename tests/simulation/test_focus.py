@@ -15,6 +15,7 @@ from tests.simulation.situations import SITUATIONS
 SEEDS = range(20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOCUSES)
 def test_a_focus_reaches_its_situation_and_no_promise_is_broken(name: str) -> None:
     marks: Counter[str] = Counter()

@@ -16,6 +16,8 @@ from tests.simulation.simulation import Result, Simulation, run_to_the_end
 from tests.simulation.world import Process, Violation, World
 
 SEEDS = (*range(24), 52)
+FIRST_SEEDS = 6
+"""So many of them run in ``make test``, too."""
 SHORT = 200
 RARE = (
     "aborted below an open transaction",
@@ -51,7 +53,9 @@ def result_of(seed: int) -> Result:
     return Simulation(seed).run()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [*SEEDS[:FIRST_SEEDS], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[FIRST_SEEDS:])]
+)
 def test_whatever_fails_no_promise_is_broken(seed: int) -> None:
     assert result_of(seed).acknowledged_rows > 0
 
@@ -75,6 +79,7 @@ def test_a_seed_is_the_same_in_every_process_whatever_its_hashes(seed: int) -> N
     assert traces == {Simulation(seed, steps=SHORT).run().trace + "\n"}
 
 
+@pytest.mark.slow
 def test_what_is_rare_comes_up() -> None:
     marks: Counter[str] = Counter()
     for seed in SEEDS:

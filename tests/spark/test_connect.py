@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import eoslog
 from tests.spark.driver_process import StartDriver
 from tests.spark.streams import make_topics, numbers, produce
@@ -33,6 +35,8 @@ CLIENT = """
 """
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("connect")
 def test_a_connect_client_writes_reads_and_streams(start_driver: StartDriver, tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     store: eoslog.Store = make_topics(root)

@@ -41,6 +41,7 @@ HANG = """
 """
 
 
+@pytest.mark.slow
 def test_a_driver_whose_jvm_is_killed_by_a_worker_leaves_no_process(start_driver: StartDriver, tmp_path: Path) -> None:
     driver = start_driver(KILL_THE_JVM_FROM_A_TASK, str(tmp_path))
 

@@ -172,8 +172,8 @@ def victims(tmp_path: Path, root: str, start_driver: StartDriver) -> Victims:
     [
         (None, f"{UPLOADED} 1", 0, f"{UPLOADED} 1", 0),
         (None, f"{BEFORE_SLOT} 2", 1, f"{BEFORE_SLOT} 2", 0),
-        (None, f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
-        (None, f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0),
+        pytest.param(None, f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1, marks=pytest.mark.slow),
+        pytest.param(None, f"{AFTER_SLOT} 1", 1, f"{AFTER_SLOT} 1", 0, marks=pytest.mark.slow),
         ("s3", f"{AFTER_SLOT} 2", 2, f"{AFTER_SLOT} 2", 1),
     ],
     indirect=["root"],
@@ -197,6 +197,7 @@ def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
     victims.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_driver_killed_as_it_finds_its_work_done_is_started_again_and_exact(
     spark: SparkSession, victims: Victims
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_driver_killed_as_it_finds_its_work_done_is_started_again_and_exact(
     victims.assert_exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", [UPLOADED])
 def test_a_driver_killed_in_the_first_micro_batch_from_the_latest_on_passes_no_row_over(
     spark: SparkSession, victims: Victims, point: str
@@ -226,6 +228,7 @@ def test_a_driver_killed_in_the_first_micro_batch_from_the_latest_on_passes_no_r
     assert_exact(victims.stores["stream"], "out", range(ROWS, ROWS + 80))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", OF_CHECKPOINTS)
 def test_a_driver_killed_as_it_writes_a_checkpoint_is_started_again_and_exact(
     spark: SparkSession, victims: Victims, point: str
@@ -239,6 +242,7 @@ def test_a_driver_killed_as_it_writes_a_checkpoint_is_started_again_and_exact(
     victims.assert_exact()
 
 
+@pytest.mark.slow
 def test_no_crash_point_of_a_commit_is_left_out(victims: Victims) -> None:
     """Points have been added that neither job dies at: add them to ``POINTS`` and to the test above."""
     drivers = victims.start(dict.fromkeys(("stream", "batch"), "none 1 raise"), **CHECKPOINT_AFTER_EACH_SLOT)
@@ -252,6 +256,7 @@ def test_no_crash_point_of_a_commit_is_left_out(victims: Victims) -> None:
     victims.assert_exact()
 
 
+@pytest.mark.slow
 def test_a_driver_that_slept_through_its_replacement_commits_nothing_and_says_why(
     spark: SparkSession, victims: Victims
 ) -> None:

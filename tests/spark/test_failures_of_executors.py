@@ -110,6 +110,7 @@ def store(root: str) -> eoslog.Store:
     return eoslog.connect(root)
 
 
+@pytest.mark.slow
 def test_tasks_whose_worker_or_executor_is_killed_write_and_read_each_row_once(
     start_driver: StartDriver, store: eoslog.Store, tmp_path: Path
 ) -> None:
@@ -129,6 +130,7 @@ def test_tasks_whose_worker_or_executor_is_killed_write_and_read_each_row_once(
     assert len({(partition, offset) for _, partition, offset in found}) == ROWS
 
 
+@pytest.mark.slow
 def test_the_slower_of_two_attempts_at_once_leaves_files_that_vacuum_takes(
     start_driver: StartDriver, store: eoslog.Store, tmp_path: Path
 ) -> None:

@@ -155,6 +155,7 @@ def is_worker(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [20])
 def test_a_chain_of_three_queries_is_exact_under_random_kills(
     spark: SparkSession, start_driver: StartDriver, tmp_path: Path, seed: int

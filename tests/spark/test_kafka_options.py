@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import eoslog
 from tests.spark.driver_process import StartDriver
 
@@ -73,6 +75,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_a_job_for_kafka_runs_when_one_word_is_changed(start_driver: StartDriver, tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     store = eoslog.connect(root)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.spark.driver_process import StartDriver
 from tests.spark.streams import make_topics, produce
 
@@ -34,6 +36,8 @@ CLIENT = """
 """
 
 
+@pytest.mark.slow
+@pytest.mark.xdist_group("connect")
 def test_a_connect_client_scans_files_and_is_told_of_the_table(start_driver: StartDriver, tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     store = make_topics(root)

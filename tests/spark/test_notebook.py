@@ -25,6 +25,7 @@ def test_the_notebook_is_kept_without_outputs_for_any_python() -> None:
         assert not cell.metadata
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_each_cell_proves_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in python_environment().items():
         monkeypatch.setenv(name, value)

@@ -35,6 +35,7 @@ def test_each_condition_is_true_of_the_rows_that_spark_says(spark: SparkSession,
             assert wanted == [row[index] for row in told], text
 
 
+@pytest.mark.slow
 def test_option_predicate_gives_the_rows_of_where(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(1000).selectExpr("id", "id % 7 AS remainder", "if(id % 3 = 0, NULL, cast(id AS string)) AS name")
     store = eoslog.connect(str(tmp_path / "store"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.pages import REPOSITORY, fenced_blocks
 from tests.spark.driver_process import StartDriver
 
@@ -14,6 +16,7 @@ RUN_IN_A_DIRECTORY = """
 """
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run_and_what_they_assert_is_so(start_driver: StartDriver, tmp_path: Path) -> None:
     directory = tmp_path / "fresh"
     directory.mkdir()

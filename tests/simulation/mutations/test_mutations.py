@@ -30,6 +30,7 @@ def caught(name: str) -> Catch | None:
     return hunt(BY_HISTORIES[name], first_seed=recorded()[name].seed, most_histories=MOST_HISTORIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_HISTORIES)
 def test_a_history_catches_the_mutation_and_passes_without_it(name: str) -> None:
     catch = caught(name)
@@ -48,6 +49,7 @@ def test_an_error_that_does_not_show_what_the_mutation_must_is_no_catch() -> Non
     assert hunt(of_another_kind, first_seed=catch.seed, most_histories=1) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_UNIT_TESTS)
 def test_a_unit_test_catches_the_mutation(name: str) -> None:
     test = f"tests/{BY_UNIT_TESTS[name].unit_test}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eoslog.client.producer import Producer
@@ -75,6 +77,8 @@ def test_an_init_that_keeps_aborts_what_is_open_and_not_prepared(store: Store, w
     with pytest.raises(ProducerFenced):
         first.prepare_transaction()
     assert values(store) == []
+    second.begin_transaction()
+    second.commit_transaction()
 
 
 @pytest.mark.scenario(157)
@@ -90,6 +94,7 @@ def test_a_prepared_transaction_allows_nothing_but_its_end(store: Store, world: 
         CALLS[call](producer)
 
     assert producer.prepared_transaction == name
+    producer.flush()
     producer.complete_transaction(name)
     assert values(store) == [b"v"]
     assert offset(store) == 7
@@ -131,6 +136,7 @@ def test_its_name_commits_it_and_any_other_aborts_it(
 
     assert values(store) == ([b"v"] if commits else [])
     assert offset(store) == (7 if commits else None)
+    assert all(each.last_stable_offset == each.high_watermark for each in store.admin.offsets("t"))
     producer.begin_transaction()
     producer.send("t", b"next")
     producer.commit_transaction()
@@ -138,7 +144,21 @@ def test_its_name_commits_it_and_any_other_aborts_it(
 
 
 @pytest.mark.scenario(157)
-@pytest.mark.parametrize("calls", ["init prepare", "init complete", "init begin complete", "prepare", "complete"])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "prepare",
+        "complete",
+        "init prepare",
+        "init complete",
+        "init begin complete",
+        "init begin commit prepare",
+        "init begin prepare complete complete",
+        "init begin prepare abort complete",
+        "init begin prepare commit commit",
+        "init close prepare",
+    ],
+)
 def test_nothing_is_prepared_or_completed_out_of_order(store: Store, calls: str) -> None:
     producer = store.producer("tx")
     *before, last = calls.split()
@@ -150,8 +170,8 @@ def test_nothing_is_prepared_or_completed_out_of_order(store: Store, calls: str)
 
 
 @pytest.mark.scenario(157)
-@pytest.mark.parametrize("name", ["5", "5:", ":5", "a:b", "5:6:7", "5: 6", "-5:6"])
-def test_a_name_that_nobody_gave_neither_commits_nor_aborts(store: Store, name: str) -> None:
+@pytest.mark.parametrize("name", ["5", "5:", ":5", "a:b", "5:6:7", "5: 6", "-5:6", "nonsense", None])
+def test_a_name_that_nobody_gave_neither_commits_nor_aborts(store: Store, name: Any) -> None:
     producer, own = prepared(store)
 
     with pytest.raises(InvalidRequest):

@@ -26,7 +26,7 @@ def test_a_focus_reaches_its_situation_and_no_promise_is_broken(name: str) -> No
     assert marks[SITUATIONS[name]]
 
 
-def test_make_test_all_runs_every_focus() -> None:
+def test_make_test_deep_runs_every_focus() -> None:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
 
     assert f"for focus in {' '.join(FOCUSES)};" in makefile

@@ -27,22 +27,6 @@ def test_a_prepared_transaction_shows_when_it_is_completed_and_not_before(store:
     assert producer.prepared_transaction is None
 
 
-@pytest.mark.parametrize("staged", [True, False])
-@pytest.mark.parametrize("other", ["", "1:1", "abort"])
-def test_it_is_aborted_if_another_name_or_none_was_decided(store: Store, staged: bool, other: str) -> None:
-    producer = begun(store, staged=staged)
-    producer.prepare_transaction()
-
-    if other == "abort":
-        producer.abort_transaction()
-    else:
-        producer.complete_transaction(other)
-
-    assert values(store) == []
-    assert committed_offset(store) is None
-    assert all(each.last_stable_offset == each.high_watermark for each in store.admin.offsets("t"))
-
-
 def test_the_producer_goes_on_after_it(store: Store) -> None:
     producer = begun(store)
     for number in range(3):
@@ -80,62 +64,10 @@ def test_an_eager_one_holds_the_last_stable_offset_and_a_staged_one_holds_nothin
 # The order of calls
 
 
-@pytest.mark.parametrize("call", ["init", "begin", "send", "table", "offsets", "prepare"])
-def test_while_it_is_prepared_only_its_end_is_allowed_and_an_illegal_call_changes_nothing(
-    store: Store, call: str
-) -> None:
-    producer = begun(store)
-    prepared = producer.prepare_transaction()
-
-    with pytest.raises(errors.IllegalState):
-        CALLS[call](producer)
-
-    producer.flush()
-    producer.complete_transaction(prepared)
-    assert values(store) == [b"v"]
-
-
-@pytest.mark.parametrize(
-    "calls",
-    [
-        "prepare",
-        "complete",
-        "init prepare",
-        "init complete",
-        "init begin complete",
-        "init begin commit prepare",
-        "init begin prepare complete complete",
-        "init begin prepare abort complete",
-        "init begin prepare commit commit",
-        "init close prepare",
-    ],
-)
-def test_the_last_of_these_calls_is_illegal(store: Store, calls: str) -> None:
-    producer = store.producer("tx")
-    *before, last = calls.split()
-    for call in before:
-        CALLS[call](producer)
-
-    with pytest.raises(errors.IllegalState):
-        CALLS[last](producer)
-
-
 def test_a_producer_without_transactional_id_prepares_nothing(store: Store) -> None:
     for call in ("prepare", "complete"):
         with pytest.raises(errors.IllegalState):
             CALLS[call](store.producer())
-
-
-@pytest.mark.parametrize("name", ["12:", "nonsense", "1:2:3", None])
-def test_a_name_that_no_prepare_gives_decides_nothing(store: Store, name: str) -> None:
-    producer = begun(store)
-    prepared = producer.prepare_transaction()
-
-    with pytest.raises(errors.InvalidRequest):
-        producer.complete_transaction(name)
-
-    producer.complete_transaction(prepared)
-    assert values(store) == [b"v"]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, "7 days", 2**53])
@@ -180,17 +112,6 @@ def test_a_restarted_producer_holds_what_was_prepared_and_fences_the_one_before(
     assert values(store) == []
     producer.complete_transaction(prepared)
     assert values(store) == [b"v"]
-
-
-def test_a_restart_with_nothing_prepared_is_ready_and_aborts_what_is_open(store: Store, world: World) -> None:
-    begun(store).flush()
-
-    producer = restarted(world)
-
-    assert producer.prepared_transaction is None
-    assert store.admin.describe_transaction("tx").transaction_state == "EMPTY"
-    producer.begin_transaction()
-    producer.commit_transaction()
 
 
 def test_a_restart_that_does_not_keep_it_aborts_it(store: Store, world: World) -> None:

@@ -16,6 +16,8 @@ from tests.simulation.world import Process, World
 
 STEPS = 300
 SEEDS = range(4 * len(SPARK_HISTORIES))
+FIRST_SEEDS = len(SPARK_HISTORIES)
+"""So many of them run in ``make test``, too: each history once."""
 RARE = (
     "spark: micro-batch planned before run again",
     "spark: task tried again",
@@ -43,7 +45,9 @@ def result_of(seed: int) -> Result:
     return Simulation(seed, plan=Plan.of_spark(seed, STEPS)).run()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [*SEEDS[:FIRST_SEEDS], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[FIRST_SEEDS:])]
+)
 def test_what_spark_writes_is_what_it_read_whatever_fails(seed: int) -> None:
     assert result_of(seed).slots > 0
 
@@ -54,6 +58,7 @@ def test_of_mixed_seeds_every_tenth_is_one_of_sparks() -> None:
     assert [plan.seed for plan in plans if plan.services in SPARK_HISTORIES] == [9, 19]
 
 
+@pytest.mark.slow
 def test_what_is_rare_in_spark_comes_up() -> None:
     marks: Counter[str] = Counter()
     for seed in SEEDS:

@@ -43,7 +43,13 @@ def sent(spark: SparkSession, store: eoslog.Store, rows: DataFrame, topic: str =
 
 
 @pytest.mark.parametrize(
-    ("seed", "records", "compacted"), [(1, False, False), (2, False, True), (3, True, False), (4, True, True)]
+    ("seed", "records", "compacted"),
+    [
+        pytest.param(1, False, False, marks=pytest.mark.slow),
+        (2, False, True),
+        (3, True, False),
+        pytest.param(4, True, True, marks=pytest.mark.slow),
+    ],
 )
 def test_rows_and_offsets_are_those_of_a_scan_and_of_the_data_source(
     spark: SparkSession, tmp_path: Path, seed: int, records: bool, compacted: bool

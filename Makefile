@@ -98,7 +98,7 @@ test-deep: setup s3-server ## Run what `make test` leaves out, with a slice of t
 		$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS); done
 	$(PYTEST) --dist loadgroup -m slow tests/spark
 
-test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and Spark on S3 (two hours on 2 cores)
+test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and Spark on S3 (90 minutes on 2 cores)
 	$(MAKE) test
 	$(MAKE) test-deep DEEP_MIXED_SEEDS=10000 DEEP_LOG_SEEDS=10000 FOCUS_SEEDS=1000
 	$(MAKE) fuzz

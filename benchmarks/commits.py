@@ -17,8 +17,8 @@ from rich.progress import track
 from rich.table import Table
 
 import eoslog
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
 
 ROUNDS = 200
 

@@ -26,10 +26,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from eoslog.client.store import Store
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
-from eoslog.store.object_store import ObjectInfo, ObjectNotFound, PutOutcome, StoredObject
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, PutOutcome, StoredObject
+from eoslog.store import Store
 
 SPAWN = multiprocessing.get_context("spawn")
 

@@ -19,18 +19,18 @@ from rich.progress import track
 from rich.table import Table
 
 from eoslog import Store, TopicConfig
-from eoslog.log.view import LogConfig
-from eoslog.rules.draft import Draft
-from eoslog.rules.entries import Entry
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.topic_entries import TopicCreated, TopicSchema
-from eoslog.rules.transaction_entries import BatchAppended
-from eoslog.rules.transaction_requests import InitProducerId, end_request
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import PutOutcome, StoredObject
+from eoslog.log.replica import LogConfig
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.draft import Draft
+from eoslog.state.entries import Entry
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.topic_entries import TopicCreated, TopicSchema
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import InitProducerId, end_request
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import PutOutcome, StoredObject
 
 PARTITIONS = 10
 ROUNDS = 5

@@ -12,16 +12,17 @@ from uuid import UUID
 from rich.console import Console
 from rich.table import Table
 
+from eoslog.format.data_file import crc32c
+from eoslog.format.segment_index import encode_segment_index
+from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import SegmentIndexes, plan_partition
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Batch, Partition, SealedSegment, Verdict
-from eoslog.segment.data_file import crc32c
-from eoslog.segment.segment_index import encode_segment_index
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectStore
+from eoslog.read.planner import plan_partition
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Batch, Partition, SealedSegment, Verdict
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectStore
 
 FILES_A_SEGMENT = 500
 ROWS_A_FILE = 10

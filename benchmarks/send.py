@@ -21,8 +21,8 @@ from rich.progress import track
 from rich.table import Table
 
 import eoslog
-from eoslog.client.positions import RecordMetadata
-from eoslog.client.producer import Producer
+from eoslog.producer.producer import Producer
+from eoslog.session.positions import RecordMetadata
 
 ROUNDS = 3
 RECORDS = 20_000

@@ -22,9 +22,9 @@ PLANNED_FILES = 5_000
 
 def staged_commit() -> Mapping[str, float]:
     """CPU time of the commits of one process, without fsync; then of opening the store and planning a scan anew."""
-    from eoslog.client.store import Store
-    from eoslog.store.environment import Environment
-    from eoslog.store.local import LocalStore
+    from eoslog.storage.environment import Environment
+    from eoslog.storage.local_store import LocalStore
+    from eoslog.store import Store
 
     with tempfile.TemporaryDirectory() as directory:
         environment = Environment()

@@ -8,60 +8,54 @@ from typing import TYPE_CHECKING, Any
 from eoslog.errors import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from eoslog.client.admin import Admin as Admin
-    from eoslog.client.commits import Commit as Commit
-    from eoslog.client.consumer import Consumer as Consumer
-    from eoslog.client.consumer_records import ConsumerRecord as ConsumerRecord
-    from eoslog.client.consumer_records import RecordTransaction as RecordTransaction
-    from eoslog.client.coordinator import Coordinator as Coordinator
-    from eoslog.client.group import GroupMetadata as GroupMetadata
-    from eoslog.client.history import History as History
-    from eoslog.client.last_committed import LastCommitted as LastCommitted
-    from eoslog.client.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
-    from eoslog.client.offset_resets import OffsetReset as OffsetReset
-    from eoslog.client.operations import Operation as Operation
-    from eoslog.client.positions import (
-        OffsetAndMetadata as OffsetAndMetadata,
-    )
-    from eoslog.client.positions import (
-        PartitionOffsets as PartitionOffsets,
-    )
-    from eoslog.client.positions import (
-        RecordMetadata as RecordMetadata,
-    )
-    from eoslog.client.producer import Producer as Producer
-    from eoslog.client.store import Store as Store
-    from eoslog.client.store import connect as connect
+    from eoslog.admin.admin import Admin as Admin
+    from eoslog.admin.group_admin import OffsetReset as OffsetReset
+    from eoslog.admin.transaction_admin import LastCommitted as LastCommitted
+    from eoslog.consumer.consumer import Consumer as Consumer
+    from eoslog.consumer.consumer_records import ConsumerRecord as ConsumerRecord
+    from eoslog.consumer.consumer_records import RecordTransaction as RecordTransaction
+    from eoslog.consumer.offset_lookup import OffsetAndTimestamp as OffsetAndTimestamp
+    from eoslog.maintenance.coordinator import Coordinator as Coordinator
+    from eoslog.producer.producer import Producer as Producer
+    from eoslog.read.commits import Commit as Commit
+    from eoslog.read.history import History as History
+    from eoslog.read.history import Operation as Operation
     from eoslog.read.isolation import IsolationLevel as IsolationLevel
-    from eoslog.read.progress import Progress as Progress
     from eoslog.read.scan import Scan as Scan
-    from eoslog.rules.names import TopicPartition as TopicPartition
-    from eoslog.rules.topic_entries import TopicConfig as TopicConfig
+    from eoslog.read.scan_progress import Progress as Progress
+    from eoslog.session.group_metadata import GroupMetadata as GroupMetadata
+    from eoslog.session.positions import OffsetAndMetadata as OffsetAndMetadata
+    from eoslog.session.positions import PartitionOffsets as PartitionOffsets
+    from eoslog.session.positions import RecordMetadata as RecordMetadata
+    from eoslog.state.names import TopicPartition as TopicPartition
+    from eoslog.state.topic_entries import TopicConfig as TopicConfig
+    from eoslog.store import Store as Store
+    from eoslog.store import connect as connect
 
 _PUBLIC = {
-    "Admin": "eoslog.client.admin",
-    "Commit": "eoslog.client.commits",
-    "Consumer": "eoslog.client.consumer",
-    "ConsumerRecord": "eoslog.client.consumer_records",
-    "Coordinator": "eoslog.client.coordinator",
-    "GroupMetadata": "eoslog.client.group",
-    "History": "eoslog.client.history",
+    "Admin": "eoslog.admin.admin",
+    "Commit": "eoslog.read.commits",
+    "Consumer": "eoslog.consumer.consumer",
+    "ConsumerRecord": "eoslog.consumer.consumer_records",
+    "Coordinator": "eoslog.maintenance.coordinator",
+    "GroupMetadata": "eoslog.session.group_metadata",
+    "History": "eoslog.read.history",
     "IsolationLevel": "eoslog.read.isolation",
-    "LastCommitted": "eoslog.client.last_committed",
-    "OffsetAndMetadata": "eoslog.client.positions",
-    "OffsetAndTimestamp": "eoslog.client.offset_lookup",
-    "OffsetReset": "eoslog.client.offset_resets",
-    "Operation": "eoslog.client.operations",
-    "PartitionOffsets": "eoslog.client.positions",
-    "Producer": "eoslog.client.producer",
-    "Progress": "eoslog.read.progress",
-    "RecordMetadata": "eoslog.client.positions",
-    "RecordTransaction": "eoslog.client.consumer_records",
+    "LastCommitted": "eoslog.admin.transaction_admin",
+    "OffsetAndMetadata": "eoslog.session.positions",
+    "OffsetAndTimestamp": "eoslog.consumer.offset_lookup",
+    "OffsetReset": "eoslog.admin.group_admin",
+    "Operation": "eoslog.read.history",
+    "PartitionOffsets": "eoslog.session.positions",
+    "Producer": "eoslog.producer.producer",
+    "Progress": "eoslog.read.scan_progress",
+    "RecordMetadata": "eoslog.session.positions",
+    "RecordTransaction": "eoslog.consumer.consumer_records",
     "Scan": "eoslog.read.scan",
-    "Store": "eoslog.client.store",
-    "TopicConfig": "eoslog.rules.topic_entries",
-    "TopicPartition": "eoslog.rules.names",
-    "connect": "eoslog.client.store",
+    "Store": "eoslog.store",
+    "TopicConfig": "eoslog.state.topic_entries",
+    "TopicPartition": "eoslog.state.names",
+    "connect": "eoslog.store",
 }
 
 

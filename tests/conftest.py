@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from eoslog.client import exit_flush
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectStore
-from eoslog.store.s3 import S3Store
-from eoslog.store.s3_options import S3Options
+from eoslog.producer import exit_flush
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_store import S3Store
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server, S3ServerMissing, pretended_s3_server, real_s3_server
 

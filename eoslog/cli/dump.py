@@ -18,24 +18,22 @@ import pyarrow.parquet as pq
 from pydantic_core import from_json
 
 import eoslog
+from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import Param, Session, command, parsed
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
-from eoslog.client.topics import partition_named
-from eoslog.client.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
+from eoslog.format.data_file import check_file, corrupt_if_unreadable, open_data_file, read_file
+from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot
+from eoslog.format.segment_index import iterate_segment_index
+from eoslog.format.transaction_index import iterate_transaction_index
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot, decode_root, inline_body, read_root
-from eoslog.log.paths import SLOTS, slot_of, slot_path
-from eoslog.log.record import CheckpointReference, SlotRecord, decode_line, first_line
-from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
-from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.partition_state import Batch, Partition
-from eoslog.segment.data_file import check_file, corrupt_if_unreadable, open_data_file
-from eoslog.segment.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot
-from eoslog.segment.segment_index import iterate_segment_index
-from eoslog.segment.stored_file import read_file
-from eoslog.segment.transaction_index import iterate_transaction_index
-from eoslog.store.object_store import ObjectNotFound, ObjectStore
+from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
+from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
+from eoslog.log.slot_record import CheckpointReference, SlotRecord, decode_line, first_line
+from eoslog.session.topic_lookup import partition_named
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import AbortedTransaction, Batch, Partition
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 _RANGE = re.compile(r"(\d*)\.\.(\d*)|(\d+)")
 _SLOTS_AT_ONCE = 32
@@ -184,7 +182,7 @@ def _slots(store: eoslog.Store, bounds: _Bounds) -> Iterator[_Section]:
         InvalidRequest: the log ends before.
     """
     store.describe()
-    newest = store.log.view.newest_slot()
+    newest = store.log.replica.newest_slot()
     first = _oldest_slot(store.object_store, newest) if bounds.first is None else bounds.first
     last = newest if bounds.last is None else min(newest, bounds.last)
     if first > newest:
@@ -220,7 +218,7 @@ def _checkpoints(store: eoslog.Store) -> Iterator[_Section]:
         NotAStore, CorruptRecord
     """
     store.describe()
-    objects, newest = store.object_store, store.log.view.newest_slot()
+    objects, newest = store.object_store, store.log.replica.newest_slot()
     for reference in _references(decode_line(first_line(objects.get(slot_path(newest)).body), newest)):
         parts: list[CheckpointPart] = []
         yield _Section(reference.path, _stored_root(objects, reference, parts))

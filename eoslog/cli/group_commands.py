@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import click
 
+from eoslog.admin.group_admin import OffsetReset
 from eoslog.cli.options import Param, Session, command, command_group, parsed
 from eoslog.cli.rendering import Columns
-from eoslog.client.durations import parse_duration
-from eoslog.client.offset_resets import OffsetReset
-from eoslog.rules.names import TopicPartition
+from eoslog.session.metrics import parse_duration
+from eoslog.state.names import TopicPartition
 
 _PLACE = "TOPIC=topic_partition.topic PARTITION=topic_partition.partition"
 

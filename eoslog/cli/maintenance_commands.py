@@ -15,11 +15,9 @@ import click
 
 from eoslog.cli.options import Param, Session, Yes, command, counted, parsed
 from eoslog.cli.rendering import Line, print_error, print_json, print_line, progress, shown
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.coordinator_steps import STEPS, StepReport
 from eoslog.errors import EosLogError
-from eoslog.verification.finding import Finding
-from eoslog.verification.kinds import Severity
+from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
+from eoslog.verification.findings import Finding, Severity
 from eoslog.verification.repair import Repair
 
 _STEP = click.Choice([step.name for step in STEPS])

@@ -13,7 +13,7 @@ import eoslog
 
 if TYPE_CHECKING:
     from eoslog.cli.rendering import Columns
-    from eoslog.client.settings import Settings
+    from eoslog.session.settings import Settings
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """The settings of the file and of the environment."""
-        from eoslog.client.settings import load_settings
+        from eoslog.session.settings import load_settings
 
         return load_settings(self.config)
 

@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eoslog.errors import one_line
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
 
 _WIDE = 1_000_000
 """The width of a table in a file or a pipe: no line is broken there."""

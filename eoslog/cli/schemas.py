@@ -20,10 +20,10 @@ from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
-from eoslog.client.description import StoreDescription
 from eoslog.log.checkpoint import CheckpointRoot
-from eoslog.log.record import CheckpointEntry, SlotRecord
-from eoslog.rules.entries import Entry
+from eoslog.log.slot_record import CheckpointEntry, SlotRecord
+from eoslog.session.description import StoreDescription
+from eoslog.state.entries import Entry
 
 _TAIL = 'The second line, if there is one, repeats the first lines of the slots before: `{"tail": [...]}`.'
 

@@ -11,12 +11,12 @@ import click
 from eoslog.cli.json_values import to_json
 from eoslog.cli.options import COUNT, Param, Session, command
 from eoslog.cli.rendering import Columns, print_json, progress, shown, title_of
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.operations import Operation
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
-from eoslog.rules.state import StoreState
-from eoslog.segment.compaction import CompactedPartition
-from eoslog.segment.merging import MergedSegments
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.maintenance.file_compaction import MergedSegments
+from eoslog.maintenance.key_compaction import CompactedPartition
+from eoslog.read.history import Operation
+from eoslog.state.store_state import StoreState
 
 _STORE = Columns(
     "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs ProbedPutIfAbsent=probe.put_if_absent",
@@ -40,7 +40,7 @@ def describe(session: Session) -> None:
     description = store.describe()
 
     def look(state: StoreState, slot: int) -> dict[str, Any]:
-        checkpoint, previous = store.log.view.checkpoint, store.log.view.previous_checkpoint
+        checkpoint, previous = store.log.replica.checkpoint, store.log.replica.previous_checkpoint
         return {
             "NewestSlot": slot,
             "CheckpointSlot": checkpoint.slot if checkpoint is not None else None,

@@ -19,14 +19,13 @@ import eoslog
 from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import Param, Session, command, counted
 from eoslog.cli.rendering import progress
-from eoslog.client.rows import deal_out
-from eoslog.client.rows_read import rows_to_write
 from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, without_code
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.producer.rows import deal_out, rows_to_write
 from eoslog.read.columns import available_columns
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
-from eoslog.rules.state import Topic
-from eoslog.segment.stored_schema import stored_schema
+from eoslog.state.store_state import Topic
 
 FORMATS = ("parquet", "csv", "json")
 """The formats of files. ``json`` has a JSON object a line."""

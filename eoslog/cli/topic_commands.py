@@ -9,19 +9,19 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eoslog.admin.partition_descriptions import PartitionDescription
+from eoslog.admin.records_deletion import ALL_DECIDED
+from eoslog.admin.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
-from eoslog.client.partition_descriptions import PartitionDescription
-from eoslog.client.positions import OffsetAndMetadata
-from eoslog.client.records_deletion import ALL_DECIDED
-from eoslog.client.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.partitions import partition_of
-from eoslog.rules.state import StoreState, Topic
-from eoslog.rules.topic_entries import TopicConfig
-from eoslog.rules.topics import topic_named
-from eoslog.segment.stored_schema import stored_schema
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.session.positions import OffsetAndMetadata
+from eoslog.state.names import TopicPartition
+from eoslog.state.partitions import partition_of
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.topics import topic_named
 
 _TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import click
 
+from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import Param, Session, TransactionalId, command, command_group
 from eoslog.cli.rendering import Columns
-from eoslog.client.transaction_descriptions import COORDINATOR_EPOCH
-from eoslog.rules.state import TransactionState
+from eoslog.state.store_state import TransactionState
 
 _MS_A_MINUTE = 60_000
 _NO_BROKER = -1

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
 from eoslog.log.machine import Machine
-from eoslog.log.paths import checkpoint_path
-from eoslog.log.record import FORMAT_VERSION, CheckpointReference
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectNotFound, ObjectStore
+from eoslog.log.slot_paths import checkpoint_path
+from eoslog.log.slot_record import FORMAT_VERSION, CheckpointReference
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 S = TypeVar("S")
 INLINE_PART_BYTES = 64 << 10

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from eoslog.errors import EosLogError
-from eoslog.log.view import View
-from eoslog.store.environment import Environment
+from eoslog.log.replica import Replica
+from eoslog.storage.environment import Environment
 
 _logger = logging.getLogger(__name__)
 _AT_MOST_EVERY = 16
@@ -29,11 +29,11 @@ class Checkpointing:
         self._runner = 0
         """The thread that writes a checkpoint, 0 if none does. Its own appends do not wait for it."""
 
-    def run_if_due(self, view: View[Any]) -> None:
+    def run_if_due(self, replica: Replica[Any]) -> None:
         """Write a checkpoint if there are enough slots since the last: in the background, or here if it is overdue."""
-        every = view.config.checkpoint_slots
-        since = view.slots_since_checkpoint()
-        if since < every and not (since >= min(_AT_MOST_EVERY, every) and view.tail_overflows()):
+        every = replica.config.checkpoint_slots
+        since = replica.slots_since_checkpoint()
+        if since < every and not (since >= min(_AT_MOST_EVERY, every) and replica.tail_overflows()):
             return
         overdue = since >= _OVERDUE * every
         with self._lock:

@@ -26,15 +26,16 @@ from eoslog.errors import (
     UnsupportedFormat,
     without_code,
 )
-from eoslog.log.append_counts import AppendCounts
-from eoslog.log.append_queue import AppendQueue
+from eoslog.log.append_queue import AppendCounts, AppendQueue
 from eoslog.log.checkpoint import CheckpointRoot, write_checkpoint
 from eoslog.log.checkpointing import Checkpointing
-from eoslog.log.claim import SlotClaims
+from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, Request, shared_entries
-from eoslog.log.paths import slot_path
-from eoslog.log.proposals import AppendAttempts, Flight, Proposal, Published, earliest_deadline, sort_proposals
-from eoslog.log.record import (
+from eoslog.log.proposals import AppendAttempts, InFlight, Proposal, Published, earliest_deadline, sort_proposals
+from eoslog.log.replica import LogConfig, Moment, Replica
+from eoslog.log.shared_commits import OthersPublication, OwnPublication, SharedCommits
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import (
     LARGEST_RECORD_BYTES,
     CheckpointEntry,
     CheckpointReference,
@@ -45,10 +46,8 @@ from eoslog.log.record import (
     first_line,
     with_tail,
 )
-from eoslog.log.sharing import Company, OwnPublication, SharedCommits
-from eoslog.log.view import LogConfig, Moment, View
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectStore
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -67,7 +66,7 @@ class _Base(NamedTuple):
     slot: int
     proved: Moment
     opening: int
-    """How often the view had been opened then."""
+    """How often the replica had been opened then."""
 
 
 @dataclass(slots=True)
@@ -76,7 +75,7 @@ class _Attempts:
 
     token: str
     tail_slot: int | None
-    """The newest slot when this append last refreshed the view; None if it has not done so."""
+    """The newest slot when this append last refreshed the replica; None if it has not done so."""
     races: int = 0
     """How many races for a slot were lost."""
     has_lost: bool = False
@@ -87,7 +86,7 @@ class _Attempts:
     """How many proposals the next record takes at most."""
     with_overdue: bool = True
     """Whether the next record takes aborts of overdue transactions."""
-    company: Sequence[Company] = ()
+    others: Sequence[OthersPublication] = ()
     """Publications of other processes, which the next record also takes."""
 
 
@@ -105,19 +104,19 @@ class Log(Generic[S]):
         self.machine = machine
         self.environment = environment
         self.config = config or LogConfig()
-        self.view: View[S] = View(store, machine, environment, self.config)
+        self.replica: Replica[S] = Replica(store, machine, environment, self.config)
         self.before_checkpoint: Callable[[], object] = lambda: None
         """Called before a checkpoint that is due, to make the state smaller."""
         self.counts = AppendCounts()
         self._queue = AppendQueue(environment, self._append_all)
-        self._claims = SlotClaims(store, environment, self.config.commit_timeout_ms)
+        self._claims = ConditionalAppend(store, environment, self.config.commit_timeout_ms)
         self._shared = SharedCommits(store, environment, machine)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
         """Use the grace of this log. All processes that follow the log or delete slots use the same."""
-        with self.view.lock:
-            self.config = self.view.config = replace(self.config, grace_ms=grace_ms)
+        with self.replica.lock:
+            self.config = self.replica.config = replace(self.config, grace_ms=grace_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with the state and its slot; by default with those of the newest slot of the log.
@@ -125,18 +124,18 @@ class Log(Generic[S]):
         A read does not wait for records that other threads put. The state does not change while ``function`` runs, and
         no thread can append meanwhile. So ``function`` should be quick, and send no requests.
         """
-        view = self.view
+        replica = self.replica
         while True:
-            if refresh or not view.is_open:
+            if refresh or not replica.is_open:
                 try:
-                    view.refresh()
+                    replica.refresh()
                 except BaseException as error:
                     self._reset_view_unless_sound(error)
                     raise
-            with view.lock:
-                # The view is closed again if another thread was interrupted since the refresh.
-                if view.is_open:
-                    return function(view.state, view.slot)
+            with replica.lock:
+                # The replica is closed again if another thread was interrupted since the refresh.
+                if replica.is_open:
+                    return function(replica.state, replica.slot)
 
     def append(
         self,
@@ -164,7 +163,7 @@ class Log(Generic[S]):
         proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts or AppendAttempts())
         self._submit(proposal)
         answer: T = proposal.result()
-        self._checkpointing.run_if_due(self.view)
+        self._checkpointing.run_if_due(self.replica)
         return answer
 
     def create(self, request: Request[object]) -> None:
@@ -206,7 +205,7 @@ class Log(Generic[S]):
         """
         newest = self.read(lambda state, newest: newest)
         for later in range(slot + 1, newest + 1):
-            record = self.view.record_at(later)
+            record = self.replica.record_at(later)
             if record is None:
                 raise OutcomeLost(
                     f"a request was published after slot {slot}, and slot {later} is gone or damaged, which may have "
@@ -227,7 +226,7 @@ class Log(Generic[S]):
             CorruptRecord, UnsupportedFormat: the log around it cannot be read; ask again.
         """
         deadline_ms = self._deadline(timeout_ms)
-        if self.view.slot < slot and self.read(lambda state, newest: newest) < slot:
+        if self.replica.slot < slot and self.read(lambda state, newest: newest) < slot:
             occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
             self._submit(occupier)
             occupier.result()
@@ -239,7 +238,7 @@ class Log(Generic[S]):
         # Afterwards: what came to the slot's name when it was deleted came after the checkpoints above it.
         self.read(lambda state, newest: None)
         if token is not None and (
-            not self._may_be_deleted(slot) or self._claims.continues(self.view, slot, token, deadline_ms)
+            not self._may_be_deleted(slot) or self._claims.continues(self.replica, slot, token, deadline_ms)
         ):
             return token
         raise OutcomeLost(
@@ -252,7 +251,7 @@ class Log(Generic[S]):
 
     def _may_be_deleted(self, slot: int) -> bool:
         """Slots are deleted only below the older of the two checkpoints that the log names."""
-        older = self.view.previous_checkpoint
+        older = self.replica.previous_checkpoint
         return older is not None and slot < older.slot
 
     def _submit(self, proposal: Proposal) -> None:
@@ -267,13 +266,13 @@ class Log(Generic[S]):
         """The error for a proposal that no thread attempts any more: not appended, or its outcome is unknown."""
         if proposal.published is not None:
             return self._unknown_request(proposal, proposal.published)
-        return self._out_of_time() if proposal.flight is None else self._claims.unknown(*proposal.flight)
+        return self._out_of_time() if proposal.in_flight is None else self._claims.unknown(*proposal.in_flight)
 
     def _append_all(self, proposals: list[Proposal]) -> None:
         for proposal in proposals:
             if proposal.has_landed:
                 proposal.finish()
-            elif proposal.published is not None or proposal.flight is not None:
+            elif proposal.published is not None or proposal.in_flight is not None:
                 # The thread that sent it was interrupted, and a second time while it settled the other proposals.
                 proposal.fail(self._unsettled(proposal))
         proposals = [proposal for proposal in proposals if not proposal.done]
@@ -281,8 +280,8 @@ class Log(Generic[S]):
             for first in [proposal for proposal in proposals if proposal.first]:
                 self._append_rounds([first])
             proposals = [proposal for proposal in proposals if not proposal.done]
-            if proposals and (not self.view.is_open or self.view.is_stale()):
-                self.view.open()
+            if proposals and (not self.replica.is_open or self.replica.is_stale()):
+                self.replica.open()
             self._append_rounds(proposals)
         except BaseException as error:
             self._reset_view_unless_sound(error)
@@ -296,14 +295,14 @@ class Log(Generic[S]):
         finally:
             for proposal in proposals:
                 if proposal.published is not None:
-                    self.view.awaited.pop(proposal.published.request_id, None)
+                    self.replica.awaited.pop(proposal.published.request_id, None)
 
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
         """The error for one proposal of an attempt that ended with ``error``."""
         if proposal.published is not None:
             return self._unknown_request(proposal, proposal.published)
-        if proposal.flight is not None:
-            return error if isinstance(error, Exception) else self._claims.unknown(*proposal.flight)
+        if proposal.in_flight is not None:
+            return error if isinstance(error, Exception) else self._claims.unknown(*proposal.in_flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
             return StoreUnavailable(
                 f"{self.store.url}: the record before this one was not settled; nothing was appended"
@@ -311,9 +310,9 @@ class Log(Generic[S]):
         return error
 
     def _reset_view_unless_sound(self, error: BaseException) -> None:
-        """Reset the view unless ``error`` is eoslog's own. Others, such as Ctrl-C, may have stopped a fold half-way."""
+        """Reset the replica unless ``error`` is eoslog's own. Others, as Ctrl-C, may have stopped a fold half-way."""
         if not isinstance(error, EosLogError):
-            self.view.reset()
+            self.replica.reset()
 
     def _append_rounds(self, pending: list[Proposal]) -> None:
         """Settle proposals, record by record."""
@@ -344,7 +343,7 @@ class Log(Generic[S]):
         if not self._shared.is_possible:
             return False
         has_requests = any(shared_entries(proposal.request) for proposal in pending)
-        return self.view.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
+        return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
 
     def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Publish requests, and return when they are in a record of this process or of another one.
@@ -352,12 +351,12 @@ class Log(Generic[S]):
         Returns:
             The proposals that are not settled, in their order.
         """
-        own = self._shared.publish(self.view, pending)
+        own = self._shared.publish(self.replica, pending)
         is_settled_here = bool(own.path)
         try:
             while pending:
                 # A proposal that no other process may append does not wait for other processes.
-                if self._shared.look(self.view, own) or any(proposal.published is None for proposal in pending):
+                if self._shared.look(self.replica, own) or any(proposal.published is None for proposal in pending):
                     is_turn = True
                 else:
                     is_turn = not self._is_overtaken(own, pending, attempts)
@@ -376,7 +375,7 @@ class Log(Generic[S]):
 
     def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Wait for a new record. False if none came in time: then this process should append."""
-        slot = self.view.slot
+        slot = self.replica.slot
         began_ms = self.environment.monotonic_ms()
         deadline_ms = earliest_deadline(pending)
         end_ms = own.patient_until_ms if deadline_ms is None else min(own.patient_until_ms, deadline_ms)
@@ -384,7 +383,7 @@ class Log(Generic[S]):
             while self.environment.monotonic_ms() <= end_ms:
                 self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
                 self._look_at_tail(attempts)
-                if self.view.slot > slot or all(proposal.has_landed for proposal in pending):
+                if self.replica.slot > slot or all(proposal.has_landed for proposal in pending):
                     return True
             return False
         finally:
@@ -393,9 +392,9 @@ class Log(Generic[S]):
 
     def _append_with_others(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Put a record with what this process and the others have published."""
-        attempts.company = self._shared.of_others(own)
-        if own.newest_slot > self.view.slot:
-            # Another process knew a newer slot, so a put to the next slot of this view would lose.
+        attempts.others = self._shared.of_others(own)
+        if own.newest_slot > self.replica.slot:
+            # Another process knew a newer slot, so a put to the next slot of this replica would lose.
             self._look_at_tail(attempts)
         try:
             pending = self._attempt(self._patient(pending), attempts)
@@ -407,36 +406,36 @@ class Log(Generic[S]):
             if attempts.appended_for_others is not None:
                 # Also those with requests that were left out. Such a request was done before or is not valid here; if
                 # it becomes valid later, its own process appends it.
-                self._shared.delete([each.path for each in attempts.company])
+                self._shared.delete([each.path for each in attempts.others])
         finally:
-            attempts.company = ()
+            attempts.others = ()
         return pending
 
     def _look_at_tail(self, attempts: _Attempts) -> None:
-        self.view.refresh()
-        attempts.tail_slot = self.view.slot
+        self.replica.refresh()
+        attempts.tail_slot = self.replica.slot
 
     def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Try to put one record. Returns the proposals that are not settled, in their order."""
-        view = self.view
+        replica = self.replica
         attempts.has_lost, attempts.appended_for_others = False, None
         while pending:
-            if view.invalid is not None:
-                raise CorruptRecord(f"{self.store.url}: {view.invalid}; nothing more is appended")
-            if not view.is_open and not pending[0].first:
-                # Another thread was interrupted during a fold, and the view was reset.
-                view.open()
-            with view.lock:
-                if not view.is_open and not pending[0].first:
+            if replica.invalid is not None:
+                raise CorruptRecord(f"{self.store.url}: {replica.invalid}; nothing more is appended")
+            if not replica.is_open and not pending[0].first:
+                # Another thread was interrupted during a fold, and the replica was reset.
+                replica.open()
+            with replica.lock:
+                if not replica.is_open and not pending[0].first:
                     continue
-                base = _Base(view.state, view.slot, view.proved(), view.opening)
-                draft = self.machine.new_draft(view.state, view.slot + 1)
-                included = self._include(draft, attempts.company)
-                this = sort_proposals(view, draft, pending[: attempts.most])
+                base = _Base(replica.state, replica.slot, replica.proved(), replica.opening)
+                draft = self.machine.new_draft(replica.state, replica.slot + 1)
+                included = self._include(draft, attempts.others)
+                this = sort_proposals(replica, draft, pending[: attempts.most])
                 if included and not this.taken:
                     # Requests of other processes may be the reason for the refusal: validate again without them.
-                    draft, included = self.machine.new_draft(view.state, view.slot + 1), []
-                    this = sort_proposals(view, draft, pending[: attempts.most])
+                    draft, included = self.machine.new_draft(replica.state, replica.slot + 1), []
+                    this = sort_proposals(replica, draft, pending[: attempts.most])
                 this.later += pending[attempts.most :]
                 if this.taken:
                     # Last: the producer of an overdue transaction may end it in this same record. Then the producer's
@@ -444,15 +443,15 @@ class Log(Generic[S]):
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
                     record = self._record(draft, this.taken, attempts.token, included)
-                    body = with_tail(encode_line(record), view.tail_lines())
+                    body = with_tail(encode_line(record), replica.tail_lines())
             for proposal in this.landed:
                 proposal.finish()
-            if (this.refused or this.silent) and attempts.tail_slot != base.slot:
+            if (this.refused or this.without_entries) and attempts.tail_slot != base.slot:
                 self._look_at_tail(attempts)
                 continue
             for proposal, error in this.refused:
                 self._refuse(proposal, error, base)
-            for proposal in this.silent:
+            for proposal in this.without_entries:
                 proposal.finish()
             if not this.taken:
                 return this.later
@@ -463,7 +462,7 @@ class Log(Generic[S]):
                 continue
             attempts.with_overdue = True
             if len(body) > _LARGEST_SHARED_RECORD_BYTES and included:
-                attempts.company = attempts.company[: len(attempts.company) // 2]
+                attempts.others = attempts.others[: len(attempts.others) // 2]
                 pending = this.taken + this.later
                 continue
             if len(body) > _LARGEST_SHARED_RECORD_BYTES and len(this.taken) > 1:
@@ -508,10 +507,10 @@ class Log(Generic[S]):
                 proposal.fail(self._unsettled(proposal))
         return [proposal for proposal in proposals if not proposal.done]
 
-    def _include(self, draft: Any, company: Sequence[Company]) -> list[IncludedRequest]:
+    def _include(self, draft: Any, others: Sequence[OthersPublication]) -> list[IncludedRequest]:
         """Add the valid requests of other processes to a draft. Leave the rest to the processes that published them."""
         included: list[IncludedRequest] = []
-        for each in company:
+        for each in others:
             for request_id, request in each.requests:
                 child = draft.child()
                 try:
@@ -534,7 +533,7 @@ class Log(Generic[S]):
         """Fail a proposal that is refused at the log's tail, unless another process has appended it before."""
         published = proposal.published
         if published is not None and published.opening != base.opening:
-            # The view was opened again and passed over records. The request may be in one of them.
+            # The replica was opened again and passed over records. The request may be in one of them.
             try:
                 found = self.find_request(published.slot, published.request_id)
             except OutcomeLost as lost:
@@ -551,11 +550,11 @@ class Log(Generic[S]):
             proposal.fail(error)
 
     def _unknown_request(self, proposal: Proposal, published: Published) -> CommitStateUnknown:
-        view = self.view
-        with view.lock:
+        replica = self.replica
+        with replica.lock:
             # A record that was folded meanwhile and has the request would have told the proposal.
-            was_followed = view.opening == published.opening and published.request_id in view.awaited
-            slot = view.slot if was_followed and not proposal.has_landed else published.slot
+            was_followed = replica.opening == published.opening and published.request_id in replica.awaited
+            slot = replica.slot if was_followed and not proposal.has_landed else published.slot
         return CommitStateUnknown(
             f"{self.store.url}: a request was published after slot {slot}, and no record has it yet; another "
             "process may append it later. Repeat the same call: nothing is done twice",
@@ -565,7 +564,7 @@ class Log(Generic[S]):
         )
 
     def _record(self, draft: Any, taken: list[Proposal], token: str, included: list[IncludedRequest]) -> SlotRecord:
-        view = self.view
+        replica = self.replica
         entries = [self.machine.encode_entry(entry) for entry in draft.entries]
         entries += [
             proposal.checkpoint[0].model_dump(exclude_none=True)
@@ -582,83 +581,84 @@ class Log(Generic[S]):
         return SlotRecord(
             requests=tuple(included + own) or None,
             contended=True if included else None,
-            slot=view.slot + 1,
+            slot=replica.slot + 1,
             token=token,
-            prev=view.token,
-            checkpoint=view.checkpoint,
-            previous_checkpoint=view.previous_checkpoint,
+            prev=replica.token,
+            checkpoint=replica.checkpoint,
+            previous_checkpoint=replica.previous_checkpoint,
             entries=tuple(entries),
         )
 
     def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
-        """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the view was reopened.
+        """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the replica was reopened.
 
-        Another thread may refresh the view meanwhile, and so fold this record or the winner's.
+        Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
         """
-        view = self.view
+        replica = self.replica
         slot, token = record.slot, record.token
-        asked = view.moment()
-        if slot > 0 and not view.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
+        asked = replica.moment()
+        if slot > 0 and not replica.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
             raise StoreVanished(
                 f"{self.store.url}: slot {slot - 1} is missing, which this process has read: an earlier state of the "
                 "store was put in its place. Nothing was written. Call eoslog.connect() again to go on from that state"
             )
         for proposal in taken:
-            proposal.flight = Flight(slot, token)
-            proposal.attempts.puts[proposal.flight] = proposal.answer
+            proposal.in_flight = InFlight(slot, token)
+            proposal.attempts.puts[proposal.in_flight] = proposal.answer
         try:
             winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
         except UnsupportedFormat as error:
-            if view.is_long_after(view.dated(asked)):
+            if replica.is_long_after(replica.dated(asked)):
                 raise self._claims.unknown(slot, token) from error
             raise
         if winner is None and self._is_genuine(base, slot, token):
-            with view.changing():
-                if view.state is base.state and view.slot == base.slot:
+            with replica.changing():
+                if replica.state is base.state and replica.slot == base.slot:
                     draft.merge()
                     self._adopt_checkpoints(taken)
-                    view.advance(record, first_line(body))
-                    view.prove(asked)
-                elif view.slot == base.slot:
+                    replica.advance(record, first_line(body))
+                    replica.prove(asked)
+                elif replica.slot == base.slot:
                     # Reopened: the draft's changes would go into a state that nobody sees any more.
-                    view.fold_body(slot, body)
+                    replica.fold_body(slot, body)
             return True
-        if view.is_long_after(view.dated(asked)):
+        if replica.is_long_after(replica.dated(asked)):
             # The record may have landed, and its slot been deleted, before what stands there now came.
             raise self._claims.unknown(slot, token)
         if winner is None:
             try:
-                view.open()
+                replica.open()
             except EosLogError as error:
                 raise self._claims.unknown(slot, token) from error
         for proposal in taken:
-            proposal.flight = None
-        if winner is not None and not view.is_stale() and view.fold_body(slot, winner):
+            proposal.in_flight = None
+        if winner is not None and not replica.is_stale() and replica.fold_body(slot, winner):
             return False
         if winner is not None:
-            view.open()
+            replica.open()
         return None
 
     def _adopt_checkpoints(self, taken: list[Proposal]) -> None:
         for proposal in taken:
             if proposal.checkpoint is not None:
                 entry, root = proposal.checkpoint
-                self.view.adopt_own_checkpoint(entry.reference, root)
+                self.replica.adopt_own_checkpoint(entry.reference, root)
 
     def _is_genuine(self, base: _Base, slot: int, token: str) -> bool:
-        """Whether a slot that was just won continues the log. From a fresh view it does; from a stale one, or none, it
-        may lie in a name that was deleted.
+        """Whether a slot that was just won continues the log.
 
-        The view of the draft counts, not the view of now: another thread may have reopened it since.
+        It does if the replica was fresh when the draft was made. Otherwise the slot's name may have been deleted before
+        the put, and the record is not part of the log. The replica of the draft counts, not the replica of now: another
+        thread may have reopened it since.
 
         Raises:
             CommitStateUnknown: that could not be found out.
         """
-        if base.slot >= 0 and not self.view.is_long_after(base.proved):
+        if base.slot >= 0 and not self.replica.is_long_after(base.proved):
             return True
         try:
-            if self._claims.continues(self.view, slot, token):
+            if self._claims.continues(self.replica, slot, token):
                 return True
         except EosLogError as error:
             raise self._claims.unknown(slot, token) from error
@@ -690,11 +690,11 @@ class Log(Generic[S]):
         raise StoreUnavailable(f"{self.store.url}: no checkpoint could be written: {problem}")
 
     def _checkpoint_once(self) -> CheckpointReference:
-        view = self.view
+        replica = self.replica
 
         def copied(state: S, slot: int) -> tuple[S, int, str, CheckpointRoot | None, int]:
             copy = self.machine.frozen_copy(state)
-            return copy, slot, view.token, view.checkpoint_root, self.store.clock.last_date_ms
+            return copy, slot, replica.token, replica.checkpoint_root, self.store.clock.last_date_ms
 
         state, slot, token, shared, upload_ms = self.read(copied, refresh=False)
         reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, token, shared)
@@ -708,7 +708,7 @@ class Log(Generic[S]):
         try:
             proposal.result()
         except InvalidEntry:
-            newest = self.view.checkpoint
+            newest = self.replica.checkpoint
             if newest is None or newest.slot < slot:
                 raise
             self.environment.reached("log.checkpoint.overtaken")

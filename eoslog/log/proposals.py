@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from eoslog.errors import InvalidRequest, RecordFull
 from eoslog.log.checkpoint import CheckpointRoot
 from eoslog.log.machine import Request, ShareableRequest
-from eoslog.log.record import CheckpointEntry
-from eoslog.log.view import View
+from eoslog.log.replica import Replica
+from eoslog.log.slot_record import CheckpointEntry
 
 
-class Flight(NamedTuple):
+class InFlight(NamedTuple):
     """A record whose put was sent and whose outcome is not known yet."""
 
     slot: int
@@ -31,14 +31,14 @@ class Published(NamedTuple):
     """The newest slot that this process knew when it published."""
     request_id: str
     opening: int
-    """How often the view had been opened then. A view that was opened again may have passed over slots."""
+    """How often the replica had been opened then. A replica that was opened again may have passed over slots."""
 
 
 @dataclass(slots=True)
 class AppendAttempts:
     """The attempts at a request that may have landed, or may land yet. One object may serve several appends of it."""
 
-    puts: dict[Flight, Any] = field(default_factory=dict)
+    puts: dict[InFlight, Any] = field(default_factory=dict)
     """Records whose put was sent, and the answer if that record is in the log."""
     publications: list[Published] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Proposal:
     """Until when its caller waits (elapsed time, ms); None: as long as the log's settings say."""
     attempts: AppendAttempts = field(default_factory=AppendAttempts)
     """Told before each put, so that an interrupt between a put and its answer loses nothing."""
-    flight: Flight | None = None
+    in_flight: InFlight | None = None
     """The record in flight that has it."""
     answer: Any = None
     error: BaseException | None = None
@@ -106,7 +106,7 @@ class Round:
     """The proposals of one attempt at a slot, sorted by what happens to them next."""
 
     taken: list[Proposal] = field(default_factory=list)
-    silent: list[Proposal] = field(default_factory=list)
+    without_entries: list[Proposal] = field(default_factory=list)
     refused: list[tuple[Proposal, BaseException]] = field(default_factory=list)
     landed: list[Proposal] = field(default_factory=list)
     """Proposals that another process has appended."""
@@ -115,13 +115,13 @@ class Round:
     depends on other entries of the record, which may lose its race."""
 
 
-def sort_proposals(view: View[Any], draft: Any, pending: list[Proposal]) -> Round:
+def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> Round:
     """Add to a draft the proposals that its record takes, and sort the rest.
 
     The draft may already have entries of other processes. A proposal that is refused beside them goes into ``later``.
     """
     this = Round()
-    has_company = bool(draft.entries)
+    has_others = bool(draft.entries)
     for proposal in pending:
         if proposal.has_landed:
             this.landed.append(proposal)
@@ -131,11 +131,11 @@ def sort_proposals(view: View[Any], draft: Any, pending: list[Proposal]) -> Roun
             if proposal.checkpoint is not None:
                 if any(other.checkpoint is not None for other in this.taken):
                     raise RecordFull
-                view.check_checkpoint_entry(proposal.checkpoint[0])
+                replica.check_checkpoint_entry(proposal.checkpoint[0])
             if proposal.request is not None:
                 proposal.answer = proposal.request.apply(child)
         except Exception as error:
-            if this.taken or has_company:
+            if this.taken or has_others:
                 this.later.append(proposal)
             elif isinstance(error, RecordFull):
                 asked = InvalidRequest("a record has room for one new producer id; ask for each in a call of its own")
@@ -147,8 +147,8 @@ def sort_proposals(view: View[Any], draft: Any, pending: list[Proposal]) -> Roun
                 proposal.first_entry, proposal.entry_count = len(draft.entries), len(child.entries)
                 child.merge()
                 this.taken.append(proposal)
-            elif this.taken or has_company:
+            elif this.taken or has_others:
                 this.later.append(proposal)
             else:
-                this.silent.append(proposal)
+                this.without_entries.append(proposal)
     return this

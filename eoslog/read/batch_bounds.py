@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from eoslog.format.statistics import ALL_NULL, UNKNOWN, ColumnBounds, decode_statistics
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.predicate import BoundsOf, Predicate
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
-from eoslog.segment.statistics import ALL_NULL, UNKNOWN, ColumnBounds, decode_statistics
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 
 _MICROSECONDS = 1000
 """In a millisecond: readers are given times in microseconds."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from eoslog.errors import InvalidOption, quoted
-from eoslog.rules.state import Topic
-from eoslog.segment.kafka_records import HEADERS_TYPE
-from eoslog.segment.stored_schema import stored_schema
+from eoslog.format.kafka_records import HEADERS_TYPE
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.state.store_state import Topic
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 CREATE_TIME = 0

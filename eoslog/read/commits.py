@@ -1,131 +1,141 @@
-"""Commits in the order in which they were decided: of each slot all its rows, over all partitions that are read.
-
-A partition is read segment by segment, and no further than the commits that are asked for: rows get their offsets in
-the order of the slots, and end no earlier than that.
-"""
+"""Commits, one after the other: what each slot of the log committed, whole, over all topics that are read."""
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-import numpy as np
+import pyarrow as pa
 
-from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
-from eoslog.read.planner import FileSlice, SegmentIndexes, SegmentSlices, slice_of
-from eoslog.rules.partition_state import Batch, Partition
-from eoslog.rules.stored_rows import LARGEST_OFFSET
-from eoslog.segment.batch_columns import NO_CONTROL, BatchColumns
-
-Place = TypeVar("Place", bound=Hashable)
-
-
-def slices_by_commit(
-    indexes: SegmentIndexes,
-    partitions: Mapping[Place, Partition],
-    after_slot: int,
-    until_slot: int,
-    *,
-    control_rows: bool = False,
-) -> Iterator[tuple[int, int, dict[Place, tuple[FileSlice, ...]]]]:
-    """Slot, log's time there (ms) and rows by partition, of each slot in (after_slot, until_slot] that committed rows.
-
-    Args:
-        control_rows: whether control rows are rows too.
-
-    Raises:
-        CorruptRecord, StoreUnavailable: an index cannot be read.
-    """
-    feeds = {
-        place: _Feed(indexes, partition, after_slot, until_slot, control_rows)
-        for place, partition in partitions.items()
-    }
-    while True:
-        slot = min((feed.first_slot for feed in feeds.values() if feed.first_slot is not None), default=None)
-        behind = [feed for feed in feeds.values() if not feed.is_known(slot)]
-        if behind:
-            for feed in behind:
-                feed.read_on()
-            continue
-        if slot is None:
-            return
-        rows = {place: taken for place, feed in feeds.items() if (taken := feed.take(slot))}
-        time_ms = next(piece.origin.commit_time_ms for slices in rows.values() for piece in slices)
-        yield slot, time_ms, rows
+from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.read.columns import choose_columns, default_columns
+from eoslog.read.committed_rows import slices_by_commit
+from eoslog.read.planner import FileSlice, PartitionPlan, Slices
+from eoslog.read.scan import Scan
+from eoslog.session.session import Session
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import NO_SLOT, Partition
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
+from eoslog.storage.exclusive import ExclusiveIterator
 
 
-class _Feed:
-    """One partition's committed rows by the slot that ended them, as far as it was read."""
+class CommittedTransaction(NamedTuple):
+    """One of the transactions that a slot committed; of a Spark job, one of its tasks."""
+
+    transactional_id: str | None
+    """None for rows without a transaction."""
+    producer_id: int
+    producer_epoch: int
+
+
+class Commit:
+    """What one slot of the log committed in the topics that are read: all of it, once."""
 
     def __init__(
-        self, indexes: SegmentIndexes, partition: Partition, after_slot: int, until_slot: int, control_rows: bool
+        self,
+        store: Session,
+        slot: int,
+        timestamp: int,
+        topics: Mapping[str, Topic],
+        rows: Mapping[PartitionId, tuple[FileSlice, ...]],
     ) -> None:
-        self._control_rows = control_rows
-        self._after_slot = after_slot
-        self._until_slot = until_slot
-        self._log_start_offset = partition.log_start_offset
-        self._pending: dict[int, list[FileSlice]] = defaultdict(list)
-        self._slots: list[int] = []
-        """The slots of these rows, as a heap."""
-        self._parts = self._read(indexes, partition)
-        self._reached_slot: int | None = after_slot
-        """Rows that are not read yet ended at this slot or later; None if all are read."""
+        self._store = store
+        self._topics = topics
+        self._rows = rows
+        self.slot = slot
+        """Its place in the order of commits. Go on behind it with ``after_slot``."""
+        self.timestamp = timestamp
+        """The log's time at the slot (ms)."""
+
+    def __repr__(self) -> str:
+        return f"Commit(slot={self.slot}, topics={self.topics}, record_count={self.record_count})"
 
     @property
-    def first_slot(self) -> int | None:
-        return self._slots[0] if self._slots else None
+    def topics(self) -> list[str]:
+        """Those of the topics that are read into which it wrote rows, in their order."""
+        written = {place.topic_id for place in self._rows}
+        return sorted(name for name, topic in self._topics.items() if topic.topic_id in written)
 
-    def is_known(self, slot: int | None) -> bool:
-        """Whether everything that ended at or before ``slot`` was read; all there is if None."""
-        return self._reached_slot is None or (slot is not None and slot < self._reached_slot)
-
-    def read_on(self) -> None:
-        self._reached_slot = next(self._parts, None)
-        if self._reached_slot is not None and self._reached_slot > self._until_slot:
-            self._reached_slot = None
-
-    def take(self, slot: int) -> tuple[FileSlice, ...]:
-        """The rows of a slot, which is no later than the first one."""
-        if self.first_slot != slot:
-            return ()
-        return tuple(self._pending.pop(heapq.heappop(self._slots)))
-
-    def _read(self, indexes: SegmentIndexes, partition: Partition) -> Iterator[int]:
-        """Read part by part; each gives the slot at or after which the rows behind it end."""
-        for segment in partition.sealed:
-            if segment.max_end_slot <= self._after_slot:
-                continue
-            columns = indexes.columns(segment)
-            self._add_sealed(columns)
-            if len(columns):
-                yield int(columns.slot[-1])
-        self._add_active(partition.active)
-
-    def _add_sealed(self, columns: BatchColumns) -> None:
-        wanted = (
-            visible_rows(columns, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
-            & (columns.record_count > 0)
-            & (columns.end_offset > self._log_start_offset)
+    @property
+    def transactions(self) -> tuple[CommittedTransaction, ...]:
+        """Who wrote the rows. Several, if writers of one process shared the slot, or for the tasks of a job."""
+        origins = [piece.origin for slices in self._rows.values() for piece in slices]
+        return tuple(
+            dict.fromkeys(
+                CommittedTransaction(origin.transactional_id, origin.producer_id, origin.producer_epoch)
+                for origin in origins
+            )
         )
-        if not self._control_rows:
-            wanted &= columns.control == NO_CONTROL
-        slices = SegmentSlices(columns, np.flatnonzero(wanted), self._log_start_offset, LARGEST_OFFSET)
-        for slot, piece in zip(slices.end_slots.tolist(), slices, strict=True):
-            self._put(slot, piece)
 
-    def _add_active(self, batches: Sequence[Batch]) -> None:
-        for batch in batches:
-            if (
-                batch.record_count
-                and (self._control_rows or batch.control is None)
-                and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
-                and batch.end_offset > self._log_start_offset
-            ):
-                self._put(batch.end_slot, slice_of(batch, batch.record_count, self._log_start_offset, LARGEST_OFFSET))
+    @property
+    def record_count(self) -> int:
+        """The number of rows, known without reading any."""
+        return sum(piece.record_count for slices in self._rows.values() for piece in slices)
 
-    def _put(self, slot: int, piece: FileSlice) -> None:
-        if slot not in self._pending:
-            heapq.heappush(self._slots, slot)
-        self._pending[slot].append(piece)
+    def scan(self, topic: str, columns: Sequence[str] | None = None) -> Scan:
+        """Its rows in one of the topics; see ``Store.scan`` for the columns.
+
+        Raises:
+            InvalidOption: the topic is not one of those that are read, or has no such column.
+        """
+        known = self._topics.get(topic)
+        if known is None:
+            raise InvalidOption(
+                f"topic {quoted(topic)} is not read here; the topics are: {', '.join(sorted(self._topics))}"
+            )
+        plans = [
+            PartitionPlan(
+                topic,
+                place.topic_id,
+                place.partition,
+                slices[0].base_offset,
+                slices[-1].gaps_end_offset or slices[-1].base_offset + slices[-1].record_count,
+                Slices([slices]),
+            )
+            for place, slices in sorted(self._rows.items())
+            if place.topic_id == known.topic_id
+        ]
+        wanted = default_columns(known) if columns is None else choose_columns(known, columns)
+        return Scan(self._store.object_store, plans, stored_schema(known), wanted, self.slot)
+
+    def to_tables(self) -> dict[str, pa.Table]:
+        """All its rows, by topic.
+
+        Raises:
+            CorruptRecord, StoreUnavailable
+        """
+        return {topic: self.scan(topic).to_table() for topic in self.topics}
+
+
+def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_slot: int | None) -> Iterator[Commit]:
+    """See ``Store.commits``. The topics are looked at now, the rows when they are asked for."""
+    names = list(dict.fromkeys(topics))
+    if not names:
+        raise InvalidOption("name the topics whose commits are to be read")
+    for slot in (after_slot, 0 if until_slot is None else until_slot):
+        if not isinstance(slot, int) or isinstance(slot, bool):
+            raise InvalidOption(f"a slot is a number of the log, not {quoted(slot)}")
+
+    def look(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:
+        found = {name: topic_named(state, name) for name in names}
+        places = [place for topic in found.values() for place in topic.partition_ids()]
+        return found, {place: state.partitions[place] for place in places}, newest
+
+    found, partitions, newest = store.read(look)
+    until = newest if until_slot is None else until_slot
+    if not NO_SLOT <= after_slot <= newest or until > newest:
+        raise InvalidOption(f"slots {after_slot} to {until} are not there: the log holds slots 0 to {newest}")
+    by_id = {topic.topic_id: name for name, topic in found.items()}
+    for place, partition in partitions.items():
+        if NO_SLOT < after_slot < partition.removed_end_slot:
+            raise OffsetOutOfRange(
+                f"partition {by_id[place.topic_id]}-{place.partition}: rows that were committed after slot "
+                f"{after_slot}, up to slot {partition.removed_end_slot}, have been deleted since; read from a later "
+                "slot, or from the beginning what is left"
+            )
+    return ExclusiveIterator(
+        Commit(store, slot, timestamp, found, rows)
+        for slot, timestamp, rows in slices_by_commit(store.indexes, partitions, after_slot, until)
+    )

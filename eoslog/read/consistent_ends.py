@@ -11,9 +11,10 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from eoslog.read.planner import SegmentIndexes, active_between, sealed_between
-from eoslog.rules.partition_state import NO_SLOT, Partition, Verdict
-from eoslog.segment.batch_columns import NO_CONTROL
+from eoslog.format.batch_columns import NO_CONTROL
+from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.read.planner import active_between, sealed_between
+from eoslog.state.partition_state import NO_SLOT, Partition, Verdict
 
 Place = TypeVar("Place", bound=Hashable)
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eoslog.errors import InvalidOption, quoted
-from eoslog.rules.partition_state import Batch, Partition, Verdict
-from eoslog.segment.batch_columns import BatchColumns
+from eoslog.format.batch_columns import BatchColumns
+from eoslog.state.partition_state import Batch, Partition, Verdict
 
 
 class IsolationLevel(StrEnum):

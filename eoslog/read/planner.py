@@ -14,21 +14,15 @@ from typing import NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from eoslog.errors import CorruptRecord, OffsetOutOfRange
+from eoslog.errors import OffsetOutOfRange
+from eoslog.format.batch_columns import NO_CONTROL, BatchColumns, Numbers
+from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
-from eoslog.read.index_cache import IndexCache
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
-from eoslog.rules.sequences import sequence_after
-from eoslog.segment.batch_columns import NO_CONTROL, BatchColumns, Numbers
-from eoslog.segment.segment_index import columns_of_index
-from eoslog.segment.stored_file import read_files
-from eoslog.store.object_store import ObjectStore
+from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
+from eoslog.state.sequences import sequence_after
 
-MOST_BYTES = 128 << 20
-"""Of the indexes of segments that a process keeps: those of some hundred thousand files."""
 _SLICES_AT_ONCE = 128
 
 
@@ -228,63 +222,6 @@ class PartitionPlan:
     def bytes(self) -> int:
         """The size of the files that the plan reads, whole."""
         return self.slices.bytes
-
-
-class SegmentIndexes:
-    """The batches of sealed segments, which never change: those read last are kept, up to a number of bytes."""
-
-    def __init__(self, store: ObjectStore, most_bytes: int = MOST_BYTES) -> None:
-        self._store = store
-        self._kept = IndexCache[FileReference, BatchColumns](most_bytes)
-
-    @property
-    def bytes(self) -> int:
-        """About how much memory the kept ones take."""
-        return self._kept.bytes
-
-    def columns(self, segment: SealedSegment) -> BatchColumns:
-        """The batches and control rows of a segment, in the order of their offsets.
-
-        Raises:
-            CorruptRecord: the index file is missing, or not what its entry says.
-        """
-        return next(self.columns_of_each([segment]))
-
-    def columns_of_each(self, segments: Sequence[SealedSegment]) -> Iterator[BatchColumns]:
-        """As ``columns``, of one segment after the other. Index files are fetched together where that pays.
-
-        Raises:
-            CorruptRecord: as ``columns``.
-        """
-        kept = [self._kept.get(segment.index) for segment in segments]
-        missing = [segment.index for segment, found in zip(segments, kept, strict=True) if found is None]
-        bodies = read_files(self._store, missing)
-        for segment, found in zip(segments, kept, strict=True):
-            columns = found
-            if columns is None:
-                columns = columns_of_index(next(bodies), segment.index)
-                self._kept.put(segment.index, columns, columns.bytes)
-            _check_place(segment, columns)
-            yield columns
-
-    def batches(self, segment: SealedSegment) -> Iterator[Batch]:
-        """As ``columns``, as objects: for callers that need few of them.
-
-        Raises:
-            CorruptRecord: as ``columns``.
-        """
-        return self.columns(segment).batches()
-
-
-def _check_place(segment: SealedSegment, columns: BatchColumns) -> None:
-    if not len(columns):
-        return
-    first, end = int(columns.base_offset[0]), int(columns.end_offset[-1])
-    if not segment.base_offset <= first <= end <= segment.end_offset:
-        raise CorruptRecord(
-            f"segment index {segment.index.path} holds offsets {first} to {end} (exclusive), but its segment has "
-            f"{segment.base_offset} to {segment.end_offset}"
-        )
 
 
 def plan_partition(

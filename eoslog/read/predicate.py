@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from eoslog.segment.statistics import ColumnBounds, Value, order, successor
+from eoslog.format.statistics import ColumnBounds, Value, order, successor
 
 BoundsOf = Callable[[str], ColumnBounds]
 """The bounds of a column, by its name."""

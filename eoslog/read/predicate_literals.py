@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eoslog.errors import quoted
+from eoslog.format.statistics import Value, order
 from eoslog.read.predicate import Below, Condition, Not, OneOf
-from eoslog.segment.statistics import Value, order
 
 
 class LiteralKind(Enum):

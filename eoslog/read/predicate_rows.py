@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eoslog.format.statistics import Value
+from eoslog.read.file_slices import read_slices
 from eoslog.read.planner import FileSlice
 from eoslog.read.predicate import AllOf, AnyOf, Below, Condition, Constant, IsNull, Not, Predicate, StartsWith
-from eoslog.read.slices import read_slices
-from eoslog.segment.statistics import Value
-from eoslog.store.object_store import ObjectStore
+from eoslog.storage.object_store import ObjectStore
 
 
 def read_wanted(

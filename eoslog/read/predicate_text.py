@@ -13,7 +13,7 @@ from eoslog.errors import InvalidOption, quoted
 from eoslog.read.columns import available_columns
 from eoslog.read.predicate import AllOf, AnyOf, Condition, Constant, IsNull, Not, OneOf, Predicate, StartsWith
 from eoslog.read.predicate_literals import CannotCompare, Literal, LiteralKind, below, one_of
-from eoslog.rules.state import Topic
+from eoslog.state.store_state import Topic
 
 SUPPORTED = (
     "comparisons of a column with a literal (=, <>, <=>, <, <=, >, >=, IN, BETWEEN, IS NULL, IS TRUE, LIKE 'prefix%') "

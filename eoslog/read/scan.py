@@ -10,9 +10,9 @@ import pyarrow as pa
 from eoslog.read.planner import PartitionPlan
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import read_wanted
-from eoslog.read.progress import Progress, not_begun, with_file, with_rows
-from eoslog.store.exclusive import ExclusiveIterator
-from eoslog.store.object_store import ObjectStore
+from eoslog.read.scan_progress import Progress, not_begun, with_file, with_rows
+from eoslog.storage.exclusive import ExclusiveIterator
+from eoslog.storage.object_store import ObjectStore
 
 
 class Scan:

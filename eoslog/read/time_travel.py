@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
-from eoslog.rules.partition_state import Partition
+from eoslog.state.partition_state import Partition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WITH_ZONE = "give a datetime with a time zone, as 2026-01-31T12:00:00Z, or milliseconds since the epoch"

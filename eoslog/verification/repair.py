@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.log import Log
-from eoslog.log.record import CheckpointReference
-from eoslog.rules.state import StoreState
-from eoslog.segment.rebuilding import put_back_derived_files
-from eoslog.store.probe import PROBE_DIRECTORY
-from eoslog.verification.checkpoints import load_checkpoint
-from eoslog.verification.finding import Finding
-from eoslog.verification.progress import no_progress
-from eoslog.verification.strays import LEFTOVER_AGE_MS
-from eoslog.verification.verify import verify_state
+from eoslog.log.slot_record import CheckpointReference
+from eoslog.maintenance.index_restore import put_back_derived_files
+from eoslog.state.store_state import StoreState
+from eoslog.storage.probe import PROBE_DIRECTORY
+from eoslog.verification.findings import Finding, no_progress
+from eoslog.verification.log_checks import load_checkpoint
+from eoslog.verification.store_checks import verify_state
+from eoslog.verification.unknown_files import LEFTOVER_AGE_MS
 
 _CHECKPOINTS_NAMED = 2
 
@@ -98,7 +97,7 @@ def _all_good(log: Log[StoreState]) -> bool:
 
 
 def _named(log: Log[StoreState]) -> list[CheckpointReference]:
-    named = log.read(lambda state, slot: (log.view.checkpoint, log.view.previous_checkpoint))
+    named = log.read(lambda state, slot: (log.replica.checkpoint, log.replica.previous_checkpoint))
     return [each for each in named if each is not None]
 
 

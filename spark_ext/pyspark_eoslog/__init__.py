@@ -40,6 +40,6 @@ def topic_schema(schema: StructType) -> pa.Schema:
     Raises:
         UnsupportedSchema: naming a column that a topic cannot hold.
     """
-    from pyspark_eoslog.schemas import storable_schema
+    from pyspark_eoslog.spark_schemas import storable_schema
 
     return storable_schema(schema)

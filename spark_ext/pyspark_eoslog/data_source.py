@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_eoslog.options import Options
-    from pyspark_eoslog.read.reader import EosLogReader
-    from pyspark_eoslog.stream.reader import EosLogStreamReader
+    from pyspark_eoslog.read.batch_reader import EosLogReader
+    from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
     from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 
 
@@ -36,8 +36,8 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the topics that the options name."""
         from eoslog.errors import InvalidRequest
-        from pyspark_eoslog.read.plan import look_at_topics, those_there
-        from pyspark_eoslog.schemas import default_schema
+        from pyspark_eoslog.read.read_plan import look_at_topics, those_there
+        from pyspark_eoslog.spark_schemas import default_schema
         from pyspark_eoslog.stores import plain_errors, verified_store
 
         with plain_errors():
@@ -53,15 +53,15 @@ class DefaultSource(DataSource):
                 # A stream that may lose topics starts again without them; a batch tells of them when it is planned.
                 selection = store.read(lambda state, slot: those_there(selection, state)) or selection
             look = look_at_topics(store, selection, refresh=options.fail_on_data_loss)
-            return default_schema([view.topic for view in look.topics], options)
+            return default_schema([replica.topic for replica in look.topics], options)
 
     def reader(self, schema: StructType) -> EosLogReader:
-        from pyspark_eoslog.read.reader import EosLogReader
+        from pyspark_eoslog.read.batch_reader import EosLogReader
 
         return EosLogReader(self._options(), schema)
 
     def streamReader(self, schema: StructType) -> EosLogStreamReader:  # noqa: N802 - Spark's name
-        from pyspark_eoslog.stream.reader import EosLogStreamReader
+        from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 
         return EosLogStreamReader(self._options(), schema)
 

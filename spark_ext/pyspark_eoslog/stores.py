@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from eoslog.client.description import DESCRIPTION_PATH, read_description
-from eoslog.client.store import Store
 from eoslog.errors import EosLogError, NotAStore, StoreUnavailable, StoreVanished
-from eoslog.store.object_store import ObjectStore
+from eoslog.session.description import DESCRIPTION_PATH, read_description
+from eoslog.storage.object_store import ObjectStore
+from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import HeldStore, this_worker
 

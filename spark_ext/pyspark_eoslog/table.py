@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from eoslog.client.settings import load_settings
-from eoslog.client.store import Store
 from eoslog.errors import InvalidOption, NotAStore, UnknownTopicOrPartition
+from eoslog.maintenance.key_compaction import CompactionReport
+from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.rules.state import Topic
-from eoslog.segment.compaction import CompactionReport
-from eoslog.segment.rewriting import TARGET_FILE_BYTES
+from eoslog.session.settings import load_settings
+from eoslog.state.store_state import Topic
+from eoslog.store import Store
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
-from pyspark_eoslog.native.scan import NativeFiles, native_frame, quoted
+from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.options import STORE_PREFIX, Options
-from pyspark_eoslog.options.offsets import EARLIEST, LATEST
-from pyspark_eoslog.read.plan import look_at_topics
-from pyspark_eoslog.schemas import default_schema
+from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
+from pyspark_eoslog.read.read_plan import look_at_topics
+from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.stores import verified_store
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class EosLogTable:
         return frame.where(f"({predicate}\n)").selectExpr(*map(quoted, wanted.names))
 
     def createOrReplaceTempView(self, name: str, **options: Any) -> None:  # noqa: N802 - Spark's name
-        """A view for SQL of what is visible now.
+        """A replica for SQL of what is visible now.
 
         Args:
             options: those of ``toDF``.

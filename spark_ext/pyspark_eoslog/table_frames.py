@@ -20,14 +20,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from eoslog.client.description import StoreDescription
-from eoslog.client.operations import Operation
-from eoslog.client.partition_descriptions import PartitionDescription
-from eoslog.client.transaction_descriptions import TransactionListing
-from eoslog.rules.state import Topic
-from eoslog.segment.compaction import CompactionReport
-from eoslog.segment.merging import MergeReport
-from eoslog.segment.vacuum import VacuumReport
+from eoslog.admin.partition_descriptions import PartitionDescription
+from eoslog.admin.transaction_descriptions import TransactionListing
+from eoslog.maintenance.file_compaction import MergeReport
+from eoslog.maintenance.key_compaction import CompactionReport
+from eoslog.maintenance.vacuum import VacuumReport
+from eoslog.read.history import Operation
+from eoslog.session.description import StoreDescription
+from eoslog.state.store_state import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

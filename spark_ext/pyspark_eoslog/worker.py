@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from eoslog.client.store import Store, connect
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectStore
-from eoslog.store.open import open_object_store
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.opening import open_object_store
+from eoslog.store import Store, connect
 from pyspark_eoslog.options import StoreLocation
 
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"

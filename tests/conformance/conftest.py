@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
+from eoslog.store import Store
 from tests.conformance.end_to_end import LAYOUTS, Stage
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import World
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import eoslog
-from eoslog.client.store import Store
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 
 SOURCE, COPY = "topic1", "topic2"
 GROUP = "copiers"

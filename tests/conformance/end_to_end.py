@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eoslog.client.consumer_records import ConsumerRecord
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
-from eoslog.log.view import LogConfig
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.topic_entries import TopicConfig
-from eoslog.segment.sealing import seal_segments
-from tests.unit.client.world import World
+from eoslog.consumer.consumer_records import ConsumerRecord
+from eoslog.log.replica import LogConfig
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
+from tests.unit.support.world import World
 
 PARTITIONS = 4
 TOPICS = ("topic1", "topic2")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Partition
-from eoslog.rules.topic_entries import TopicConfig
+from eoslog.producer.producer import Producer
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
 
 SEGMENT_BATCHES = 2
 

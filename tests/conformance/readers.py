@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eoslog.client.consumer import Consumer
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
-from eoslog.rules.names import TopicPartition
+from eoslog.consumer.consumer import Consumer
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of
 
 PLACE = TopicPartition("t", 0)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eoslog.rules.checkpoint import parts, restore
-from eoslog.rules.machine import fold
-from eoslog.rules.partition_state import NO_OFFSET, ProducerState
-from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
-from eoslog.rules.state import StoreState
-from eoslog.rules.transaction_requests import EndTransaction, end_request
-from tests.unit.rules.histories import History
+from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.state.partition_state import NO_OFFSET, ProducerState
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
+from eoslog.state.state_machine import fold
+from eoslog.state.store_state import StoreState
+from eoslog.state.transaction_requests import EndTransaction, end_request
+from tests.unit.state.histories import History
 
 
 class KnownProducer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eoslog.client.store import Store
+from eoslog.store import Store
 
 
 class Died(BaseException):

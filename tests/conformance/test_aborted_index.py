@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
-from eoslog.rules.aborted import AbortedTransaction, collect_aborted
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.partition_state import Partition
-from eoslog.segment.sealing import seal_segments
-from eoslog.segment.transaction_index import decode_transaction_index, encode_transaction_index
-from eoslog.segment.vacuum import vacuum
+from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import AbortedTransaction, Partition, collect_aborted
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, topic_of_small_segments, write
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import World
 
 FOUR = [
     AbortedTransaction(0, 0, 10, 11),

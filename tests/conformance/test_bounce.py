@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.client.store import Store
+from eoslog.store import Store
 from tests.conformance.copying import COPY, SOURCE
 
 RECORDS = 500

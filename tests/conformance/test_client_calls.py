@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog.client.group import GroupMetadata
-from eoslog.client.producer import Producer
-from eoslog.client.producer_state import ProducerLifecycle, ProducerPhase
-from eoslog.client.store import Store
 from eoslog.errors import IllegalState, InvalidRequest, InvalidTransactionTimeout, ProducerFenced, TransactionAborted
-from eoslog.rules.names import TopicPartition
+from eoslog.producer.producer import Producer
+from eoslog.producer.producer_calls import ProducerLifecycle, ProducerPhase
+from eoslog.session.group_metadata import GroupMetadata
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.partitions import read
-from tests.unit.client.world import CALLS, World, values
+from tests.unit.support.world import CALLS, World, values
 
 PLACE = TopicPartition("t", 0)
 TRANSACTIONAL = ("begin", "send", "offsets", "commit", "abort")

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
@@ -19,9 +17,11 @@ from eoslog.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
-from eoslog.rules.names import TopicPartition
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.partitions import read
-from tests.unit.client.world import CALLS, SLOTS, World, faulty, values
+from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
 
 PLACE = TopicPartition("t", 0)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import IllegalState, InvalidRequest, ProducerFenced
-from eoslog.rules.names import TopicPartition
-from tests.unit.client.world import CALLS, World, values
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
+from tests.unit.support.world import CALLS, World, values
 
 PLACE = TopicPartition("t", 0)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied, TransactionAborted, UnknownTopicOrPartition
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read
-from tests.unit.client.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
+from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
 
 PLACES = [TopicPartition("t", 0), TopicPartition("t", 1)]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from eoslog import TopicPartition
-from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import AbortedTransaction
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.transaction_entries import BatchAppended
 from tests.requests import Applying
-from tests.unit.segment.compacted_log import CompactedLog
+from tests.unit.maintenance.compacted_log import CompactedLog
 
 PLACE = TopicPartition("t", 0)
 RETENTION_MS = 50_000

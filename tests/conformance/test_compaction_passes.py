@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 from eoslog import TopicPartition
-from eoslog.client.coordinator import Coordinator
 from eoslog.errors import ProducerFenced
-from eoslog.rules.jobs import CommitJob
-from eoslog.rules.transaction_entries import CommitSummary
-from eoslog.segment.stored_schema import stored_schema
-from eoslog.segment.writer import DataFileWriter, TopicTarget
+from eoslog.format.file_writer import DataFileWriter, TopicTarget
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.jobs import CommitJob
+from eoslog.state.transaction_entries import CommitSummary
 from tests.conformance.sleepers import Died
-from tests.unit.segment.compacted_log import DAY_MS, At, CompactedLog
+from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
 
 pytestmark = pytest.mark.further("Compaction")
 

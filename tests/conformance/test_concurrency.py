@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import eoslog
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import AbortableError, ApplicationRecoverableError, IllegalState, InvalidTxnState
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.rules.state import StoreState, TransactionState
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.producer.producer import Producer
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.store import Store
 from tests.conformance.sleepers import Died, asleep_at, awake, dies_at
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import World
 
 IDS = ("a", "b")
 AT_REST = {

@@ -7,13 +7,13 @@ from collections import defaultdict
 
 import pytest
 
-from eoslog.client.positions import OffsetAndMetadata
-from eoslog.client.store import Store
 from eoslog.errors import AbortableError, ProducerFenced, RetriableError
-from eoslog.rules.names import TopicPartition
+from eoslog.session.positions import OffsetAndMetadata
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.end_to_end import Stage, polled
 from tests.conformance.sleepers import Died, dies_at
-from tests.unit.client.world import SLOTS, faulty
+from tests.unit.support.world import SLOTS, faulty
 
 RECORDS = 500
 GROUP = "copiers"

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import (
     EosLogError,
     InvalidProducerEpoch,
@@ -15,14 +14,15 @@ from eoslog.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import TransactionState
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.store_state import TransactionState
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, write
 from tests.conformance.rules import batch_refused, end_refused, previous
 from tests.conformance.sleepers import asleep_at
-from tests.unit.client.world import World
-from tests.unit.rules.histories import OTHER_TOPIC_ID, History, topic_created
+from tests.unit.state.histories import OTHER_TOPIC_ID, History, topic_created
+from tests.unit.support.world import World
 
 STATES = ("EMPTY", "ONGOING", "ONGOING, prepared", "COMPLETE_ABORT", "COMPLETE_COMMIT")
 RAISED, REPEATED = "done, and the epoch raised", "answered again"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import (
     CommitStateUnknown,
     IllegalState,
     ProducerFenced,
     StoreAccessDenied,
 )
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.producer.producer import Producer
+from eoslog.store import Store
 from tests.conformance.partitions import epoch_of, partition_of, state_of, write
 from tests.conformance.sleepers import Died, asleep_at, dies_at
-from tests.unit.client.world import FaultyStore, World
+from tests.unit.support.world import FaultyStore, World
 
 DAY_MS = 24 * 3600 * 1000
 SLOTS = "__transaction_state/slot/"

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -16,9 +13,12 @@ from eoslog.errors import (
     TransactionAborted,
     TransactionalIdNotFound,
 )
-from eoslog.rules.names import TopicPartition
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.end_to_end import PLACES, Stage, send, transaction
-from tests.unit.client.world import CALLS, SLOTS, faulty
+from tests.unit.support.world import CALLS, SLOTS, faulty
 
 PLACE = TopicPartition("topic1", 0)
 GROUP = "g"

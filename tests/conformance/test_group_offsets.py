@@ -10,11 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog.client.consumer import Consumer
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.group import GroupMetadata
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
+from eoslog.consumer.consumer import Consumer
 from eoslog.errors import (
     FencedInstanceId,
     GroupIdNotFound,
@@ -25,8 +21,12 @@ from eoslog.errors import (
     UnknownMember,
     UnstableOffsetCommit,
 )
-from eoslog.rules.names import TopicPartition
-from tests.unit.client.world import SLOTS, World, faulty
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.producer.producer import Producer
+from eoslog.session.group_metadata import GroupMetadata
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
+from tests.unit.support.world import SLOTS, World, faulty
 
 FOO_0, FOO_1, BAR_0, BAR_1 = (TopicPartition(topic, partition) for topic in ("foo", "bar") for partition in (0, 1))
 PLACES = [FOO_0, FOO_1, BAR_0, BAR_1]

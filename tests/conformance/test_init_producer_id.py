@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import InvalidRequest, NotAStore, ProducerFenced, RequestTimedOut, StoreUnavailable
-from eoslog.rules.partition_state import Verdict
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.rules.state import TransactionState
-from eoslog.rules.transaction_requests import InitProducerId
+from eoslog.state.partition_state import Verdict
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.state.store_state import TransactionState
+from eoslog.state.transaction_requests import InitProducerId
+from eoslog.store import Store
 from tests.conformance.partitions import read, write
 from tests.conformance.rules import batch_refused
-from tests.unit.client.world import FaultyStore, World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import FaultyStore, World
 
 
 def init_refused(history: History, expected: ProducerIdentity) -> type[Exception]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import ProducerFenced, TransactionAborted
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
-from eoslog.rules.state import TransactionState
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.names import TopicPartition
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH
+from eoslog.state.store_state import TransactionState
+from eoslog.store import Store
 from tests.conformance.partitions import read, write
 from tests.conformance.rules import end_refused
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import World
 
 pytestmark = pytest.mark.further("Transaction coordinator")
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -17,13 +15,15 @@ from eoslog.errors import (
     ProducerFenced,
     TransactionAborted,
 )
-from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import TransactionState
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.store_state import TransactionState
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, write
 from tests.conformance.rules import batch_refused, end_refused, previous
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import World
 
 
 @pytest.mark.scenario(65, 105)

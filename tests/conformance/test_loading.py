@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.client.store import Store
 from eoslog.errors import (
     CorruptRecord,
     StoreUnavailable,
     UnsupportedFormat,
 )
-from eoslog.log.paths import slot_path
-from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line
-from eoslog.rules.machine import fold
-from eoslog.rules.producer_ids import ProducerIdentity
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.state_machine import fold
+from eoslog.store import Store
 from tests.conformance.partitions import epoch_of, read, state_of, write
 from tests.conformance.rules import reloaded, replayed
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import World
 
 
 @pytest.mark.scenario(88)
@@ -70,7 +70,7 @@ def test_nothing_is_served_from_a_load_that_was_cut_short(store: Store, world: W
     cold.object_store.get = get_some  # type: ignore[method-assign, assignment]
     with pytest.raises(StoreUnavailable):
         cold.read(lambda state, slot: state)
-    assert cold.log.view.is_open is False
+    assert cold.log.replica.is_open is False
     cold.object_store.get = get  # type: ignore[method-assign]
 
     assert cold.read(lambda state, slot: state) == store.read(lambda state, slot: state)
@@ -90,9 +90,9 @@ def test_a_damaged_record_ends_the_load_with_an_error(store: Store, world: World
 def _put_record(store: Store, *entries: dict[str, object]) -> None:
     """Append without asking the rules."""
     store.read(lambda state, slot: None)
-    view = store.log.view
-    record = SlotRecord(slot=view.slot + 1, token="f" * 32, prev=view.token, entries=entries)
-    store.object_store.put_if_absent(slot_path(view.slot + 1), encode_line(record))
+    replica = store.log.replica
+    record = SlotRecord(slot=replica.slot + 1, token="f" * 32, prev=replica.token, entries=entries)
+    store.object_store.put_if_absent(slot_path(replica.slot + 1), encode_line(record))
 
 
 @pytest.mark.scenario(99)

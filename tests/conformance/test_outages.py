@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import (
     CommitStateUnknown,
     DeliveryTimedOut,
@@ -14,9 +12,11 @@ from eoslog.errors import (
     RetriableError,
     TransactionAbortable,
 )
-from eoslog.rules.names import TopicPartition
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.end_to_end import Stage, send, transaction
-from tests.unit.client.world import CALLS, SLOTS, faulty
+from tests.unit.support.world import CALLS, SLOTS, faulty
 
 MAX_BLOCK_MS = 3_000
 PLACE = TopicPartition("topic1", 0)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, InvalidEntry, OffsetOutOfRange, StoreAccessDenied
-from eoslog.rules.draft import Draft
-from eoslog.rules.machine import encode_entry
-from eoslog.rules.segment_entries import LogStartMoved
-from eoslog.rules.sequences import DuplicateBatch
-from eoslog.rules.state import StoreState
-from eoslog.segment.sealing import seal_segments
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.draft import Draft
+from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.state_machine import encode_entry
+from eoslog.state.store_state import StoreState
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
 from tests.conformance.rules import is_inert, reloaded
-from tests.unit.client.world import World
-from tests.unit.rules.histories import TOPIC_ID, History
+from tests.unit.state.histories import TOPIC_ID, History
+from tests.unit.support.world import World
 
 
 def log_start(offset: int) -> LogStartMoved:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import UnknownTopicOrPartition
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.store import Store
 from tests.conformance.partitions import write
-from tests.unit.client.world import World
+from tests.unit.support.world import World
 
 
 @pytest.mark.scenario(69)

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import eoslog
-from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied
-from eoslog.rules.machine import encode_entry
-from eoslog.rules.producer_ids import MAX_TASKS, TASKS_BITS, task_producer_id
-from eoslog.rules.transaction_entries import ProducerInitialized
-from eoslog.rules.transaction_requests import InitProducerId
+from eoslog.state.producer_ids import MAX_TASKS, TASKS_BITS, task_producer_id
+from eoslog.state.state_machine import encode_entry
+from eoslog.state.transaction_entries import ProducerInitialized
+from eoslog.state.transaction_requests import InitProducerId
+from eoslog.store import Store
 from tests.conformance.rules import is_inert
 from tests.requests import Applying
-from tests.unit.client.world import FaultyStore, World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import FaultyStore, World
 
 SLOTS = "__transaction_state/slot/"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
-from eoslog.rules.sequences import BATCHES_TO_RETAIN
+from eoslog.state.sequences import BATCHES_TO_RETAIN
 from tests.conformance.rules import KnownProducer
 
 LARGEST_SEQUENCE = 2**31 - 1

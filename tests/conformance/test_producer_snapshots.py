@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.partition_state import SealedSegment
-from eoslog.rules.topic_entries import TopicConfig
-from eoslog.segment.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
-from eoslog.segment.sealing import seal_segments
-from eoslog.segment.vacuum import vacuum
+from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import SealedSegment
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
 from tests.conformance.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write
-from tests.unit.client.world import World
+from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
 CHECKPOINTS = "__transaction_state/checkpoint/"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import InvalidTxnState, OutOfOrderSequence, ProducerFenced, UnknownProducerId
-from eoslog.log.deletion import delete_old_slots
-from eoslog.rules.forgetting import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
-from eoslog.rules.group_entries import OffsetsCommitted
-from eoslog.rules.machine import new_draft
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partitions import check_batch
-from eoslog.rules.state import StoreState, TransactionState
+from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS
+from eoslog.state.group_entries import OffsetsCommitted
+from eoslog.state.names import PartitionId
+from eoslog.state.partitions import check_batch
+from eoslog.state.state_machine import new_draft
+from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, write
 from tests.conformance.rules import batch_refused, reloaded, replayed
-from tests.unit.client.world import World
-from tests.unit.rules.histories import TOPIC_ID, History, offsets_of, planned_expiry
+from tests.unit.state.histories import TOPIC_ID, History, offsets_of, planned_expiry
+from tests.unit.support.world import World
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS

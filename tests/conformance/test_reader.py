@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
-from eoslog.rules.topic_entries import TopicConfig
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of
 from tests.conformance.readers import PLACE, Keep, any_keep, assigned, consumed, producer_of, send
-from tests.unit.client.world import SLOTS, World, faulty
+from tests.unit.support.world import SLOTS, World, faulty
 
 pytestmark = any_keep
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord, OffsetOutOfRange
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of
 from tests.conformance.readers import PLACE, assigned, producer_of, send
-from tests.unit.client.world import faulty
-from tests.unit.segment.compacted_log import CompactedLog
+from tests.unit.maintenance.compacted_log import CompactedLog
+from tests.unit.support.world import faulty
 
 pytestmark = pytest.mark.further("Reader")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StoreAccessDenied, TransactionAborted
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH
+from eoslog.store import Store
 from tests.conformance.partitions import read, write
 from tests.conformance.rules import batch_refused, previous
 from tests.conformance.sleepers import asleep_at
-from tests.unit.client.world import FaultyStore, World
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
+from tests.unit.support.world import FaultyStore, World
 
 SLOTS = "__transaction_state/slot/"
 

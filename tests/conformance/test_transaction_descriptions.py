@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import EosLogError, InvalidRequest, NotAStore, TransactionalIdNotFound
-from eoslog.rules.names import TopicPartition
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.partitions import write
-from tests.unit.client.world import World
+from tests.unit.support.world import World
 
 
 @pytest.mark.scenario(116)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTxnState, ProducerFenced
-from eoslog.rules.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.rules.sequences import MAX_EPOCH
-from eoslog.rules.state import TransactionState
-from eoslog.rules.transaction_entries import ProducerInitialized
-from eoslog.rules.transaction_requests import InitProducerId
-from eoslog.rules.transaction_states import VALID_PREVIOUS_STATES, transit
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.state.sequences import MAX_EPOCH
+from eoslog.state.store_state import TransactionState
+from eoslog.state.transaction_entries import ProducerInitialized
+from eoslog.state.transaction_requests import InitProducerId
+from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
 from tests.conformance.rules import end_refused, reloaded
-from tests.unit.rules.histories import History
+from tests.unit.state.histories import History
 
 S = TransactionState
 

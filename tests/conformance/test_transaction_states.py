@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import (
     InvalidTransactionTimeout,
 )
-from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS
-from eoslog.rules.machine import fold
-from eoslog.rules.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
-from eoslog.rules.state import StoreState, TransactionState
-from eoslog.rules.transaction_entries import ApplicationToken
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
+from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
+from eoslog.state.state_machine import fold
+from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.store import Store
 from tests.conformance.rules import reloaded
-from tests.unit.client.world import World
-from tests.unit.rules.histories import History, planned_expiry
+from tests.unit.state.histories import History, planned_expiry
+from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
 S = TransactionState

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import InvalidRequest, TransactionAborted
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, write
-from tests.unit.client.world import World
+from tests.unit.support.world import World
 
 pytestmark = pytest.mark.further("Offsets and tools")
 

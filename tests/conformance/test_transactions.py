@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import IllegalState
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
 from tests.conformance.end_to_end import PARTITIONS, PLACES, TOPICS, Stage, polled, send, transaction
-from tests.unit.client.world import World, faulty
+from tests.unit.support.world import World, faulty
 
 FIRST = [TopicPartition(topic, 0) for topic in TOPICS]
 

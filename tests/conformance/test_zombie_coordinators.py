@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
-from eoslog.log.deletion import delete_old_slots
-from eoslog.rules.entries import Entry
-from eoslog.rules.forgetting import TRANSACTIONAL_ID_EXPIRATION_MS
-from eoslog.rules.forgetting_entries import HorizonMoved
-from eoslog.rules.group_entries import GroupChanged, GroupMember, OffsetsCommitted
-from eoslog.rules.machine import encode_entry, new_draft
-from eoslog.rules.members import plan_group_change
-from eoslog.rules.segment_entries import LogStartMoved
-from eoslog.rules.state import StoreState, TransactionState
-from eoslog.rules.transaction_requests import AbortOverdueTransactions, end_request
-from eoslog.segment.sealing import seal_segments
-from eoslog.segment.vacuum import vacuum
+from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.entries import Entry
+from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
+from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.group_entries import GroupChanged, GroupMember, OffsetsCommitted
+from eoslog.state.group_members import plan_group_change
+from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.state_machine import encode_entry, new_draft
+from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.state.transaction_requests import AbortOverdueTransactions, end_request
+from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
 from tests.conformance.rules import is_inert, reloaded
 from tests.conformance.sleepers import asleep_at
-from tests.unit.client.world import World
-from tests.unit.rules.histories import TOPIC_ID, History, offsets_of, planned_expiry
+from tests.unit.state.histories import TOPIC_ID, History, offsets_of, planned_expiry
+from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -234,7 +234,7 @@ def test_a_checkpoint_that_slept_does_not_lead_the_log_back(store: Store, world:
 
     def write_checkpoint(zombie: Store) -> None:
         zombie.read(lambda state, slot: None)
-        assert zombie.log.checkpoint() == store.log.view.checkpoint
+        assert zombie.log.checkpoint() == store.log.replica.checkpoint
 
     asleep_during(world, write_checkpoint, others_go_on, at="log.checkpoint.root_written")
 

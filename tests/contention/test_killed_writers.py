@@ -19,11 +19,11 @@ from typing import Any
 
 import eoslog
 from benchmarks.contention import DelayedStore
-from eoslog.client.store import Store
 from eoslog.errors import EosLogError, RequestTimedOut, StoreUnavailable
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
-from eoslog.store.object_store import PutOutcome
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import PutOutcome
+from eoslog.store import Store
 
 WRITERS = 5
 FAULTS_S = 10.0

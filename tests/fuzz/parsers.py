@@ -12,44 +12,44 @@ from typing import Any
 
 import pyarrow as pa
 
+from eoslog.admin.topic_columns import _merged_spark_schema, check_spark_schema
 from eoslog.cli.dump import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
-from eoslog.client.description import decode_description
-from eoslog.client.durations import parse_duration
-from eoslog.client.heartbeats import _session_timeout
-from eoslog.client.history import _decode
-from eoslog.client.metrics import store_metrics
-from eoslog.client.operations import operations_of
-from eoslog.client.settings import load_settings
-from eoslog.client.topic_columns import _merged_spark_schema, check_spark_schema
 from eoslog.errors import EosLogError, InvalidOption
+from eoslog.format import checkpoint_codec as checkpoint
+from eoslog.format.data_file import read_data_file
+from eoslog.format.kafka_records import RECORDS_SCHEMA
+from eoslog.format.producer_snapshot import decode_producer_snapshot
+from eoslog.format.segment_index import decode_segment_index, decode_txnindex_copy
+from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.statistics import UNKNOWN, decode_statistics
+from eoslog.format.topic_schema_json import decode_schema
+from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.log.checkpoint import decode_root, inline_body
-from eoslog.log.paths import pending_path
-from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
-from eoslog.log.sharing import SharedCommits
-from eoslog.log.view import CHECKPOINT_ENTRY, decode_checkpoint_entry
+from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
+from eoslog.log.shared_commits import SharedCommits
+from eoslog.log.slot_paths import pending_path
+from eoslog.log.slot_record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import SegmentIndexes, plan_partition
+from eoslog.read.planner import plan_partition
 from eoslog.read.predicate_text import _collated_columns, compile_predicate
 from eoslog.read.time_travel import parse_timestamp
-from eoslog.rules import checkpoint
-from eoslog.rules.machine import StoreMachine, decode_entry, fold
-from eoslog.rules.prepared import parse_prepared_state
-from eoslog.rules.state import StoreState, Topic
-from eoslog.segment.data_file import read_data_file
-from eoslog.segment.kafka_records import RECORDS_SCHEMA
-from eoslog.segment.producer_snapshot import decode_producer_snapshot
-from eoslog.segment.schema_json import decode_schema
-from eoslog.segment.segment_index import decode_segment_index, decode_txnindex_copy
-from eoslog.segment.statistics import UNKNOWN, decode_statistics
-from eoslog.segment.transaction_index import decode_transaction_index
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.s3_options import S3Options
+from eoslog.session.description import decode_description
+from eoslog.session.heartbeats import _session_timeout
+from eoslog.session.metrics import parse_duration, store_metrics
+from eoslog.session.settings import load_settings
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.prepared import parse_prepared_state
+from eoslog.state.state_machine import decode_entry, fold
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.s3_options import S3Options
 from pyspark_eoslog.described_types import as_described
-from pyspark_eoslog.options.offsets import starting_offsets
-from pyspark_eoslog.options.options import Options
-from pyspark_eoslog.stream.offsets import StreamOffsets
+from pyspark_eoslog.options.offset_options import starting_offsets
+from pyspark_eoslog.options.source_options import Options
+from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_store
 
 NAME = "some/path"

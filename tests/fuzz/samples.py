@@ -26,14 +26,14 @@ from pyspark.sql.types import (
 )
 
 import eoslog
-from eoslog.client.store import Store
+from eoslog.format.checkpoint_codec import PREFIX
+from eoslog.format.topic_schema_json import encode_schema
 from eoslog.log.checkpoint import inline_body, read_root
-from eoslog.rules.shared_parts import PREFIX
-from eoslog.rules.state import StoreState
-from eoslog.rules.topic_entries import TopicConfig
-from eoslog.segment.schema_json import encode_schema
-from eoslog.segment.sealing import seal_segments
-from pyspark_eoslog.stream.offsets import Began, StreamOffsets
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.store_state import StoreState
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
+from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets
 
 TABLE: pa.Schema = pa.schema(
     [  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
 def checkpoint_parts() -> Mapping[str, bytes]:
     """The parts of the newest checkpoint by name, all together one state."""
     store = sample_store()
-    reference = store.log.view.checkpoint
+    reference = store.log.replica.checkpoint
     assert reference is not None
     root = read_root(store.object_store, reference)
     return {part.name: inline_body(part) for part in root.parts}

@@ -14,10 +14,10 @@ from click.testing import CliRunner, Result
 
 import eoslog
 from eoslog.cli.main import cli
-from eoslog.client.coordinator import Coordinator
-from eoslog.rules.aborted import AbortedTransaction
-from eoslog.segment.producer_snapshot import ProducerSnapshotEntry, encode_producer_snapshot
-from eoslog.segment.transaction_index import encode_transaction_index
+from eoslog.format.producer_snapshot import ProducerSnapshotEntry, encode_producer_snapshot
+from eoslog.format.transaction_index import encode_transaction_index
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.partition_state import AbortedTransaction
 
 JARS = Path(__file__).resolve().parents[2] / ".cache/kafka"
 

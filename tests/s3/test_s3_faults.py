@@ -10,12 +10,12 @@ import pytest
 
 import eoslog
 from eoslog.errors import NotAStore, PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
-from eoslog.store.clock import StoreClock
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectNotFound, PutOutcome
-from eoslog.store.probe import probe_put_if_absent
-from eoslog.store.s3 import S3Store
-from eoslog.store.s3_options import S3Options
+from eoslog.storage.clock import StoreClock
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectNotFound, PutOutcome
+from eoslog.storage.probe import probe_put_if_absent
+from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_store import S3Store
 from tests.conftest import s3_store_at
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server
@@ -245,7 +245,7 @@ def test_one_failure_among_many_reads_is_repeated_alone(store: S3Store, fault_pr
 def test_a_later_page_of_a_list_is_repeated_alone(
     faulty_s3_store: S3Store, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eoslog.store.s3._PAGE", 4)
+    monkeypatch.setattr("eoslog.storage.s3_store._PAGE", 4)
     faulty_s3_store.put_many([(f"n/{number}", b"") for number in range(10)])
     fault_proxy.answer(503, "SlowDown", "LIST", nth=2)
 
@@ -258,7 +258,7 @@ def test_a_later_page_of_a_list_is_repeated_alone(
 def test_a_limited_list_sends_one_request(
     faulty_s3_store: S3Store, fault_proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eoslog.store.s3._PAGE", 4)
+    monkeypatch.setattr("eoslog.storage.s3_store._PAGE", 4)
     faulty_s3_store.put_many([(f"n/{number}", b"") for number in range(10)])
 
     assert [info.path for info in faulty_s3_store.list("n/", start_after="n/2", limit=2)] == ["n/3", "n/4"]

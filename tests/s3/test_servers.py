@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import PutOutcome
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import PutOutcome
 from tests.conftest import s3_store_at
 from tests.s3.servers import REPOSITORY, S3Server
 

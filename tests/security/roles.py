@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 import eoslog
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.store import Store
-from eoslog.rules.topic_entries import TopicConfig
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
 
 Process = Callable[[], Store]
 """Opens the store as a new process of the role does."""
@@ -43,7 +43,7 @@ def produce(process: Process) -> None:
         idempotent.send("payments", b"value", partition=1)
         idempotent.flush()
         # As it is when many processes write.
-        store.log.view.is_contended = True
+        store.log.replica.is_contended = True
         idempotent.send("payments", b"value", partition=1)
     for thread in threading.enumerate():
         if thread.name == "eoslog-background":

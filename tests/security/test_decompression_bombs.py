@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from eoslog.errors import CorruptRecord
-from eoslog.rules.checkpoint import restore
-from eoslog.segment.data_file import read_data_file
-from eoslog.segment.segment_index import decode_segment_index
+from eoslog.format.checkpoint_codec import restore
+from eoslog.format.data_file import read_data_file
+from eoslog.format.segment_index import decode_segment_index
 from tests.fuzz.samples import checkpoint_parts
 
 SMALL_BYTES = 64 << 10

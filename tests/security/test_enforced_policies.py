@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import StoreAccessDenied
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectStore
-from eoslog.store.s3 import S3Store
-from eoslog.store.s3_options import S3Options
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_store import S3Store
+from eoslog.store import Store
 from tests.conftest import s3_store_at
 from tests.s3.accounts import S3Accounts, s3_server_with_accounts
 from tests.s3.servers import S3Server, S3ServerMissing

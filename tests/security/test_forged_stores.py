@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.segment.data_file import crc32c, encode_data_file
+from eoslog.format.data_file import crc32c, encode_data_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "text": ["a", "b", "c"]}, schema=SCHEMA)

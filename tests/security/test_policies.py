@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import eoslog
-from eoslog.client.store import Store
-from eoslog.store import probe
-from eoslog.store.environment import Environment
-from eoslog.store.s3 import S3Store
+from eoslog.storage import probe
+from eoslog.storage.environment import Environment
+from eoslog.storage.s3_store import S3Store
+from eoslog.store import Store
 from tests.conftest import s3_store_at
 from tests.s3.servers import S3Server
 from tests.security.policies import Request, allows, denies, policy

@@ -6,11 +6,11 @@ from collections import Counter
 from dataclasses import astuple
 from typing import Any
 
-from eoslog.client.store import Store
-from eoslog.rules.names import TopicPartition
-from eoslog.segment.replacing import read_aborted
-from eoslog.segment.vacuum import referenced_files
-from eoslog.verification.kinds import Severity
+from eoslog.maintenance.segment_rewriting import read_aborted
+from eoslog.maintenance.vacuum import referenced_files
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
+from eoslog.verification.findings import Severity
 from tests.checker.oracle import Aborted, readings
 from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.list_append import check_lists

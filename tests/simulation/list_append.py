@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from eoslog.client.consumer import Consumer
-from eoslog.client.consumer_records import ConsumerRecord
-from eoslog.client.positions import RecordMetadata
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
+from eoslog.consumer.consumer import Consumer
+from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.errors import ApplicationRecoverableError, EosLogError, FatalError, OffsetOutOfRange
-from eoslog.rules.names import TopicPartition
+from eoslog.producer.producer import Producer
+from eoslog.session.positions import RecordMetadata
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
 from tests.checker import Kind, MicroOperation, Operation, Outcome, Poll, Send, check
 from tests.simulation import ledger
 from tests.simulation.ledger import Ledger, Work

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from eoslog.client.store import Store
 from eoslog.log.checkpoint import read_checkpoint
 from eoslog.log.log import Log
-from eoslog.log.paths import CHECKPOINTS, PENDING, slot_of, slot_path
-from eoslog.rules.state import TransactionState
+from eoslog.log.slot_paths import CHECKPOINTS, PENDING, slot_of, slot_path
+from eoslog.state.store_state import TransactionState
+from eoslog.store import Store
 from tests.simulation.world import Violation, World
 
 
@@ -31,15 +31,15 @@ def check_slots_left(world: World, log: Log[Any]) -> None:
     published = [path for path in world.objects if path.startswith(PENDING)]
     if published:
         raise Violation(f"requests that were published, and not deleted: {sorted(published)[:3]}")
-    view = log.view
-    current, previous = view.checkpoint, view.previous_checkpoint
+    replica = log.replica
+    current, previous = replica.checkpoint, replica.previous_checkpoint
     if current is None or previous is None:
         return
     world.marks["slots were deleted"] += slot_path(0) not in world.objects
     slots = sorted(slot for path in world.objects if (slot := slot_of(path)) is not None)
     floor = min(current.slot, previous.slot)
-    if slots != list(range(floor, view.slot + 1)):
-        raise Violation(f"slots {slots} are there, but needed are those from {floor} to {view.slot}")
+    if slots != list(range(floor, replica.slot + 1)):
+        raise Violation(f"slots {slots} are there, but needed are those from {floor} to {replica.slot}")
     named = {current.path, previous.path}
     for reference in (current, previous):
         _, root = read_checkpoint(log.store, log.machine, reference)

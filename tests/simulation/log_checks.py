@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from eoslog.client.store import Store
 from eoslog.errors import OffsetOutOfRange
 from eoslog.log.checkpoint import read_checkpoint
-from eoslog.log.record import CheckpointReference, decode_line, first_line
-from eoslog.log.view import CHECKPOINT_ENTRY
+from eoslog.log.replica import CHECKPOINT_ENTRY
+from eoslog.log.slot_record import CheckpointReference, decode_line, first_line
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import plan_partition
-from eoslog.rules.machine import StoreMachine
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Partition
-from eoslog.rules.state import StoreState
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import StoreState
+from eoslog.store import Store
 from tests.checker.oracle import Reading, readings, shown_at
 from tests.checker.slots import Ends, Place, Slot, check_slots, partition_ends, stable_ends
 from tests.simulation.ledger import Ledger

@@ -6,9 +6,9 @@ Their histories are short and cheap, so that very many of them can look at who g
 from __future__ import annotations
 
 from eoslog.errors import CommitStateUnknown, OutcomeLost, RetriableError
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.log import Log
-from eoslog.log.view import LogConfig
+from eoslog.log.replica import LogConfig
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from tests.requests import Applying
 from tests.simulation.ledger import Ledger as Told
 from tests.simulation.ledger import Outcome

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
-from eoslog.log.record import decode_line, first_line
-from eoslog.log.view import CHECKPOINT_ENTRY
+from eoslog.log.replica import CHECKPOINT_ENTRY
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.log.slot_record import decode_line, first_line
 from tests.requests import Applying
 from tests.simulation.liveness import check_slots_left
 from tests.simulation.log_services import (

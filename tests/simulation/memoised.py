@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eoslog.rules import checkpoint
-from eoslog.rules.stored_rows import stored_batches
-from eoslog.segment import segment_index
-from eoslog.segment.batch_columns import BatchColumns
+from eoslog.format import checkpoint_codec as checkpoint
+from eoslog.format import segment_index
+from eoslog.format.batch_columns import BatchColumns
+from eoslog.format.stored_columns import stored_batches
 
 _MOST_REMEMBERED = 20_000
 _remembered: dict[tuple[object, bytes], Any] = {}

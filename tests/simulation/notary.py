@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, RetriableError
-from eoslog.log.record import decode_line, first_line
-from eoslog.rules.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
-from eoslog.rules.requests import AppendEntry
-from eoslog.rules.topics import topic_named
+from eoslog.log.slot_record import decode_line, first_line
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
+from eoslog.state.topics import topic_named
+from eoslog.store import Store
 from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.service import IN, Service, open_store
 from tests.simulation.world import Process, Violation, World

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from eoslog.client.consumer import Consumer
-from eoslog.client.consumer_records import ConsumerRecord
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
+from eoslog.consumer.consumer import Consumer
+from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.errors import Replayed
-from eoslog.rules.jobs import CommitJob
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.topics import topic_named
-from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
-from eoslog.segment.kafka_records import RECORDS_SCHEMA
-from eoslog.segment.writer import DataFileWriter, TopicTarget
+from eoslog.format.file_writer import DataFileWriter, TopicTarget
+from eoslog.format.kafka_records import RECORDS_SCHEMA
+from eoslog.producer.producer import Producer
+from eoslog.state.jobs import CommitJob
+from eoslog.state.names import TopicPartition
+from eoslog.state.topics import topic_named
+from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.store import Store
 from tests.requests import Applying
 from tests.simulation.ledger import Ledger, Outcome, Work
 from tests.simulation.service import IN, JOB, OUT, PARTITIONS, Service, open_store, until_done

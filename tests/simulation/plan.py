@@ -6,7 +6,7 @@ import json
 import random
 from dataclasses import asdict, dataclass, field, replace
 
-from eoslog.rules.sequences import LAST_USABLE_EPOCH
+from eoslog.state.sequences import LAST_USABLE_EPOCH
 from tests.simulation.faults import Faults
 from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.ledger import Ledger

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import (
     CorruptRecord,
     EosLogError,
@@ -16,8 +14,10 @@ from eoslog.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.topic_entries import TopicConfig
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
 from tests.simulation.ledger import Ledger, Outcome, Sent, Work
 from tests.simulation.recreated import PARTITION_COUNT, RECREATED, check_copied, check_shown, life_during, lives
 from tests.simulation.service import OTHER, GaveUp, Service, open_store, until_done

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from eoslog.client.store import Store
 from eoslog.errors import AbortableError, ApplicationRecoverableError, CorruptRecord, OutOfOrderSequence, RetriableError
 from eoslog.log.log import Log
-from eoslog.log.view import LogConfig
+from eoslog.log.replica import LogConfig
+from eoslog.store import Store
 from tests.simulation.ledger import Ledger
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, World
@@ -46,8 +46,8 @@ def watch_locks(process: Process, log: Log[Any]) -> None:
 
     def held() -> Iterable[str]:
         yield from held_before()
-        if log.view.lock._is_owned():  # type: ignore[attr-defined]
-            yield "View.lock"
+        if log.replica.lock._is_owned():  # type: ignore[attr-defined]
+            yield "Replica.lock"
         if log._queue._mutex.locked():
             yield "AppendQueue._mutex"
         if log._checkpointing._lock.locked():

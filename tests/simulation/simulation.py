@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import pytest
 
-import eoslog.store.environment
-from eoslog.client import exit_flush
-from eoslog.client.coordinator import Coordinator
-from eoslog.rules import producer_ids
-from eoslog.rules.state import TransactionState
-from eoslog.rules.topic_entries import TopicConfig
-from eoslog.store.object_store import StoredObject
+import eoslog.storage.environment
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.producer import exit_flush
+from eoslog.state import producer_ids
+from eoslog.state.store_state import TransactionState
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.storage.object_store import StoredObject
 from tests.simulation.checker import check_everything, check_orphans, check_verification
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger, Outcome
@@ -71,7 +71,7 @@ class Simulation:
         with memoised(), counted(self.world), pytest.MonkeyPatch.context() as patch:
             patch.setattr(producer_ids, "LAST_USABLE_EPOCH", self.plan.last_epoch)
             # Only stores on the host itself may ask for its time of day; the protocol never does.
-            patch.setattr(eoslog.store.environment, "host_time_ms", self._host_time_ms)
+            patch.setattr(eoslog.storage.environment, "host_time_ms", self._host_time_ms)
             # Of its own, and gone with the history: its processes have no exit, and many die with rows.
             patch.setattr(exit_flush, "_holders", set())
             return self._run()

@@ -11,15 +11,16 @@ import pytest
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
 from eoslog.log.log import Log
 from eoslog.log.machine import shared_entries
-from eoslog.log.paths import slot_path
 from eoslog.log.proposals import Proposal
-from eoslog.log.sharing import OwnPublication, SharedCommits
-from eoslog.log.view import View
-from eoslog.rules import batches, machine, prepared, transactions
-from eoslog.rules.draft import Draft
-from eoslog.rules.entries import Entry
-from eoslog.rules.names import PartitionId
-from eoslog.rules.transaction_entries import BatchAppended
+from eoslog.log.replica import Replica
+from eoslog.log.shared_commits import OwnPublication, SharedCommits
+from eoslog.log.slot_paths import slot_path
+from eoslog.state import batches, prepared, transactions
+from eoslog.state import state_machine as machine
+from eoslog.state.draft import Draft
+from eoslog.state.entries import Entry
+from eoslog.state.names import PartitionId
+from eoslog.state.transaction_entries import BatchAppended
 from tests.simulation.world import World
 
 EXPIRED_UPLOAD = "an upload older than the horizon was refused"
@@ -70,16 +71,16 @@ def _count_expired_uploads(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_stale_replicas(world: World, patch: pytest.MonkeyPatch) -> None:
-    original = View.refresh
+    original = Replica.refresh
 
-    def refresh(self: View[Any]) -> None:
+    def refresh(self: Replica[Any]) -> None:
         following = self.slot + 1
         was_deleted = following in world.every_slot and slot_path(following) not in world.objects
         if self.is_open and was_deleted and self.is_stale():
             world.marks[DELETED_BEHIND_A_REPLICA] += 1
         original(self)
 
-    patch.setattr(View, "refresh", refresh)
+    patch.setattr(Replica, "refresh", refresh)
 
 
 def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
@@ -108,12 +109,12 @@ def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
             world.marks[GROUP_COMMIT if has_won else LOST_GROUP_COMMIT] += 1
         return has_won
 
-    def publish(self: SharedCommits, view: View[Any], proposals: Iterable[Proposal]) -> OwnPublication:
+    def publish(self: SharedCommits, replica: Replica[Any], proposals: Iterable[Proposal]) -> OwnPublication:
         listed = list(proposals)
         unpublished = [each for each in listed if shared_entries(each.request) and each.published is None]
         if len(unpublished) > 1:
             world.marks[SHARED_GROUP_COMMIT] += 1
-        return original_publish(self, view, listed)
+        return original_publish(self, replica, listed)
 
     patch.setattr(Log, "_claim", claim)
     patch.setattr(SharedCommits, "publish", publish)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from eoslog.rules.partitioner import partitions_for_key_columns
+from eoslog.format.partitioner import partitions_for_key_columns
 
 SOURCE = StructType(
     [StructField("value", BinaryType()), StructField("partition", IntegerType()), StructField("offset", LongType())]

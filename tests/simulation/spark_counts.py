@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from eoslog.client.store import Store
+from eoslog.store import Store
 from tests.simulation.service import IN, TOTALS
 from tests.simulation.spark_columns import RECORDS
 from tests.simulation.spark_engine import ROOT, Checkpoint, Rows

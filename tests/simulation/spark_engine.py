@@ -15,9 +15,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 from pyspark import TaskContext
 
-from eoslog.client.store import Store
 from eoslog.errors import EosLogError
-from eoslog.store.object_store import ObjectStore
+from eoslog.storage.object_store import ObjectStore
+from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import Worker, acting_as
 from tests.simulation.service import GaveUp, open_store

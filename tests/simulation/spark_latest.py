@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from eoslog.client.store import Store
+from eoslog.store import Store
 from tests.checker.oracle import shown_at
 from tests.simulation.ledger import Ledger
 from tests.simulation.log_checks import read_log

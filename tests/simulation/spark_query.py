@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.stream.reader import EosLogStreamReader
+from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from pyspark_eoslog.worker import acting_as
 from tests.simulation.service import GaveUp
 from tests.simulation.spark_columns import ROUTED, SOURCE

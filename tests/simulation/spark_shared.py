@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from eoslog.client.store import Store
+from eoslog.store import Store
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.write.sink import EosLogWriter
 from tests.simulation.ledger import Ledger

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from eoslog.client.store import Store
 from eoslog.errors import CheckpointMismatch, ProducerFenced
+from eoslog.store import Store
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.write.sink import EosLogStreamWriter
 from tests.simulation.ledger import Ledger, Outcome, Work

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
 from eoslog.errors import StoreUnavailable
-from eoslog.store.clock import StoreClock
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from eoslog.storage.clock import StoreClock
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 from tests.simulation.world import Process
 
 _PAGE = 7

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from eoslog.log.claim import SlotClaims
+from eoslog.log.conditional_append import ConditionalAppend
 from tests.simulation.plan import Plan
 from tests.simulation.shrinking import Failure, failure_of, fewest, shrink
 
@@ -40,12 +40,12 @@ def test_a_seed_that_meets_a_bug_shrinks_to_a_short_history_that_fails_alike(mon
 
 def _believe_that_every_slot_is_won(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bug: whatever became of its put, a writer takes the slot for its own."""
-    genuine = SlotClaims.put_until_known
+    genuine = ConditionalAppend.put_until_known
 
-    def put(self: SlotClaims, *arguments: object, **options: object) -> None:
+    def put(self: ConditionalAppend, *arguments: object, **options: object) -> None:
         genuine(self, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SlotClaims, "put_until_known", put)
+    monkeypatch.setattr(ConditionalAppend, "put_until_known", put)
 
 
 def _first_failure() -> Failure:

@@ -105,12 +105,12 @@ def test_no_thread_outlives_its_process(ends_by: Faults) -> None:
     assert not world.threads
 
 
-@pytest.mark.parametrize("lock", ["View.lock", "AppendQueue._mutex", "Checkpointing._lock"])
+@pytest.mark.parametrize("lock", ["Replica.lock", "AppendQueue._mutex", "Checkpointing._lock"])
 def test_a_request_that_holds_a_lock_of_the_log_ends_the_history(lock: str) -> None:
     def work(process: Process) -> None:
         log = open_log(process)
         locks = {
-            "View.lock": log.view.lock,
+            "Replica.lock": log.replica.lock,
             "AppendQueue._mutex": log._queue._mutex,
             "Checkpointing._lock": log._checkpointing._lock,
         }

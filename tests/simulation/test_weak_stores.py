@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from eoslog.client.store import Store
 from eoslog.errors import EosLogError, PutIfAbsentUnsupported
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectInfo, ObjectNotFound, PutOutcome, StoredObject
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, PutOutcome, StoredObject
+from eoslog.store import Store
 
 
 class WithoutConditions(MemoryStore):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.coordinator_steps import STEPS
-from eoslog.client.store import Store
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, RetriableError
-from eoslog.segment.compaction import compact
-from eoslog.segment.merging import merge_files
+from eoslog.maintenance.coordinator import STEPS, Coordinator
+from eoslog.maintenance.file_compaction import merge_files
+from eoslog.maintenance.key_compaction import compact
+from eoslog.store import Store
 from tests.simulation.service import PARTITIONS, ROWS_GO, TABLE, Service, open_store
 from tests.simulation.world import Process, Violation
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import (
     AbortableError,
     ApplicationRecoverableError,
@@ -14,6 +12,8 @@ from eoslog.errors import (
     OutcomeLost,
     RetriableError,
 )
+from eoslog.producer.producer import Producer
+from eoslog.store import Store
 from tests.simulation.ledger import Ledger, Outcome, Work
 from tests.simulation.service import IN, OTHER, PARTITIONS, TABLE, GaveUp, Service, open_store, until_done
 from tests.simulation.world import Process, World

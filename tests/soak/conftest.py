@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import eoslog
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 from tests.soak.layout import make_topics
 
 

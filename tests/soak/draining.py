@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import eoslog
 from eoslog.errors import EosLogError
-from eoslog.rules.state import StoreState, TransactionState
+from eoslog.state.store_state import StoreState, TransactionState
 from tests.soak.layout import COPIES, INVOICING, KEPT, ORDERS, PARTITIONS, RECOPIES, Run
 from tests.soak.supervisor import PRODUCERS, STREAMS, Supervisor
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import eoslog
-from eoslog.rules.names import TopicPartition
-from eoslog.verification.finding import Severity
+from eoslog.state.names import TopicPartition
+from eoslog.verification.findings import Severity
 from tests.checker import History, Kind, Operation, Outcome, Poll, Send, check, read_history
 from tests.checker.history import NEVER, in_order
 from tests.soak.history import place_name, topic_of

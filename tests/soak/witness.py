@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import eoslog
 from eoslog.errors import EosLogError
-from eoslog.log.paths import slot_path
-from eoslog.log.record import decode_line, first_line
-from eoslog.log.view import CHECKPOINT_ENTRY
-from eoslog.rules.machine import StoreMachine
-from eoslog.rules.names import PartitionId
-from eoslog.rules.state import TransactionState
-from eoslog.store.object_store import ObjectNotFound
+from eoslog.log.replica import CHECKPOINT_ENTRY
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import decode_line, first_line
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.names import PartitionId
+from eoslog.state.store_state import TransactionState
+from eoslog.storage.object_store import ObjectNotFound
 
 _PAUSE_S = 0.25
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import eoslog
-from eoslog.segment.vacuum import referenced_files
+from eoslog.maintenance.vacuum import referenced_files
 
 
 def assert_exact(store: eoslog.Store, topic: str, numbers: Iterable[int]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import eoslog
-from eoslog.rules.jobs import TakeOverJob
+from eoslog.state.jobs import TakeOverJob
 from tests.spark.driver_process import StartDriver
 from tests.spark.streams import NUMBERS, make_topics, numbers, produce
 

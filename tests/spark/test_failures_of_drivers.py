@@ -51,7 +51,7 @@ FROM_THE_LATEST_ON = """
     from pathlib import Path
     import eoslog
     from pyspark_eoslog.data_source import DefaultSource
-    from pyspark_eoslog.stream.reader import EosLogStreamReader
+    from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
     from tests.spark.local_spark import start_session
     from tests.spark.streams import produce
 

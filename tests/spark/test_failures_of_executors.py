@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.segment.vacuum import vacuum
+from eoslog.maintenance.vacuum import vacuum
 from tests.spark.driver_process import StartDriver
 from tests.spark.exactness import assert_exact, files_of_topics, orphans
 from tests.spark.streams import NUMBERS

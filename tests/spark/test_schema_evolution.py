@@ -10,8 +10,8 @@ import pytest
 
 import eoslog
 import pyspark_eoslog
-from eoslog.rules.topic_entries import TopicConfig
-from eoslog.segment.sealing import seal_segments
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.topic_entries import TopicConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

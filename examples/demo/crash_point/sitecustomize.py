@@ -11,7 +11,7 @@ import os
 import signal
 from pathlib import Path
 
-from eoslog.store.environment import Environment
+from eoslog.storage.environment import Environment
 
 
 class _Countdown:

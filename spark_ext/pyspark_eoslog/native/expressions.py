@@ -14,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from eoslog.errors import CorruptRecord
-from eoslog.segment.data_file import OFFSET_COLUMN
+from eoslog.format.data_file import OFFSET_COLUMN
 from pyspark_eoslog.native.lookup import PlannedFile
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9-]+\.parquet")

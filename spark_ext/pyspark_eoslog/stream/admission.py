@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from eoslog.read.commits import slices_by_commit
+from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.read.committed_rows import slices_by_commit
 from eoslog.read.isolation import IsolationLevel, is_visible
-from eoslog.read.planner import FileSlice, SegmentIndexes, batches_between
-from eoslog.rules.names import PartitionId, TopicPartition
-from eoslog.rules.partition_state import NO_OFFSET, NO_SLOT, Partition
+from eoslog.read.planner import FileSlice, batches_between
+from eoslog.state.names import PartitionId, TopicPartition
+from eoslog.state.partition_state import NO_OFFSET, NO_SLOT, Partition
 from pyspark_eoslog.stream.limits import Budget, Limits, limit_offsets
 
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.partition_state import NO_SLOT, Partition
-from pyspark_eoslog.stream.offsets import StreamOffsets
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import NO_SLOT, Partition
+from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 
 _logger = logging.getLogger(__name__)
 _GO_ON = "go on without with option failOnDataLoss=false"

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ they do not, a stream polls more often, but spends no more than a fiftieth of it
 
 from __future__ import annotations
 
-from eoslog.client.store import Store
 from eoslog.errors import StoreVanished
 from eoslog.read.isolation import IsolationLevel
-from eoslog.rules.state import StoreState
+from eoslog.state.store_state import StoreState
+from eoslog.store import Store
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.plan import Look, abort_overdue, look, look_at_topics, those_there
+from pyspark_eoslog.read.read_plan import Look, abort_overdue, look, look_at_topics, those_there
 from pyspark_eoslog.stores import is_verified, recently_verified_store, store_with_id, verified_store
 from pyspark_eoslog.worker import this_worker
 

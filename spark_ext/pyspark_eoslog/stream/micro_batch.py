@@ -8,19 +8,20 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import PartitionPlan, SegmentIndexes, plan_partition
+from eoslog.read.planner import PartitionPlan, plan_partition
 from eoslog.read.predicate import Predicate
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.partition_state import Partition
-from eoslog.rules.state import Topic
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import Topic
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.read.batch_reader import read_partitions
 from pyspark_eoslog.read.packing import Piece
-from pyspark_eoslog.read.plan import Look, TopicView, piece_of, predicate_of
-from pyspark_eoslog.read.reader import read_partitions
-from pyspark_eoslog.schemas import choose_columns
+from pyspark_eoslog.read.read_plan import Look, TopicView, piece_of, predicate_of
+from pyspark_eoslog.spark_schemas import choose_columns
 from pyspark_eoslog.stream.data_loss import DataLoss, check_removed, first_offset
-from pyspark_eoslog.stream.offsets import StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.stream.stream_offsets import StreamOffsets, check_joined, check_origin
 
 
 def covers(look: Look, end: StreamOffsets) -> bool:
@@ -43,10 +44,10 @@ def check_joined_columns(
     Raises:
         SchemaMismatch: it has not.
     """
-    for view in look.topics:
-        topic_id = end.topic_ids.get(view.topic.topic)
-        if topic_id == view.topic.topic_id != begin.topic_ids.get(view.topic.topic):
-            choose_columns(view.topic, schema, control_rows=options.include_control_rows)
+    for replica in look.topics:
+        topic_id = end.topic_ids.get(replica.topic.topic)
+        if topic_id == replica.topic.topic_id != begin.topic_ids.get(replica.topic.topic):
+            choose_columns(replica.topic, schema, control_rows=options.include_control_rows)
 
 
 def plan_micro_batch(
@@ -71,13 +72,13 @@ def plan_micro_batch(
         raise OffsetOutOfRange(
             f"the log ends at slot {look.slot}, before the checkpoint's {end.slot}: the store has lost what it had"
         )
-    views = {view.topic.topic: view for view in look.topics}
+    views = {replica.topic.topic: replica for replica in look.topics}
     check_joined(begin, {topic: views[topic].topic.created_slot for topic in end.topic_ids.keys() & views.keys()})
     read: list[TopicView] = []
     pieces: list[Piece] = []
     for topic, topic_id in end.topic_ids.items():
-        view = views.get(topic)
-        if view is None or view.topic.topic_id != topic_id:
+        replica = views.get(topic)
+        if replica is None or replica.topic.topic_id != topic_id:
             loss.report(
                 UnknownTopicOrPartition(
                     f"a micro-batch that was begun reads topic {topic} (its id is {topic_id}), which was deleted "
@@ -85,11 +86,13 @@ def plan_micro_batch(
                 )
             )
             continue
-        predicate = predicate_of(view.topic, options.predicate)
-        plans = [_plan(indexes, view.topic, each, begin, end, options, predicate, loss) for each in view.partitions]
-        of_topic = [piece_of(view.topic, plan, predicate) for plan in plans if plan is not None and plan.slices]
+        predicate = predicate_of(replica.topic, options.predicate)
+        plans = [
+            _plan(indexes, replica.topic, each, begin, end, options, predicate, loss) for each in replica.partitions
+        ]
+        of_topic = [piece_of(replica.topic, plan, predicate) for plan in plans if plan is not None and plan.slices]
         if of_topic:
-            read.append(view)
+            read.append(replica)
             pieces += of_topic
     return read_partitions(replace(look, topics=tuple(read)), schema, pieces, options)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.read.planner import SegmentIndexes
-from eoslog.rules.names import TopicPartition
-from eoslog.rules.partition_state import NO_SLOT, Partition
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import NO_SLOT, Partition
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.plan import Look
+from pyspark_eoslog.read.read_plan import Look
 from pyspark_eoslog.stream.admission import Admission
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over
 from pyspark_eoslog.stream.limits import Limits
-from pyspark_eoslog.stream.offsets import Began, StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.stream.trigger_delay import TriggerDelay
 
 
@@ -61,7 +61,11 @@ class NextEnd:
         if carried.slot is not None and newest.slot is not None:
             check_joined(
                 carried,
-                {view.topic.topic: view.topic.created_slot for view in look.topics if view.topic.topic in topic_ids},
+                {
+                    replica.topic.topic: replica.topic.created_slot
+                    for replica in look.topics
+                    if replica.topic.topic in topic_ids
+                },
             )
             end = self._next_slot(carried, newest.slot, topic_ids, partitions, indexes, limits)
         else:

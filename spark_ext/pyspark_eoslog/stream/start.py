@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from eoslog.client.store import Store
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.rules.partition_state import NO_SLOT
+from eoslog.state.partition_state import NO_SLOT
+from eoslog.store import Store
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.options.offsets import EARLIEST, LATEST
-from pyspark_eoslog.read.plan import Look, predicate_of, resolve_offsets
+from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
+from pyspark_eoslog.read.read_plan import Look, predicate_of, resolve_offsets
 from pyspark_eoslog.stream.next_end import visible_offsets
-from pyspark_eoslog.stream.offsets import StreamOffsets
+from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
@@ -39,8 +39,8 @@ def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
         InvalidOption: they name other partitions than are read, or the predicate is none of these topics.
         OffsetOutOfRange: they begin beyond the end.
     """
-    for view in look.topics:
-        predicate_of(view.topic, options.predicate)  # What is wrong with it is told before the first micro-batch.
+    for replica in look.topics:
+        predicate_of(replica.topic, options.predicate)  # What is wrong with it is told before the first micro-batch.
     newest = visible_offsets(look, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:

@@ -10,14 +10,14 @@ from typing import ClassVar, TypeVar
 
 from pyspark import __version__ as pyspark_version
 
-from eoslog.client.idempotent_append import IdempotentAppend, RepeatableRequest
-from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, Replayed
-from eoslog.rules.draft import Draft
-from eoslog.rules.jobs import CommitJob
-from eoslog.rules.tokens import committed_rows
-from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
-from eoslog.store.process import HomeProcess
+from eoslog.session.idempotent_append import IdempotentAppend, RepeatableRequest
+from eoslog.state.application_versions import committed_rows
+from eoslog.state.draft import Draft
+from eoslog.state.jobs import CommitJob
+from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.storage.process import HomeProcess
+from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import mark_current, store_with_id
 from pyspark_eoslog.write.new_columns import NewColumns, append_new_columns

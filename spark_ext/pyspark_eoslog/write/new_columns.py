@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from eoslog.client.topic_columns import append_columns, with_columns
+from eoslog.admin.topic_columns import append_columns, with_columns
 from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch
-from eoslog.rules.draft import Draft
-from eoslog.rules.partitions import topic_of
-from eoslog.rules.state import Topic
-from eoslog.rules.topic_schemas import added_columns
-from eoslog.segment.schema_json import RESERVED_NAMES, decode_schema, encode_schema
-from eoslog.segment.schema_merging import holds_as_it_is
-from eoslog.segment.stored_schema import stored_schema
+from eoslog.format.topic_schema_json import RESERVED_NAMES, decode_schema, encode_schema, holds_as_it_is, stored_schema
+from eoslog.state.draft import Draft
+from eoslog.state.partitions import topic_of
+from eoslog.state.store_state import Topic
+from eoslog.state.topic_schemas import added_columns
 from pyspark_eoslog.described_types import described_columns
 from pyspark_eoslog.options import Options
 

@@ -13,14 +13,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
-from eoslog.rules.jobs import TakeOverJob
-from eoslog.rules.transaction_entries import ApplicationToken
+from eoslog.state.jobs import TakeOverJob
+from eoslog.state.transaction_entries import ApplicationToken
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import plain_errors
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all
-from pyspark_eoslog.write.plan import plan_batch_write, plan_stream_write
 from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
+from pyspark_eoslog.write.write_plan import plan_batch_write, plan_stream_write
 
 _logger = logging.getLogger(__name__)
 _Messages = Sequence[WriterCommitMessage | None]

@@ -9,16 +9,16 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from eoslog.client.rows import deal_out
 from eoslog.errors import InvalidRequest
-from eoslog.rules.jobs import check_task_count
-from eoslog.rules.state import LastVersion, Topic
-from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.producer.rows import deal_out
+from eoslog.state.jobs import check_task_count
+from eoslog.state.store_state import LastVersion, Topic
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import object_store
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write.new_columns import NewColumns
-from pyspark_eoslog.write.rows import rows_by_topic
+from pyspark_eoslog.write.row_writing import rows_by_topic
 
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"

@@ -1,6 +1,6 @@
 """Hunt mutations anew, and write ``docs/evidence/mutations.md``: ``python -m tests.simulation.mutations [NAME ...]``.
 
-``--apply NAME`` runs pytest under one of them instead: ``... --apply one_batch_remembered tests/unit/rules``.
+``--apply NAME`` runs pytest under one of them instead: ``... --apply one_batch_remembered tests/unit/state``.
 """
 
 from __future__ import annotations

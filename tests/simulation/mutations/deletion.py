@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from eoslog.log import deletion
+from eoslog.format import checkpoint_codec as checkpoint
+from eoslog.format.checkpoint_codec import PREFIX
+from eoslog.format.partition_rows import partition_row
+from eoslog.log import slot_deletion as deletion
 from eoslog.log.log import Log
-from eoslog.rules import checkpoint
-from eoslog.rules.partition_rows import partition_row
-from eoslog.rules.partitions import check_upload
-from eoslog.rules.shared_parts import PREFIX
-from eoslog.rules.state import StoreState
-from eoslog.segment import vacuum as vacuum_module
-from eoslog.store.object_store import ObjectStore
+from eoslog.maintenance import vacuum as vacuum_module
+from eoslog.state.partitions import check_upload
+from eoslog.state.store_state import StoreState
+from eoslog.storage.object_store import ObjectStore
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 DELETERS = Focus(("notary0", "idempotent0", "daemon0"), {"pause": 0.05, "late_put": 0.1}, steps=600)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from eoslog.client.idempotent_append import IdempotentAppend
-from eoslog.client.sender import Sender
-from eoslog.rules import partitions, producer_ids, sequences, transactions
-from eoslog.rules.draft import Draft
-from eoslog.rules.partition_state import ProducerState
-from eoslog.rules.producer_ids import ProducerIdentity, check_identity, check_registered, task_producer_id
-from eoslog.rules.sequences import check_sequence, with_marker
-from eoslog.rules.state import Transaction
+from eoslog.producer.sender import Sender
+from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.state import partitions, producer_ids, sequences, transactions
+from eoslog.state.draft import Draft
+from eoslog.state.partition_state import ProducerState
+from eoslog.state.producer_ids import ProducerIdentity, check_identity, check_registered, task_producer_id
+from eoslog.state.sequences import check_sequence, with_marker
+from eoslog.state.store_state import Transaction
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -28,7 +28,7 @@ def sequence_not_checked() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/rules/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
+@mutation(unit_test="unit/state/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
 def duplicate_taken_for_a_gap() -> Iterator[None]:
     """A repeated batch is not known as a duplicate: its producer must look for its slot, or is refused for good."""
     original = sequences.check_sequence
@@ -44,7 +44,7 @@ def duplicate_taken_for_a_gap() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/rules/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
+@mutation(unit_test="unit/state/test_sequences.py::test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset")
 def one_batch_remembered() -> Iterator[None]:
     """Of a producer only the last batch is remembered: an older one that comes again has no offset to answer with."""
     with method(sequences, "BATCHES_TO_RETAIN", 1):
@@ -80,7 +80,7 @@ def epoch_not_raised_by_the_end() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/rules/test_sequences.py::test_a_marker_must_be_strictly_newer_than_the_data")
+@mutation(unit_test="unit/state/test_sequences.py::test_a_marker_must_be_strictly_newer_than_the_data")
 def marker_epoch_not_strictly_greater() -> Iterator[None]:
     """A marker of the partition's own epoch is taken: one that is late ends what came after it."""
 
@@ -150,7 +150,7 @@ def producer_state_expires_by_age() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/rules/test_producer_ids.py::test_a_batch_of_an_unregistered_id_is_refused")
+@mutation(unit_test="unit/state/test_producer_ids.py::test_a_batch_of_an_unregistered_id_is_refused")
 def expired_producer_accepted() -> Iterator[None]:
     """A producer id that expired is taken: of a first batch that comes again nobody knows that it is there."""
     with instead_of(check_registered, lambda state, identity: None):
@@ -187,7 +187,7 @@ def unanswered_attempt_forgotten() -> Iterator[None]:
 
 
 @mutation(
-    unit_test="unit/rules/test_jobs.py::test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task[1048574]"
+    unit_test="unit/state/test_jobs.py::test_the_largest_job_has_a_producer_id_for_itself_and_for_each_task[1048574]"
 )
 def last_task_beyond_its_jobs_producer_ids() -> Iterator[None]:
     """A task's producer id is one further than its job's slot has: that of the last task is the next slot's."""

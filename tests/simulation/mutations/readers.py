@@ -8,8 +8,8 @@ from typing import Any
 from eoslog.read import consistent_ends
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
-from eoslog.rules import partitions
-from eoslog.rules.partition_state import Batch, Partition, Verdict
+from eoslog.state import partitions
+from eoslog.state.partition_state import Batch, Partition, Verdict
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 READERS = Focus(("writer0", "reader0"), {"pause": 0.01}, steps=300)

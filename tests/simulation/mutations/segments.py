@@ -7,16 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eoslog.rules import log_start, partitions
-from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.draft import Draft
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Batch, Partition, Verdict
-from eoslog.rules.partitions import seal, sealable_end
-from eoslog.rules.replacement import replace_segments
-from eoslog.rules.segment_entries import ReplacedSegment
-from eoslog.segment import cleaning, merging, offset_map, replacing, sealing
-from eoslog.segment.writer import DataFileWriter
+from eoslog.format.file_writer import DataFileWriter
+from eoslog.maintenance import file_compaction as merging
+from eoslog.maintenance import key_compaction as cleaning
+from eoslog.maintenance import offset_map, sealing
+from eoslog.maintenance import segment_rewriting as replacing
+from eoslog.state import log_start, partitions
+from eoslog.state.draft import Draft
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import AbortedTransaction, Batch, Partition, Verdict
+from eoslog.state.partitions import seal, sealable_end
+from eoslog.state.segment_entries import ReplacedSegment
+from eoslog.state.segment_replacement import replace_segments
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -130,7 +132,7 @@ def newest_row_dropped() -> Iterator[None]:
 
 
 @mutation(
-    unit_test="unit/segment/test_compaction.py::"
+    unit_test="unit/maintenance/test_compaction.py::"
     "test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention"
 )
 def tombstones_dropped_at_once() -> Iterator[None]:
@@ -184,7 +186,7 @@ def replaced_segments_replaced_again() -> Iterator[None]:
 
 
 @mutation(
-    unit_test="unit/rules/test_log_start.py::test_the_log_start_stops_at_the_last_stable_offset_and_never_moves_back"
+    unit_test="unit/state/test_log_start.py::test_the_log_start_stops_at_the_last_stable_offset_and_never_moves_back"
 )
 def retention_past_the_last_stable_offset() -> Iterator[None]:
     """Retention goes beyond the last stable offset: a transaction that commits later has lost rows."""

@@ -9,21 +9,22 @@ from typing import Any
 from eoslog.errors import EosLogError, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.proposals import Proposal
-from eoslog.log.sharing import OwnPublication, SharedCommits
-from eoslog.log.view import View
-from eoslog.rules import batches, transaction_requests, transactions
-from eoslog.rules.draft import Draft
-from eoslog.rules.machine import StoreMachine, decode_entry
-from eoslog.rules.names import PartitionId
-from eoslog.rules.transaction_entries import BatchAppended
-from eoslog.rules.transaction_requests import AppendedRows
+from eoslog.log.replica import Replica
+from eoslog.log.shared_commits import OwnPublication, SharedCommits
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state import batches, transaction_requests, transactions
+from eoslog.state.draft import Draft
+from eoslog.state.names import PartitionId
+from eoslog.state.state_machine import decode_entry
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import AppendedRows
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import instead_of, method, mutation
 from tests.unit.log.ledger import LedgerDraft, LedgerMachine
 
 SHARES = replace(FOCUSES["shares"], faults={"pause": 0.01, "lost_answer": 0.05, "death": 0.0})
 SHARING = "unit/log/test_sharing.py::"
-REQUESTS = "unit/rules/test_shared_requests.py::"
+REQUESTS = "unit/state/test_shared_requests.py::"
 
 
 @mutation(SHARES)
@@ -60,7 +61,7 @@ def unanswered_publication_taken_for_none() -> Iterator[None]:
     """A publication without an answer counts as none: its request lands after its process was told otherwise."""
     original = SharedCommits.publish
 
-    def publish(self: SharedCommits, view: View[Any], proposals: Sequence[Proposal]) -> OwnPublication | None:
+    def publish(self: SharedCommits, replica: Replica[Any], proposals: Sequence[Proposal]) -> OwnPublication | None:
         put_new = self._store.put_new
         lost: list[EosLogError] = []
 
@@ -72,11 +73,11 @@ def unanswered_publication_taken_for_none() -> Iterator[None]:
                 raise
 
         with method(self._store, "put_new", noted):
-            own = original(self, view, proposals)
+            own = original(self, replica, proposals)
         if lost:
             for proposal in proposals:
                 if proposal.published is not None:
-                    del view.awaited[proposal.published.request_id]
+                    del replica.awaited[proposal.published.request_id]
                     proposal.published = None
         return own
 
@@ -88,7 +89,7 @@ def unanswered_publication_taken_for_none() -> Iterator[None]:
     unit_test=SHARING + "test_a_writer_whose_view_was_opened_again_looks_for_its_request_in_the_records_passed_over"
 )
 def records_passed_over_not_searched() -> Iterator[None]:
-    """A refusal counts though the view passed over records: a request that another process appended is told refused."""
+    """A refusal counts though the replica skipped records: a request that another process appended is told refused."""
     with method(Log, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
         yield
 
@@ -98,9 +99,9 @@ def patient_while_the_log_goes_on() -> Iterator[None]:
     """A writer waits as long as records come, whoever's they are: nobody takes over from a process that died."""
     original = SharedCommits.look
 
-    def look(self: SharedCommits, view: View[Any], own: OwnPublication) -> bool:
+    def look(self: SharedCommits, replica: Replica[Any], own: OwnPublication) -> bool:
         own.before = []
-        return original(self, view, own)
+        return original(self, replica, own)
 
     with method(SharedCommits, "look", look):
         yield
@@ -132,7 +133,7 @@ def offsets_of_members_shared() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/client/test_shared_answers.py::test_entries_of_other_requests_answer_no_batches")
+@mutation(unit_test="unit/producer/test_shared_answers.py::test_entries_of_other_requests_answer_no_batches")
 def any_entries_answer_a_request() -> Iterator[None]:
     """A record's word is taken for which entries are a request's: what another batch got is told as its offsets."""
 

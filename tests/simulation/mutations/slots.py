@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from eoslog.client.coordinator_requests import CoordinatorRequests
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
-from eoslog.log import claim
-from eoslog.log.claim import SlotClaims
+from eoslog.log import conditional_append as claim
+from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.log import Log
-from eoslog.log.paths import SLOTS, slot_of, slot_path
 from eoslog.log.proposals import Proposal
-from eoslog.log.record import SlotRecord, decode_line, decode_tail, first_line
-from eoslog.log.view import Moment, View
-from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.store.clock import StoreClock
-from eoslog.store.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.log.replica import Moment, Replica
+from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
+from eoslog.log.slot_record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.producer.transaction_manager import TransactionManager
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.storage.clock import StoreClock
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, method, mutation
 
@@ -77,11 +77,11 @@ class _Conflicting(_Asking):
 @contextmanager
 def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None]) -> Iterator[None]:
     """Slots are claimed in a store seen as this; ``then`` says how an append goes on that has left one."""
-    claim_slot, put_until_known = Log._claim, SlotClaims.put_until_known
+    claim_slot, put_until_known = Log._claim, ConditionalAppend.put_until_known
 
-    def put(self: SlotClaims, *arguments: Any, **named: Any) -> bytes | None:
+    def put(self: ConditionalAppend, *arguments: Any, **named: Any) -> bytes | None:
         seen: Any = seen_as(self._store)
-        return put_until_known(SlotClaims(seen, self._environment, self._timeout_ms), *arguments, **named)
+        return put_until_known(ConditionalAppend(seen, self._environment, self._timeout_ms), *arguments, **named)
 
     def claimed(
         self: Log[Any], base: Any, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
@@ -90,10 +90,10 @@ def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None])
             return claim_slot(self, base, draft, taken, record, body)
         except _SlotLeft:
             for proposal in taken:
-                proposal.flight = None
+                proposal.in_flight = None
             return then(self)
 
-    with method(SlotClaims, "put_until_known", put), method(Log, "_claim", claimed):
+    with method(ConditionalAppend, "put_until_known", put), method(Log, "_claim", claimed):
         yield
 
 
@@ -103,7 +103,7 @@ def _with_another_token(log: Log[Any]) -> None:
 
 def _in_the_next_slot(log: Log[Any]) -> bool:
     """The token stays, and this slot counts as another's."""
-    log.view.slot += 1
+    log.replica.slot += 1
     return False
 
 
@@ -121,9 +121,11 @@ def no_token_after_412() -> Iterator[None]:
 @mutation(RETRIES)
 def another_token_for_each_attempt() -> Iterator[None]:
     """One logical append draws two tokens, one for each attempt: its own record is taken for another's."""
-    original = SlotClaims.put_until_known
+    original = ConditionalAppend.put_until_known
 
-    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+    def put_until_known(
+        self: ConditionalAppend, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None
+    ) -> Any:
         try:
             if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CREATED:
                 return None
@@ -132,21 +134,21 @@ def another_token_for_each_attempt() -> Iterator[None]:
             return original(self, slot, body.replace(token.encode(), another.encode(), 1), another)
         return original(self, slot, body, token, deadline_ms=deadline_ms)
 
-    with method(SlotClaims, "put_until_known", put_until_known):
+    with method(ConditionalAppend, "put_until_known", put_until_known):
         yield
 
 
 @mutation(Focus(("notary0",), {"late_put": 0.5, "pause": 0.1}, steps=400))
 def not_found_taken_for_failed() -> Iterator[None]:
     """A 404 after an unclear put is taken for its failure: what was told to have failed lands later."""
-    original = SlotClaims.unknown
+    original = ConditionalAppend.unknown
 
-    def unknown(self: SlotClaims, slot: int, token: str) -> EosLogError:
+    def unknown(self: ConditionalAppend, slot: int, token: str) -> EosLogError:
         if _is_absent(self._store, slot_path(slot)):
             return StoreUnavailable("nothing was appended")
         return original(self, slot, token)
 
-    with method(SlotClaims, "unknown", unknown):
+    with method(ConditionalAppend, "unknown", unknown):
         yield
 
 
@@ -181,9 +183,11 @@ def token_looked_for_in_the_newest_record() -> Iterator[None]:
         records = [decode_line(first_line(body), newest), *(record for _, record in decode_tail(body, newest))]
         return token in [record.token for record in records]
 
-    original = SlotClaims.put_until_known
+    original = ConditionalAppend.put_until_known
 
-    def put_until_known(self: SlotClaims, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> Any:
+    def put_until_known(
+        self: ConditionalAppend, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None
+    ) -> Any:
         try:
             outcome = self._store.put_if_absent(slot_path(slot), body)
         except StoreUnavailable:
@@ -194,29 +198,29 @@ def token_looked_for_in_the_newest_record() -> Iterator[None]:
             return None if mine_in_the_newest(self._store, token) else self._store.get(slot_path(slot)).body
         return original(self, slot, body, token, deadline_ms=deadline_ms)
 
-    with method(SlotClaims, "put_until_known", put_until_known):
+    with method(ConditionalAppend, "put_until_known", put_until_known):
         yield
 
 
 @mutation(Focus(("writer0", "writer0"), {"pause": 0.1}, steps=500))
 def answer_from_the_newest_state() -> Iterator[None]:
     """The answer to an init is read from the newest state, not at its own slot: two producers hold one epoch."""
-    original = CoordinatorRequests.initialise
+    original = TransactionManager.initialise
 
-    def initialise(self: CoordinatorRequests, *, keep_prepared: bool = False) -> None:
+    def initialise(self: TransactionManager, *, keep_prepared: bool = False) -> None:
         original(self, keep_prepared=keep_prepared)
         name = self._transactional_id
         if name is not None:
             held = self._store.read(lambda state, slot: state.transactions[name])
             self.identity = ProducerIdentity(held.producer_id, held.producer_epoch)
 
-    with method(CoordinatorRequests, "initialise", initialise):
+    with method(TransactionManager, "initialise", initialise):
         yield
 
 
 @mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
-    """A win from a stale view is believed: it may lie in a name that was deleted, and what it held is lost."""
+    """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
     with method(Log, "_is_genuine", lambda self, base, slot, token: True):
         yield
 
@@ -237,35 +241,35 @@ def unconfirmed_date_not_heeded() -> Iterator[None]:
 )
 def appended_again_behind_a_deleted_slot() -> Iterator[None]:
     """A win in a deleted name proves that nothing landed: what did, before the name was deleted, is appended again."""
-    original = View.is_long_after
+    original = Replica.is_long_after
 
     class Asked(Moment):
         """When a put was sent."""
 
-    def is_long_after(self: View[Any], moment: Moment) -> bool:
+    def is_long_after(self: Replica[Any], moment: Moment) -> bool:
         return not isinstance(moment, Asked) and original(self, moment)
 
-    with method(View, "dated", lambda self, asked: Asked(*asked)), method(View, "is_long_after", is_long_after):
+    with method(Replica, "dated", lambda self, asked: Asked(*asked)), method(Replica, "is_long_after", is_long_after):
         yield
 
 
 @mutation(SLEEPERS)
 def stale_view_continued() -> Iterator[None]:
-    """A view is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
-    with method(View, "is_stale", lambda self: False):
+    """A replica is trusted however old its proof: a sleeper goes on behind slots that were deleted."""
+    with method(Replica, "is_stale", lambda self: False):
         yield
 
 
 @mutation(FOCUSES["replicas"])
 def stale_replica_read() -> Iterator[None]:
     """A reader goes on from a replica however old it is: a deleted slot looks like the end of the log."""
-    original = View.refresh
+    original = Replica.refresh
 
-    def refresh(self: View[Any]) -> None:
+    def refresh(self: Replica[Any]) -> None:
         with method(self, "is_stale", lambda: False) if self.is_open else nullcontext():
             original(self)
 
-    with method(View, "refresh", refresh):
+    with method(Replica, "refresh", refresh):
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_eoslog.stream.offsets import Began
+from pyspark_eoslog.stream.stream_offsets import Began
 from tests.simulation.mutations.mutation import Focus, method, mutation
 
 LATEST = Focus(("spark-latest0", "writer0", "writer1"), {"lost_worker": 0.3, "death": 0.01}, steps=300)

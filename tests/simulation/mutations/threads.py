@@ -9,7 +9,7 @@ from typing import Any
 from eoslog.errors import StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.proposals import Proposal, Round, sort_proposals
-from eoslog.log.view import View
+from eoslog.log.replica import Replica
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
@@ -35,9 +35,9 @@ def follower_told_before_the_win() -> Iterator[None]:
 def answer_of_the_first_draft_kept() -> Iterator[None]:
     """An answer is kept from the draft that lost its race: it names the slot of another record."""
 
-    def sorted_once(view: View[Any], draft: Any, pending: list[Proposal]) -> Round:
+    def sorted_once(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> Round:
         before = [(proposal, proposal.answer) for proposal in pending if proposal.answer is not None]
-        this = sort_proposals(view, draft, pending)
+        this = sort_proposals(replica, draft, pending)
         for proposal, answer in before:
             proposal.answer = answer
         return this
@@ -47,12 +47,12 @@ def answer_of_the_first_draft_kept() -> Iterator[None]:
 
 
 class _Now:
-    """A base whose state, or slot too, is whatever the view has now."""
+    """A base whose state, or slot too, is whatever the replica has now."""
 
-    def __init__(self, base: Any, view: View[Any], *, has_slot_of_now: bool) -> None:
+    def __init__(self, base: Any, replica: Replica[Any], *, has_slot_of_now: bool) -> None:
         self.proved, self.opening = base.proved, base.opening
         self._slot = None if has_slot_of_now else base.slot
-        self._view = view
+        self._view = replica
 
     @property
     def state(self) -> Any:
@@ -68,7 +68,7 @@ def _claimed_on(has_slot_of_now: bool) -> Iterator[None]:
     original = Log._claim
 
     def claim(self: Log[Any], base: Any, *arguments: Any) -> bool | None:
-        now: Any = _Now(base, self.view, has_slot_of_now=has_slot_of_now)
+        now: Any = _Now(base, self.replica, has_slot_of_now=has_slot_of_now)
         return original(self, now if base.slot >= 0 else base, *arguments)
 
     with method(Log, "_claim", claim):
@@ -84,7 +84,7 @@ def win_merged_into_a_view_that_has_it() -> Iterator[None]:
 
 @mutation(REOPENED)
 def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
-    """A win is merged into its draft's state though another thread has reopened the view: nobody here sees it."""
+    """A win is merged into its draft's state though another thread has reopened the replica: nobody here sees it."""
     with _claimed_on(has_slot_of_now=False):
         yield
 
@@ -94,12 +94,12 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
     "::test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reopened_the_view"
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
-    """A win is believed if the view is fresh now, which another thread reopened: what a deleted name holds is lost."""
+    """A win is believed if the replica is fresh now, though it was reopened since: what a deleted name holds is lost."""
     original = Log._is_genuine
 
     def is_genuine(self: Log[Any], base: Any, slot: int, token: str) -> bool:
-        with self.view.lock:
-            now = base._replace(slot=self.view.slot, proved=self.view.proved())
+        with self.replica.lock:
+            now = base._replace(slot=self.replica.slot, proved=self.replica.proved())
         return original(self, now, slot, token)
 
     with method(Log, "_is_genuine", is_genuine):

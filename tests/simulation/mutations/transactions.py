@@ -6,19 +6,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from eoslog.client.coordinator_requests import CoordinatorRequests
-from eoslog.client.in_flight import InFlightBatches
-from eoslog.client.producer import Producer
 from eoslog.errors import Replayed
-from eoslog.rules import forgetting, groups, members, producer_ids, transaction_requests, transactions
-from eoslog.rules.draft import Draft
-from eoslog.rules.group_entries import GroupOffsets, OffsetsCommitted
-from eoslog.rules.machine import StoreMachine
-from eoslog.rules.requests import AppendEntry
-from eoslog.rules.state import LastVersion, StoreState, TokenKey, Transaction, TransactionState
-from eoslog.rules.tokens import check_token, last_version
-from eoslog.rules.transactions import timed_out
-from eoslog.store.clock import StoreClock
+from eoslog.producer.producer import Producer
+from eoslog.producer.sender import InFlightBatches
+from eoslog.producer.transaction_manager import TransactionManager
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state import expiry as forgetting
+from eoslog.state import group_members as members
+from eoslog.state import groups, producer_ids, transaction_requests, transactions
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.application_versions import check_token, last_version
+from eoslog.state.draft import Draft
+from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
+from eoslog.state.store_state import LastVersion, StoreState, TokenKey, Transaction, TransactionState
+from eoslog.state.transactions import timed_out
+from eoslog.storage.clock import StoreClock
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 from tests.simulation.store import SimulatedEnvironment
 
@@ -178,9 +180,9 @@ def prepared_transaction_aborted_by_its_time_out() -> Iterator[None]:
 @mutation(Focus(("two-phase0", "two-phase1"), {"death": 0.03}, steps=300))
 def prepared_transaction_aborted_by_init() -> Iterator[None]:
     """An init ends what was prepared, though asked to keep it: what a database decided to commit is aborted."""
-    original = CoordinatorRequests.initialise
+    original = TransactionManager.initialise
 
-    with method(CoordinatorRequests, "initialise", lambda self, *, keep_prepared=False: original(self)):
+    with method(TransactionManager, "initialise", lambda self, *, keep_prepared=False: original(self)):
         yield
 
 
@@ -199,7 +201,7 @@ def time_told_by_hosts() -> Iterator[None]:
         yield
 
 
-def _commit_at_once(requests: CoordinatorRequests, offsets: Iterable[GroupOffsets]) -> None:
+def _commit_at_once(requests: TransactionManager, offsets: Iterable[GroupOffsets]) -> None:
     for each in offsets:
         entry = OffsetsCommitted(committed=each, time_ms=requests._store.now_ms())
         requests._store.append(AppendEntry(entry))
@@ -208,13 +210,13 @@ def _commit_at_once(requests: CoordinatorRequests, offsets: Iterable[GroupOffset
 @mutation(PIPELINES)
 def offsets_visible_before_the_decision() -> Iterator[None]:
     """A group's offsets count when they are sent, not when their transaction commits: an abort loses its input."""
-    original = CoordinatorRequests.add_offsets
+    original = TransactionManager.add_offsets
 
-    def add_offsets(self: CoordinatorRequests, added: GroupOffsets) -> None:
+    def add_offsets(self: TransactionManager, added: GroupOffsets) -> None:
         _commit_at_once(self, [added])
         original(self, added)
 
-    with method(CoordinatorRequests, "add_offsets", add_offsets):
+    with method(TransactionManager, "add_offsets", add_offsets):
         yield
 
 
@@ -239,7 +241,7 @@ def generation_not_checked() -> Iterator[None]:
 
 
 @mutation(
-    unit_test="unit/rules/test_members.py::test_a_partition_is_the_newcomers_only_when_its_reader_has_given_it_up"
+    unit_test="unit/state/test_members.py::test_a_partition_is_the_newcomers_only_when_its_reader_has_given_it_up"
 )
 def partition_handed_over_at_once() -> Iterator[None]:
     """A partition is another member's before the first gave it up: both process the same rows."""
@@ -257,7 +259,7 @@ def nobody_ends_what_timed_out() -> Iterator[None]:
         yield
 
 
-@mutation(unit_test="unit/client/test_dead_producers.py::test_the_abort_shares_the_record_of_the_append")
+@mutation(unit_test="unit/maintenance/test_dead_producers.py::test_the_abort_shares_the_record_of_the_append")
 def overdue_left_to_readers() -> Iterator[None]:
     """An append leaves transactions past their time-outs alone: rows stay hidden from readers that may not write."""
     with method(StoreMachine, "add_overdue", lambda self, draft, now_ms: None):

@@ -22,7 +22,7 @@ import signal
 import time
 from pathlib import Path
 
-from eoslog.store.environment import Environment
+from eoslog.storage.environment import Environment
 
 _ORDER = os.environ.get("EOSLOG_TEST_CRASH")
 _REACHED = os.environ.get("EOSLOG_TEST_REACHED")

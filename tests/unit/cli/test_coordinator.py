@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import eoslog
-from eoslog.client.coordinator_steps import STEPS
+from eoslog.maintenance.coordinator import STEPS
 from tests.unit.cli.command import Command
 
 ALL = [step.name for step in STEPS]

@@ -378,7 +378,7 @@ def test_an_import_uploads_while_it_reads(
 ) -> None:
     """So a file need not fit into memory: what is read is collected up to the producer's buffer."""
     monkeypatch.setattr(table_files, "_LINES_A_BATCH", 10)
-    monkeypatch.setattr("eoslog.client.producer.DEFAULT_BUFFER_BYTES", 1000)
+    monkeypatch.setattr("eoslog.producer.producer.DEFAULT_BUFFER_BYTES", 1000)
     file = tmp_path / "rows.jsonl"
     file.write_text("".join(f'{{"value": "{"x" * 100}"}}\n' for _ in range(100)))
 

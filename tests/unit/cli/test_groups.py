@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import eoslog
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
 from tests.unit.cli.command import Command
 
 T0 = TopicPartition("t", 0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import eoslog
-from eoslog.log.paths import slot_path
-from eoslog.rules.jobs import CommitJob
-from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.log.slot_paths import slot_path
+from eoslog.state.jobs import CommitJob
+from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
 from tests.requests import Applying
 from tests.unit.cli.command import Command
 

@@ -9,7 +9,7 @@ import pytest
 
 from eoslog.cli.console import _on_a_terminal
 from eoslog.cli.rendering import Columns, Line, as_object, json_text, shown
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x9b31m\x7f\u202eevil\u2028\r\n\ud800"
 

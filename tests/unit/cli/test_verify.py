@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.log.paths import slot_path
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
+from eoslog.log.slot_paths import slot_path
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
 from tests.unit.cli.command import Command
 from tests.unit.verification.histories import references, small_history
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from eoslog.client.description import StoreDescription
+from eoslog.format.data_file import crc32c
+from eoslog.format.producer_snapshot import decode_producer_snapshot
+from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.log.checkpoint import CheckpointPart
-from eoslog.log.record import CheckpointReference, SlotRecord
-from eoslog.log.view import CHECKPOINT_ENTRY
-from eoslog.rules.aborted import AbortedTransaction
-from eoslog.rules.machine import StoreMachine, decode_entry, encode_entry
-from eoslog.rules.names import PartitionId
-from eoslog.rules.state import LastVersion, StoreState, TokenKey
-from eoslog.segment.data_file import crc32c
-from eoslog.segment.producer_snapshot import decode_producer_snapshot
-from eoslog.segment.transaction_index import decode_transaction_index
+from eoslog.log.replica import CHECKPOINT_ENTRY
+from eoslog.log.slot_record import CheckpointReference, SlotRecord
+from eoslog.session.description import StoreDescription
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import AbortedTransaction
+from eoslog.state.state_machine import decode_entry, encode_entry
+from eoslog.state.store_state import LastVersion, StoreState, TokenKey
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/format.md").read_text(encoding="utf-8")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from eoslog.client.coordinator_steps import STEPS
-from eoslog.client.metrics import StoreMetrics
-from eoslog.client.settings import CoordinatorSettings
-from eoslog.verification.kinds import KINDS
+from eoslog.maintenance.coordinator import STEPS
+from eoslog.session.metrics import StoreMetrics
+from eoslog.session.settings import CoordinatorSettings
+from eoslog.verification.findings import KINDS
 from tests.pages import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/operations.md").read_text(encoding="utf-8")

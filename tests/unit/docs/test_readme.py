@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eoslog.store.s3_options import S3Options
+from eoslog.storage.s3_options import S3Options
 from tests.pages import PAGES, REPOSITORY, anchors, fenced_blocks, first_cells, links, prose, python_block
 
 README = REPOSITORY / "README.md"

@@ -10,15 +10,15 @@ import pytest
 from eoslog import errors
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
 from eoslog.log.machine import Request
-from eoslog.rules.entries import StoreCreated
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.machine import StoreMachine
-from eoslog.rules.producer_ids import ProducerIdentity
-from eoslog.rules.requests import AppendEntry
-from eoslog.rules.state import StoreState, TransactionState
-from eoslog.rules.topic_entries import TopicCreated, TopicSchema
-from eoslog.rules.transaction_entries import BatchAppended
-from eoslog.rules.transaction_requests import (
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.entries import StoreCreated
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.state.topic_entries import TopicCreated, TopicSchema
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import (
     EndTransaction,
     InitProducerId,
     PrepareTransaction,

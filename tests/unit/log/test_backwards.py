@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 
 from eoslog.errors import CorruptRecord
-from eoslog.log.backwards import records_backwards
-from eoslog.log.paths import slot_path
-from eoslog.log.record import SlotRecord, encode_line
+from eoslog.log.reading_backwards import records_backwards
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import SlotRecord, encode_line
 from tests.unit.log.ledger import add
 from tests.unit.log.world import World, script
 

@@ -14,9 +14,9 @@ from eoslog.errors import CorruptRecord, InvalidEntry, UnsupportedFormat
 from eoslog.log import checkpointing
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
 from eoslog.log.log import Log
-from eoslog.log.paths import slot_path
 from eoslog.log.proposals import Proposal
-from eoslog.log.record import CheckpointEntry, CheckpointReference, decode_line, first_line
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import CheckpointEntry, CheckpointReference, decode_line, first_line
 from tests.unit.log.ledger import Ledger, add, move_horizon
 from tests.unit.log.world import World, environment, names, script
 
@@ -40,12 +40,12 @@ def test_a_bad_checkpoint_is_passed_over_for_the_one_before_it(how: str) -> None
         log.append(add(f"n{number}"))
         if number % 2:
             log.checkpoint()
-    spoil(log, log.view.checkpoint, how)
+    spoil(log, log.replica.checkpoint, how)
     reader = world.process()
 
     assert names(reader) == names(log)
-    assert reader.view.checkpoint == log.view.checkpoint
-    assert reader.view.previous_checkpoint == log.view.previous_checkpoint
+    assert reader.replica.checkpoint == log.replica.checkpoint
+    assert reader.replica.previous_checkpoint == log.replica.previous_checkpoint
     assert reader.append(add("y")) == 10
 
 
@@ -55,8 +55,8 @@ def test_with_both_checkpoints_bad_the_whole_log_is_folded() -> None:
     for number in range(6):
         log.append(add(f"n{number}"))
         log.checkpoint()
-    spoil(log, log.view.checkpoint, "missing")
-    spoil(log, log.view.previous_checkpoint, "altered")
+    spoil(log, log.replica.checkpoint, "missing")
+    spoil(log, log.replica.previous_checkpoint, "altered")
 
     assert names(world.process()) == names(log)
 
@@ -80,7 +80,7 @@ def test_with_both_checkpoints_bad_an_earlier_one_is_taken_whose_slots_are_there
     reader = world.process()
 
     assert names(reader) == names(log)
-    assert reader.view.checkpoint == log.view.checkpoint
+    assert reader.replica.checkpoint == log.replica.checkpoint
     assert reader.append(add("y")) == log.read(lambda state, slot: slot)
 
 
@@ -99,8 +99,8 @@ def test_a_part_that_is_missing_makes_its_checkpoint_bad() -> None:
     log = world.created()
     log.append(add(LARGE))
     log.checkpoint()
-    assert log.view.checkpoint is not None
-    part = next(part.path for part in read_root(log.store, log.view.checkpoint).parts if part.path is not None)
+    assert log.replica.checkpoint is not None
+    part = next(part.path for part in read_root(log.store, log.replica.checkpoint).parts if part.path is not None)
     script(log).delete([part])
 
     assert names(world.process()) == names(log)
@@ -110,10 +110,10 @@ def test_a_checkpoint_of_a_newer_version_is_an_unsupported_format() -> None:
     world = World()
     log = world.created()
     log.checkpoint()
-    assert log.view.checkpoint is not None
-    body = script(log).get(log.view.checkpoint.path).body.replace(b'"format":1', b'"format":2')
-    script(log).put(log.view.checkpoint.path, body)
-    forged = log.view.checkpoint.model_copy(update={"length": len(body), "crc32c": google_crc32c.value(body)})
+    assert log.replica.checkpoint is not None
+    body = script(log).get(log.replica.checkpoint.path).body.replace(b'"format":1', b'"format":2')
+    script(log).put(log.replica.checkpoint.path, body)
+    forged = log.replica.checkpoint.model_copy(update={"length": len(body), "crc32c": google_crc32c.value(body)})
     with pytest.raises(UnsupportedFormat):
         read_root(log.store, forged)
 
@@ -154,14 +154,20 @@ def test_a_checkpoint_that_shares_parts_with_one_that_was_replaced_is_refused() 
     for number in range(3):
         log.append(add(f"n{number}"))
         log.checkpoint()
-    state = log.machine.frozen_copy(log.view.state)
+    state = log.machine.frozen_copy(log.replica.state)
     log.append(add("z"))
     reference, _ = write_checkpoint(
-        log.store, environment(log), log.machine, state, log.view.slot, log.view.token, log.view.checkpoint_root
+        log.store,
+        environment(log),
+        log.machine,
+        state,
+        log.replica.slot,
+        log.replica.token,
+        log.replica.checkpoint_root,
     )
     entry = CheckpointEntry(reference=reference, upload_ms=world.now_ms, shares_with=1)
     with pytest.raises(InvalidEntry, match="replaced"):
-        log.view.check_checkpoint_entry(entry)
+        log.replica.check_checkpoint_entry(entry)
 
 
 def test_a_checkpoint_overtaken_by_a_later_one_leaves_that_in_its_place() -> None:
@@ -170,8 +176,8 @@ def test_a_checkpoint_overtaken_by_a_later_one_leaves_that_in_its_place() -> Non
     names(log)
     script(slow).before.append(lambda: (log.append(add("a")), log.checkpoint()))
 
-    assert slow.checkpoint() == log.view.checkpoint
-    assert world.process().append(add("b")) == log.view.slot + 1
+    assert slow.checkpoint() == log.replica.checkpoint
+    assert world.process().append(add("b")) == log.replica.slot + 1
 
 
 def test_a_checkpoint_written_before_the_horizon_is_refused_and_written_again() -> None:
@@ -183,7 +189,7 @@ def test_a_checkpoint_written_before_the_horizon_is_refused_and_written_again() 
     reference = slow.checkpoint()
 
     assert names(log) == names(slow)
-    assert reference.slot == log.view.checkpoint.slot == slow.view.slot - 1
+    assert reference.slot == log.replica.checkpoint.slot == slow.replica.slot - 1
 
 
 def test_a_cold_reader_passes_over_older_checkpoints_that_landed_after_its_own() -> None:
@@ -194,7 +200,7 @@ def test_a_cold_reader_passes_over_older_checkpoints_that_landed_after_its_own()
     for number, log in enumerate(logs):
         logs[0].append(add(f"n{number}"))
         names(log)
-        started.append((log, log.machine.frozen_copy(log.view.state), log.view.slot, log.view.token, None))
+        started.append((log, log.machine.frozen_copy(log.replica.state), log.replica.slot, log.replica.token, None))
     for number, step in enumerate(started):
         finish(world, *step)
         step[0].append(add(f"after{number}"))
@@ -202,8 +208,8 @@ def test_a_cold_reader_passes_over_older_checkpoints_that_landed_after_its_own()
     cold = world.process()
 
     assert names(cold) == names(logs[0]) == ["created", "n0", "n1", "n2", "after0", "after1", "after2"]
-    assert cold.view.invalid is None
-    assert cold.view.checkpoint == logs[2].view.checkpoint
+    assert cold.replica.invalid is None
+    assert cold.replica.checkpoint == logs[2].replica.checkpoint
 
 
 @given(st.data())
@@ -218,23 +224,25 @@ def test_every_reader_agrees_however_checkpoints_of_several_processes_overlap(da
             log.append(add(f"{'ab'[number % 2]}{number}"))
         elif step == "begin":
             names(log)
-            view = log.view
-            started.append((log, log.machine.frozen_copy(view.state), view.slot, view.token, view.checkpoint_root))
+            replica = log.replica
+            started.append(
+                (log, log.machine.frozen_copy(replica.state), replica.slot, replica.token, replica.checkpoint_root)
+            )
         elif step == "finish" and started:
             finish(world, *started.pop(data.draw(st.integers(0, len(started) - 1))))
         elif step == "checkpoint":
             log.checkpoint()
         elif step == "lose root":
-            log.view.checkpoint_root = None
+            log.replica.checkpoint_root = None
 
     for log in logs:
-        assert log.view.invalid is None
+        assert log.replica.invalid is None
     expected = names(logs[0])
     cold = world.process()
     assert names(cold) == expected == names(logs[1]) == names(logs[2])
-    assert cold.view.invalid is None
-    assert {log.view.checkpoint for log in (*logs, cold)} == {cold.view.checkpoint}
-    assert {log.view.previous_checkpoint for log in (*logs, cold)} == {cold.view.previous_checkpoint}
+    assert cold.replica.invalid is None
+    assert {log.replica.checkpoint for log in (*logs, cold)} == {cold.replica.checkpoint}
+    assert {log.replica.previous_checkpoint for log in (*logs, cold)} == {cold.replica.previous_checkpoint}
 
 
 def finish(world: World, log: Log[Ledger], state: Ledger, slot: int, token: str, shared: CheckpointRoot | None) -> None:
@@ -271,7 +279,7 @@ def test_a_state_that_cannot_be_made_smaller_is_checkpointed_as_it_is() -> None:
     for number in range(8):
         log.append(add(f"x{number}"))
 
-    assert log.view.checkpoint is not None
+    assert log.replica.checkpoint is not None
 
 
 def test_an_append_succeeds_though_no_thread_can_be_started_for_its_checkpoint() -> None:
@@ -284,7 +292,7 @@ def test_an_append_succeeds_though_no_thread_can_be_started_for_its_checkpoint()
     for number in range(12):
         log.append(add(f"n{number}"))
 
-    assert log.view.checkpoint is not None  # once overdue, it is written in the foreground
+    assert log.replica.checkpoint is not None  # once overdue, it is written in the foreground
 
 
 class _EndsWhileItIsAskedFor(threading.Event):
@@ -320,7 +328,7 @@ def test_appends_of_a_checkpoint_itself_do_not_wait_for_it(monkeypatch: pytest.M
     held[0]()
 
     assert waited == []
-    assert log.view.checkpoint is not None
+    assert log.replica.checkpoint is not None
     assert names(log)[-1] == "smaller"
 
 
@@ -338,7 +346,7 @@ def test_a_checkpoint_that_was_interrupted_before_it_began_is_no_longer_waited_f
 
     log.append(add("b"))
 
-    assert log.view.checkpoint is not None
+    assert log.replica.checkpoint is not None
 
 
 def test_the_record_of_a_checkpoint_names_the_one_before_it() -> None:
@@ -349,4 +357,4 @@ def test_the_record_of_a_checkpoint_names_the_one_before_it() -> None:
 
     record = decode_line(first_line(world.body(2)), 2)
 
-    assert record.checkpoint == log.view.checkpoint
+    assert record.checkpoint == log.replica.checkpoint

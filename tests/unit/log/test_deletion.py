@@ -8,9 +8,9 @@ import pytest
 
 from eoslog.errors import CommitStateUnknown, OutcomeLost
 from eoslog.log.checkpoint import INLINE_PART_BYTES
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.log.log import Log
-from eoslog.log.paths import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_path, slot_of, slot_path
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.log.slot_paths import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_path, slot_of, slot_path
 from tests.unit.log.ledger import Ledger, add, move_horizon
 from tests.unit.log.world import DAY_MS, HOUR_MS, Crashed, Fault, World, environment, names, script
 
@@ -96,7 +96,7 @@ def test_no_slot_goes_while_a_checkpoint_cannot_be_read_back(which: str, damage:
     world = World()
     log = with_two_checkpoints(world)
     world.now_ms += 3 * DAY_MS
-    path = getattr(log.view, which).path
+    path = getattr(log.replica, which).path
     if damage == "missing":
         script(log).delete([path])
     else:
@@ -205,10 +205,10 @@ def test_what_the_two_checkpoints_name_is_never_deleted() -> None:
     kept = checkpoints(log)
     assert len(kept) == 3  # two roots, and the large part that they share
 
-    previous = log.view.previous_checkpoint
+    previous = log.replica.previous_checkpoint
     assert previous is not None
-    assert log.view.checkpoint is not None
-    script(log).delete([log.view.checkpoint.path])
+    assert log.replica.checkpoint is not None
+    script(log).delete([log.replica.checkpoint.path])
     assert names(world.process()) == names(log)
 
 
@@ -224,7 +224,7 @@ def test_a_checkpoint_that_can_still_be_named_is_not_deleted() -> None:
 
     assert deleted == [0]
     assert reference.path in checkpoints(log)
-    assert slow.view.checkpoint == reference
+    assert slow.replica.checkpoint == reference
 
 
 def test_a_checkpoint_that_was_deleted_can_no_longer_be_named() -> None:
@@ -242,7 +242,7 @@ def test_a_checkpoint_that_was_deleted_can_no_longer_be_named() -> None:
     written_again = slow.checkpoint()
 
     assert names(world.process()) == names(log)
-    assert log.view.checkpoint == written_again
+    assert log.replica.checkpoint == written_again
     assert written_again.path in checkpoints(log)
 
 
@@ -252,8 +252,8 @@ def test_no_checkpoint_is_deleted_while_a_root_cannot_be_read() -> None:
     log.checkpoint()
     world.now_ms += DAY_MS
     log.append(move_horizon(world.now_ms - 1))
-    assert log.view.checkpoint is not None
-    script(log).put(log.view.checkpoint.path, b"{}")
+    assert log.replica.checkpoint is not None
+    script(log).put(log.replica.checkpoint.path, b"{}")
 
     assert delete_old_checkpoints(log) == 0
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from eoslog.errors import EosLogError
-from eoslog.log.deletion import delete_old_checkpoints, delete_old_slots
 from eoslog.log.log import Log
-from eoslog.log.paths import SLOTS, slot_of
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
+from eoslog.log.slot_paths import SLOTS, slot_of
 from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once, move_horizon
 from tests.unit.log.world import DAY_MS, Crashed, World, names, script
@@ -82,8 +82,8 @@ def test_after_a_crash_at_any_request_another_process_goes_on(
         expected = ["created", "mine"] if operation is create else ["created", "n0", "n1", "n2", "n3", "mine"]
         assert seen == expected
         assert names(world.process()) == expected
-        assert survivor.view.invalid is None
+        assert survivor.replica.invalid is None
         slots = sorted(slot for info in survivor.store.list(SLOTS) if (slot := slot_of(info.path)) is not None)
-        assert slots == list(range(slots[0], survivor.view.slot + 1))
+        assert slots == list(range(slots[0], survivor.replica.slot + 1))
     assert crashes > 0
     assert crashes < 60

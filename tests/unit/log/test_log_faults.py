@@ -9,8 +9,8 @@ import pytest
 from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidRequest, StoreAccessDenied, StoreUnavailable
 from eoslog.log import log as log_module
 from eoslog.log.log import Log
-from eoslog.log.paths import slot_path
-from eoslog.log.record import decode_line, first_line
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import decode_line, first_line
 from tests.requests import Applying
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
 from tests.unit.log.world import DAY_MS, Fault, World, environment, names, script
@@ -435,7 +435,7 @@ def test_an_interrupt_in_the_middle_of_a_fold_leaves_a_log_that_goes_on(step: st
     world = World()
     other, log = world.created(), world.process()
     machine = InterruptedMachine()
-    log.machine = log.view.machine = machine
+    log.machine = log.replica.machine = machine
     names(log)
     other.append(add("o"))
 
@@ -455,7 +455,7 @@ def test_no_other_thread_reads_a_state_whose_change_was_interrupted(step: str, m
     world = World()
     other, log = world.created(), world.process()
     machine = InterruptedMachine()
-    log.machine = log.view.machine = machine
+    log.machine = log.replica.machine = machine
     names(log)
     monkeypatch.setattr(log, "_reset_view_unless_sound", lambda error: None)
 
@@ -465,12 +465,12 @@ def test_no_other_thread_reads_a_state_whose_change_was_interrupted(step: str, m
         with pytest.raises(KeyboardInterrupt):
             names(log)
     else:
-        monkeypatch.setattr(log.view, "advance", _interrupted)
+        monkeypatch.setattr(log.replica, "advance", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             log.append(add("o"))
         monkeypatch.undo()
 
-    assert not log.view.is_open
+    assert not log.replica.is_open
     assert names(log) == ["created", "o"]
 
 

@@ -12,9 +12,9 @@ import pytest
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.machine import Request
-from eoslog.log.paths import slot_path
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.log.slot_paths import slot_path
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 from tests.requests import Applying
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
 from tests.unit.log.queueing import await_queued, held
@@ -312,7 +312,7 @@ def test_a_read_may_fold_the_record_of_this_process_before_its_writer_has_an_ans
 def test_a_read_may_reopen_the_view_while_a_record_is_put() -> None:
     world = World()
     log = world.created()
-    script(log).before.append(lambda: in_another_thread(log.view.open))
+    script(log).before.append(lambda: in_another_thread(log.replica.open))
 
     assert log.append(add("a")) == 1
 
@@ -323,15 +323,15 @@ def test_an_opening_that_is_overtaken_by_an_append_does_not_lead_the_view_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()
-    newest_slot = log.view.newest_slot
+    newest_slot = log.replica.newest_slot
 
     def overtaken() -> int:
         slot = newest_slot()
         in_another_thread(lambda: log.append(add("a")))
         return slot
 
-    monkeypatch.setattr(log.view, "newest_slot", overtaken)
-    log.view.open()
+    monkeypatch.setattr(log.replica, "newest_slot", overtaken)
+    log.replica.open()
 
     assert log.read(lambda state, slot: slot, refresh=False) == 1
     assert log.read(lambda state, slot: state.names, refresh=False) == ["created", "a"]

@@ -6,19 +6,19 @@ import multiprocessing
 from pathlib import Path
 
 from eoslog.log.log import Log
-from eoslog.log.paths import SLOTS, slot_of
-from eoslog.log.view import LogConfig
-from eoslog.rules.entries import StoreCreated
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.machine import StoreMachine
-from eoslog.rules.names import PartitionId
-from eoslog.rules.requests import AppendEntry
-from eoslog.rules.state import StoreState
-from eoslog.rules.topic_entries import TopicCreated, TopicSchema
-from eoslog.rules.transaction_entries import BatchAppended
-from eoslog.rules.transaction_requests import InitProducerId
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
+from eoslog.log.replica import LogConfig
+from eoslog.log.slot_paths import SLOTS, slot_of
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.entries import StoreCreated
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.store_state import StoreState
+from eoslog.state.topic_entries import TopicCreated, TopicSchema
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import InitProducerId
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
 from tests.requests import Applying
 
 TOPIC_ID = "a" * 32
@@ -58,8 +58,8 @@ def append_many(root: Path, number: int) -> None:
 
 
 def repeated(draft: object, batch: BatchAppended) -> int:
-    from eoslog.rules.draft import Draft
-    from eoslog.rules.sequences import DuplicateBatch
+    from eoslog.state.draft import Draft
+    from eoslog.state.sequences import DuplicateBatch
 
     assert isinstance(draft, Draft)
     try:
@@ -96,6 +96,6 @@ def test_processes_that_append_at_once_lose_and_repeat_nothing(tmp_path: Path) -
     assert [batch.base_offset for batch in active] == list(range(PROCESSES * APPENDS))
     slots = sorted(slot for info in fresh.store.list(SLOTS) if (slot := slot_of(info.path)) is not None)
     assert slots == list(range(newest + 1))
-    assert fresh.view.checkpoint is not None
+    assert fresh.replica.checkpoint is not None
     follower = log.read(lambda state, slot: state.frozen_copy())
     assert follower == state

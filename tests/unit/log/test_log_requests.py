@@ -7,16 +7,16 @@ from collections import Counter
 import pytest
 
 from eoslog.log.log import Log
-from eoslog.rules.entries import StoreCreated
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.machine import StoreMachine
-from eoslog.rules.requests import AppendEntry
-from eoslog.rules.state import StoreState
-from eoslog.rules.topic_entries import TopicCreated, TopicSchema
-from eoslog.rules.transaction_entries import BatchAppended
-from eoslog.rules.transaction_requests import InitProducerId
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.session.store_machine import StoreMachine
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.entries import StoreCreated
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.store_state import StoreState
+from eoslog.state.topic_entries import TopicCreated, TopicSchema
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import InitProducerId
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 from tests.requests import Applying
 from tests.unit.log.ledger import add
 from tests.unit.log.world import World, names, script
@@ -150,7 +150,7 @@ def test_a_cold_open_is_a_list_and_two_gets_at_any_length_of_history(slots: int)
 
     expected = Counter({"LIST": 1, "GET": 2} if slots > 64 else {"LIST": 1, "GET": 1})
     assert cold.store.requests == expected
-    assert cold.view.state == log.view.state
+    assert cold.replica.state == log.replica.state
 
 
 def grow(log: Log[StoreState], slots: int) -> None:
@@ -165,19 +165,19 @@ def grow(log: Log[StoreState], slots: int) -> None:
     sequence = 0
     identity = log.append(Applying(lambda draft: InitProducerId("tx0", timeout_ms=900_000, time_ms=now_ms).take(draft)))
     name = "tx0"
-    while log.view.slot < slots:
+    while log.replica.slot < slots:
         if sequence == 20:
-            sequence, name = 0, f"tx{log.view.slot}"
+            sequence, name = 0, f"tx{log.replica.slot}"
             identity = log.append(
                 Applying(lambda draft, n=name: InitProducerId(n, timeout_ms=900_000, time_ms=now_ms).take(draft))
             )
-        partition = log.view.slot % 64
+        partition = log.replica.slot % 64
         batch = BatchAppended(
             topic_id=TOPIC_ID,
             partition=partition,
             base_offset=0,
             record_count=1000,
-            file=FileReference(path=f"t/{TOPIC_ID}/{partition}/{log.view.slot:020d}.parquet", length=1, crc32c=0),
+            file=FileReference(path=f"t/{TOPIC_ID}/{partition}/{log.replica.slot:020d}.parquet", length=1, crc32c=0),
             upload_ms=1,
             transactional_id=name,
             producer_id=identity.producer_id,

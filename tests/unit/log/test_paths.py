@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.log.paths import GROUP_SIZE, slot_group, slot_of, slot_path
+from eoslog.log.slot_paths import GROUP_SIZE, slot_group, slot_of, slot_path
 
 SLOTS = st.integers(0, 2**43 - 1)
 

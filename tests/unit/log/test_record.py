@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat
-from eoslog.log.record import SlotRecord, decode_line, decode_tail, encode_line, first_line, with_tail
+from eoslog.log.slot_record import SlotRecord, decode_line, decode_tail, encode_line, first_line, with_tail
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

@@ -12,10 +12,10 @@ import pytest
 
 from eoslog.errors import CommitStateUnknown, OutcomeLost, StoreAccessDenied, StoreUnavailable
 from eoslog.log import log as log_module
-from eoslog.log import sharing
+from eoslog.log import shared_commits as sharing
 from eoslog.log.log import Log
-from eoslog.log.paths import PENDING, pending_name, pending_path, slot_path
-from eoslog.log.record import IncludedRequest, SlotRecord, decode_line, encode_line, first_line
+from eoslog.log.slot_paths import PENDING, pending_name, pending_path, slot_path
+from eoslog.log.slot_record import IncludedRequest, SlotRecord, decode_line, encode_line, first_line
 from tests.unit.log.ledger import AlreadyThere, Ledger, SharedAdd, add, add_once, shared_add
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.world import Crashed, Fault, World, environment, names, script
@@ -38,10 +38,10 @@ def losing(log: Log[Ledger], other: Log[Ledger], *others_names: str) -> None:
 def contended(world: World) -> Log[Ledger]:
     """Return a process that has just put a record with requests of two processes."""
     log = world.created()
-    publish(world, log.view.slot, shared_add("contended").shared_entries, name="01" * 16)
+    publish(world, log.replica.slot, shared_add("contended").shared_entries, name="01" * 16)
     losing(log, world.process(), "first", "second")
     share(log, "third")
-    assert log.view.is_contended
+    assert log.replica.is_contended
     return log
 
 
@@ -268,14 +268,14 @@ def test_the_threads_of_a_process_are_told_of_their_requests_one_by_one() -> Non
     for thread in threads:
         thread.join()
 
-    assert set(told.values()) == {log.view.slot}
-    assert request_names(world, log.view.slot) == [["x"], ["y"], ["z"]]
+    assert set(told.values()) == {log.replica.slot}
+    assert request_names(world, log.replica.slot) == [["x"], ["y"], ["z"]]
 
 
 def test_a_request_that_is_done_already_is_left_out_and_its_publication_deleted() -> None:
     world = World()
     log = contended(world)
-    publish(world, log.view.slot, [{"type": "add", "name": "third"}], [{"type": "add", "name": "new"}])
+    publish(world, log.replica.slot, [{"type": "add", "name": "third"}], [{"type": "add", "name": "new"}])
 
     slot = share(log, "x")
 
@@ -286,7 +286,7 @@ def test_a_request_that_is_done_already_is_left_out_and_its_publication_deleted(
 def test_publications_are_kept_as_long_as_no_record_was_put_for_them() -> None:
     world = World()
     log = contended(world)
-    path = publish(world, log.view.slot, [{"type": "add", "name": "x"}])
+    path = publish(world, log.replica.slot, [{"type": "add", "name": "x"}])
 
     with pytest.raises(AlreadyThere):
         share(log, "third")
@@ -298,7 +298,7 @@ def test_requests_that_make_a_record_too_large_wait_for_the_next(monkeypatch: py
     world = World()
     log = contended(world)
     for number in range(4):
-        publish(world, log.view.slot, [{"type": "add", "name": f"n{number}{'x' * 300}"}], name=f"{number:032x}")
+        publish(world, log.replica.slot, [{"type": "add", "name": f"n{number}{'x' * 300}"}], name=f"{number:032x}")
     monkeypatch.setattr(log_module, "_LARGEST_SHARED_RECORD_BYTES", 1_500)
 
     first, second = share(log, "first of mine"), share(log, "second of mine")
@@ -317,7 +317,7 @@ def test_requests_that_make_a_record_too_large_wait_for_the_next(monkeypatch: py
 def test_a_process_that_dies_leaves_its_request_to_the_next_one(point: str) -> None:
     world = World()
     dying = contended(world)
-    publish(world, dying.view.slot, [{"type": "add", "name": "another's"}])
+    publish(world, dying.replica.slot, [{"type": "add", "name": "another's"}])
     at(dying, point, lambda: die(dying))
     with pytest.raises(Crashed):
         share(dying, "mine")
@@ -431,7 +431,7 @@ def test_publications_that_cannot_be_listed_hinder_nobody() -> None:
 def test_publications_older_than_ten_minutes_are_deleted_and_appended_by_nobody() -> None:
     world = World()
     log = contended(world)
-    publish(world, log.view.slot, [{"type": "add", "name": "old"}])
+    publish(world, log.replica.slot, [{"type": "add", "name": "old"}])
     world.now_ms += 10 * 60 * 1000 + 1_000
 
     share(log, "x")
@@ -452,7 +452,7 @@ def test_a_writer_whose_time_is_up_is_told_that_its_published_request_may_land()
         share(log, "x", timeout_ms=1)
 
     assert caught.value.is_published
-    assert log.view.awaited == {}
+    assert log.replica.awaited == {}
     assert log.find_request(caught.value.slot, caught.value.token) is None
 
 
@@ -523,7 +523,7 @@ def test_a_writer_whose_view_was_opened_again_looks_for_its_request_in_the_recor
 
     def another_appends_and_the_view_is_opened_again() -> None:
         share(world.process(), "y")
-        log.view.open()
+        log.replica.open()
 
     at(log, PUBLISHED, another_appends_and_the_view_is_opened_again)
 
@@ -543,7 +543,7 @@ def test_a_record_passed_over_that_is_gone_leaves_the_outcome_lost() -> None:
             other.append(add(f"n{number}"))
             other.checkpoint()
         script(other).delete([slot_path(each) for each in range(slot + 1)])
-        log.view.open()
+        log.replica.open()
 
     at(log, PUBLISHED, another_appends_and_its_record_goes)
 
@@ -556,7 +556,7 @@ def test_a_record_passed_over_that_is_gone_leaves_the_outcome_lost() -> None:
 def test_what_is_refused_beside_the_requests_of_others_is_asked_again_without_them() -> None:
     world = World()
     log = contended(world)
-    publish(world, log.view.slot, [{"type": "add", "name": "x"}])
+    publish(world, log.replica.slot, [{"type": "add", "name": "x"}])
 
     assert log.append(SharedAdd(("x",), add_once("x"), lambda entries, slot: "added")) == "added"
     assert names(log).count("x") == 1
@@ -611,7 +611,7 @@ def test_a_record_that_names_a_request_for_other_entries_answers_nobody(first_en
         assert name is not None
         request = IncludedRequest(request_id=f"{name.name}-0", first_entry=first_entry, entry_count=entry_count)
         entries = ({"type": "add", "name": "forged"}, {"type": "add", "name": "forged, too"})
-        newest = record(world, log.view.slot)
+        newest = record(world, log.replica.slot)
         forged = SlotRecord(
             slot=newest.slot + 1, token="7" * 32, prev=newest.token, entries=entries, requests=(request,)
         )
@@ -622,7 +622,7 @@ def test_a_record_that_names_a_request_for_other_entries_answers_nobody(first_en
     slot = log.append(replace(shared_add("x"), answer=_only_for_x))
 
     assert names(log)[-1] == "x"
-    assert slot == log.view.slot
+    assert slot == log.replica.slot
 
 
 def _only_for_x(entries: Sequence[Any], slot: int) -> int:
@@ -647,7 +647,7 @@ def test_an_interrupted_writer_leaves_nothing_that_waits() -> None:
     with pytest.raises(KeyboardInterrupt):
         share(log, "x")
 
-    assert log.view.awaited == {}
+    assert log.replica.awaited == {}
     share(log, "y")
     assert names(log)[-1] == "y"
 

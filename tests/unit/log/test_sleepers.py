@@ -1,4 +1,4 @@
-"""Who sleeps beyond the grace: no view is trusted for longer than half of it, nor what stands in a deleted name."""
+"""Who sleeps beyond the grace: no replica is trusted for longer than half of it, nor what stands in a deleted name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eoslog.errors import (
     OutcomeLost,
     StoreUnavailable,
 )
-from eoslog.log.paths import slot_path
-from eoslog.log.record import SlotRecord, decode_line, encode_line, first_line, with_tail
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line, with_tail
 from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once
 from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script
@@ -78,7 +78,7 @@ def test_a_log_that_changes_under_each_attempt_to_read_it_is_no_corrupt_one(monk
     def changed(replaced: Ledger) -> None:
         raise CorruptRecord(f"slot {next(attempts)} is missing")
 
-    monkeypatch.setattr(log.view, "_open_once", changed)
+    monkeypatch.setattr(log.replica, "_open_once", changed)
 
     with pytest.raises(StoreUnavailable, match="changes faster"):
         names(log)
@@ -255,7 +255,7 @@ def test_after_a_win_that_is_not_believed_no_error_is_a_clean_one(why: str) -> N
 
 
 def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:
-    """The winner may be as old as the view itself."""
+    """The winner may be as old as the replica itself."""
     world = World()
     other, writer = world.created(), world.process()
     names(writer)
@@ -266,7 +266,7 @@ def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:
     with pytest.raises(CommitStateUnknown):
         writer.append(add("mine"))
     script(writer).faults.clear()
-    assert writer.view.slot == 1
+    assert writer.replica.slot == 1
     world.now_ms += 2 * HOUR_MS
     lists = script(writer).requests["LIST"]
 

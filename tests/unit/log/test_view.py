@@ -1,4 +1,4 @@
-"""A view: opened cold, and followed."""
+"""A replica: opened cold, and followed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eoslog.errors import (
     UnsupportedFormat,
 )
 from eoslog.log.log import Log
-from eoslog.log.paths import CHECKPOINTS, slot_path
-from eoslog.log.record import decode_line, first_line
+from eoslog.log.slot_paths import CHECKPOINTS, slot_path
+from eoslog.log.slot_record import decode_line, first_line
 from tests.unit.log.ledger import Ledger, add
 from tests.unit.log.world import World, environment, names, script
 
@@ -35,16 +35,16 @@ def test_a_cold_reader_sees_what_a_follower_sees(appends: int, tail_bytes: int, 
     for number in range(appends):
         log.append(add(f"{'abc'[number % 3]}{number}"))
         cold, full = world.process(), world.process()
-        full.view.slot, full.view.token = 0, decode_line(first_line(world.body(0)), 0).token
-        full.view.machine.fold(full.view.state, 0, [{"type": "add", "name": "created"}])
-        full.view.prove(full.view.moment())
-        full.view.refresh()
-        cold.view.open()
-        assert cold.view.state == full.view.state == log.view.state
-        assert cold.view.slot == full.view.slot
-        assert cold.view.token == full.view.token
-        assert cold.view.checkpoint == full.view.checkpoint == log.view.checkpoint
-        assert cold.view.previous_checkpoint == full.view.previous_checkpoint == log.view.previous_checkpoint
+        full.replica.slot, full.replica.token = 0, decode_line(first_line(world.body(0)), 0).token
+        full.replica.machine.fold(full.replica.state, 0, [{"type": "add", "name": "created"}])
+        full.replica.prove(full.replica.moment())
+        full.replica.refresh()
+        cold.replica.open()
+        assert cold.replica.state == full.replica.state == log.replica.state
+        assert cold.replica.slot == full.replica.slot
+        assert cold.replica.token == full.replica.token
+        assert cold.replica.checkpoint == full.replica.checkpoint == log.replica.checkpoint
+        assert cold.replica.previous_checkpoint == full.replica.previous_checkpoint == log.replica.previous_checkpoint
 
 
 def test_slots_between_checkpoint_and_tail_are_read() -> None:
@@ -121,7 +121,7 @@ def test_a_record_that_does_not_continue_what_a_follower_knows_makes_it_open_the
     with pytest.raises(CorruptRecord):
         names(reader)
 
-    assert "log.view.slot_deleted_meanwhile" in environment(reader).points
+    assert "log.replica.slot_deleted_meanwhile" in environment(reader).points
 
 
 @pytest.mark.parametrize(
@@ -210,12 +210,12 @@ def test_a_record_continues_the_log_only_without_a_gap_up_to_the_newest() -> Non
     for number in range(4):
         log.append(add(f"n{number}"))
     tokens = [decode_line(first_line(world.body(slot)), slot).token for slot in range(5)]
-    assert all(log._claims.continues(log.view, slot, tokens[slot]) for slot in range(5))
-    assert not log._claims.continues(log.view, 2, tokens[1])
+    assert all(log._claims.continues(log.replica, slot, tokens[slot]) for slot in range(5))
+    assert not log._claims.continues(log.replica, 2, tokens[1])
 
     script(log).delete([slot_path(3)])
-    assert not log._claims.continues(log.view, 1, tokens[1])
-    assert log._claims.continues(log.view, 4, tokens[4])
+    assert not log._claims.continues(log.replica, 1, tokens[1])
+    assert log._claims.continues(log.replica, 4, tokens[4])
 
 
 def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:
@@ -227,7 +227,7 @@ def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:
     script(reader).lists_in_order = False
 
     assert names(reader) == names(log)
-    assert reader.view.slots_from(2) == [2, 3]
+    assert reader.replica.slots_from(2) == [2, 3]
 
 
 def test_the_newest_slot_is_found_across_groups() -> None:
@@ -239,9 +239,9 @@ def test_the_newest_slot_is_found_across_groups() -> None:
     for ordered in (True, False):
         reader = world.process()
         script(reader).lists_in_order = ordered
-        reader.view.open()
-        assert reader.view.slot == 1005
-        assert reader.view.slots_from(998) == list(range(998, 1006))
+        reader.replica.open()
+        assert reader.replica.slot == 1005
+        assert reader.replica.slots_from(998) == list(range(998, 1006))
 
 
 def far_behind(world: World) -> tuple[Log[Ledger], Log[Ledger]]:
@@ -256,14 +256,14 @@ def far_behind(world: World) -> tuple[Log[Ledger], Log[Ledger]]:
 @pytest.mark.parametrize("tail_bytes", [0, TAIL])
 def test_a_follower_that_is_far_behind_comes_to_the_same_view(tail_bytes: int) -> None:
     log, follower = far_behind(World(tail_bytes=tail_bytes))
-    opened = follower.view.opening
+    opened = follower.replica.opening
 
     assert names(follower) == names(log)
 
-    assert follower.view.opening == opened + 1
-    assert follower.view.slot == log.view.slot
-    assert follower.view.checkpoint == log.view.checkpoint
-    assert follower.append(add("mine")) == log.view.slot + 1
+    assert follower.replica.opening == opened + 1
+    assert follower.replica.slot == log.replica.slot
+    assert follower.replica.checkpoint == log.replica.checkpoint
+    assert follower.append(add("mine")) == log.replica.slot + 1
     assert names(log) == names(follower)
 
 
@@ -277,7 +277,7 @@ def test_a_follower_that_cannot_open_the_log_goes_on_slot_by_slot() -> None:
 
     assert names(follower) == names(log)
 
-    assert "log.view.far_behind" in environment(follower).points
+    assert "log.replica.far_behind" in environment(follower).points
 
 
 def test_a_thread_that_is_further_meanwhile_is_not_led_back() -> None:
@@ -288,26 +288,26 @@ def test_a_thread_that_is_further_meanwhile_is_not_led_back() -> None:
     def meanwhile() -> None:
         script(follower).on_list = lambda: None
         # This thread awaits a request, and so follows slot by slot.
-        follower.view.awaited["a"] = lambda entries, slot: None
+        follower.replica.awaited["a"] = lambda entries, slot: None
         follower.append(add("mine"))
         seen.extend(names(follower))
 
     script(follower).on_list = meanwhile
 
-    follower.view.refresh()
+    follower.replica.refresh()
 
     assert seen[-1] == "mine"
-    assert follower.view.state.names == seen
+    assert follower.replica.state.names == seen
 
 
 def test_who_awaits_a_request_of_its_own_passes_over_no_record() -> None:
     log, follower = far_behind(World(tail_bytes=TAIL))
-    follower.view.awaited["a"] = lambda entries, slot: None
-    opened = follower.view.opening
+    follower.replica.awaited["a"] = lambda entries, slot: None
+    opened = follower.replica.opening
 
     assert names(follower) == names(log)
 
-    assert follower.view.opening == opened
+    assert follower.replica.opening == opened
 
 
 @pytest.mark.parametrize("body", [b"", b"no record\n", b"{}\n"])

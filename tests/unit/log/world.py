@@ -11,11 +11,11 @@ from typing import Any
 
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
-from eoslog.log.paths import slot_path
-from eoslog.log.view import LogConfig
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectInfo, PutOutcome, StoredObject
+from eoslog.log.replica import LogConfig
+from eoslog.log.slot_paths import slot_path
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectInfo, PutOutcome, StoredObject
 from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, LedgerMachine
 

@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.unit.client.conftest import store, world
+from tests.unit.conftest import store, world
 
 __all__ = ["store", "world"]

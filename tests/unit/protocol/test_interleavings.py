@@ -14,21 +14,21 @@ from collections.abc import Callable
 
 import pytest
 
-from eoslog.client.coordinator import Coordinator
-from eoslog.client.producer import Producer
-from eoslog.client.store import Store
 from eoslog.errors import ProducerFenced, RetriableError, StagedFilesExpired, UnknownTopicOrPartition
-from eoslog.log.deletion import delete_old_slots
-from eoslog.log.paths import slot_path
-from eoslog.rules.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
-from eoslog.rules.names import PartitionId, TopicPartition
-from eoslog.rules.partitions import partition_of
-from eoslog.rules.requests import AppendEntry
-from eoslog.rules.topics import topic_named
-from eoslog.segment.vacuum import vacuum
+from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.log.slot_paths import slot_path
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.producer.producer import Producer
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
+from eoslog.state.names import PartitionId, TopicPartition
+from eoslog.state.partitions import partition_of
+from eoslog.state.topics import topic_named
+from eoslog.store import Store
 from tests.conformance.sleepers import asleep_at
 from tests.requests import Applying
-from tests.unit.client.world import SLOTS, World, faulty, values
+from tests.unit.support.world import SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -238,7 +238,7 @@ def test_with_the_newest_checkpoint_damaged_the_slots_of_the_older_one_are_still
     world.pass_time(30 * DAY_MS)
     note(store, "late")()
     assert delete_old_slots(store.log) > 0
-    newest = store.log.view.checkpoint
+    newest = store.log.replica.checkpoint
     assert newest is not None
     store.object_store.put(newest.path, b"damaged")
 

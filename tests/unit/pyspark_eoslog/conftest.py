@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.store.local import LocalStore
-from eoslog.store.object_store import ObjectStore
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import ObjectStore
 from pyspark_eoslog.worker import this_worker
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, ManualEnvironment
 

@@ -25,10 +25,10 @@ from pyspark.sql.types import (
 import pyspark_eoslog
 from eoslog import Store
 from eoslog.errors import SchemaMismatch, UnsupportedSchema
-from eoslog.rules.state import Topic
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from pyspark_eoslog.schemas import ReadColumns, choose_columns
+from eoslog.state.store_state import Topic
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from pyspark_eoslog.spark_schemas import ReadColumns, choose_columns
 
 GEOSPATIAL: list[Any] = [
     kind(4326) for kind in (getattr(types, name, None) for name in ("GeometryType", "GeographyType")) if kind

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, Store, TopicConfig
+from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Partition
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 
 PARTITIONS = 3
 ROW = {"etl": b"etl", "load": b"load", "audit": b"audit"}

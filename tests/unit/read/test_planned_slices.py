@@ -9,15 +9,16 @@ from itertools import product
 import pytest
 
 from eoslog.errors import CorruptRecord
+from eoslog.format.data_file import crc32c
+from eoslog.format.segment_index import encode_segment_index
+from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import FileSlice, PartitionPlan, SegmentIndexes, plan_partition
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Batch, Control, Partition, SealedSegment, Verdict
-from eoslog.segment.data_file import crc32c
-from eoslog.segment.segment_index import encode_segment_index
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.read.planner import FileSlice, PartitionPlan, plan_partition
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Batch, Control, Partition, SealedSegment, Verdict
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 
 TOPIC_ID = "0" * 32
 PLACE = f"00/{TOPIC_ID}/0"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownTopicOrPartition
-from eoslog.rules.requests import AppendEntry
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectStore
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.append_entry import AppendEntry
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
 
 
 def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
-    from eoslog.rules.segment_entries import LogStartMoved
+    from eoslog.state.segment_entries import LogStartMoved
 
     slot = store.read(lambda state, slot: slot)
     topic_id = store.admin.describe_topic("t").topic_id

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eoslog.format.data_file import encode_data_file
+from eoslog.format.statistics import encode_statistics
+from eoslog.format.topic_schema_json import encode_schema
 from eoslog.read.batch_bounds import may_be_wanted
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.names import PartitionId
-from eoslog.rules.partition_state import Batch, Verdict
-from eoslog.rules.state import Topic
-from eoslog.rules.topic_entries import TopicConfig, TopicSchema
-from eoslog.segment.data_file import encode_data_file
-from eoslog.segment.schema_json import encode_schema
-from eoslog.segment.statistics import encode_statistics
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Batch, Verdict
+from eoslog.state.store_state import Topic
+from eoslog.state.topic_entries import TopicConfig, TopicSchema
 from tests.unit.read.sql_conditions import COLUMNS, SCHEMA, SIMPLE, Row, SqlCondition, conditions, rows
 
 TOPIC = Topic("t", "0" * 32, 1, TopicSchema(kind="columns", arrow=encode_schema(SCHEMA)), TopicConfig(), 1, ())

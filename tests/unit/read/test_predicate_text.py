@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from eoslog import InvalidOption
+from eoslog.format.topic_schema_json import encode_schema
 from eoslog.read.predicate import AllOf, AnyOf, Below, Constant, IsNull, Not, OneOf, StartsWith
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.rules.state import Topic
-from eoslog.rules.topic_entries import TopicConfig, TopicSchema
-from eoslog.segment.schema_json import encode_schema
+from eoslog.state.store_state import Topic
+from eoslog.state.topic_entries import TopicConfig, TopicSchema
 
 SCHEMA = pa.schema(
     [

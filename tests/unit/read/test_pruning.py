@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from eoslog import InvalidOption, Store, TopicConfig
-from eoslog.rules.entry_fields import LONGEST_STATISTICS
-from eoslog.rules.state import StoreState
-from eoslog.segment.compaction import compact
-from eoslog.segment.merging import merge_files
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.maintenance.file_compaction import merge_files
+from eoslog.maintenance.key_compaction import compact
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.entry_fields import LONGEST_STATISTICS
+from eoslog.state.store_state import StoreState
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 
 SCHEMA = pa.schema([("carrier", pa.string()), ("miles", pa.int64()), ("seat", pa.int32())])
 LOG_POLL = 1

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from eoslog import CorruptRecord, Store
+from eoslog.format.data_file import OFFSET_COLUMN, crc32c, encode_data_file
 from eoslog.read.columns import PLACE_COLUMNS
+from eoslog.read.file_slices import read_slices
 from eoslog.read.planner import FileSlice, RowOrigin
-from eoslog.read.slices import read_slices
-from eoslog.segment.data_file import OFFSET_COLUMN, crc32c, encode_data_file
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import StoredObject
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import StoredObject
 
 
 class _Watched(MemoryStore):

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from eoslog import Store, TopicConfig, UnsupportedSchema
+from eoslog.format.data_file import OFFSET_COLUMN, crc32c, encode_data_file
+from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.columns import TRANSACTION_COLUMNS
+from eoslog.read.file_slices import read_slices
 from eoslog.read.planner import FileSlice, RowOrigin
-from eoslog.read.slices import read_slices
-from eoslog.segment.data_file import OFFSET_COLUMN, crc32c, encode_data_file
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.environment import Environment
-from eoslog.store.object_store import ObjectStore
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
 
 COLUMNS = TRANSACTION_COLUMNS.names
 

@@ -7,17 +7,17 @@ import uuid
 import pyarrow as pa
 
 from eoslog import Store, TopicConfig, TopicPartition
-from eoslog.client.coordinator import Coordinator
+from eoslog.format.file_writer import DataFileWriter, TopicTarget
 from eoslog.log.log import Log
-from eoslog.log.record import CheckpointReference
-from eoslog.rules.jobs import CommitJob
-from eoslog.rules.partition_state import Partition
-from eoslog.rules.state import StoreState
-from eoslog.rules.topics import topic_named
-from eoslog.rules.transaction_entries import ApplicationToken, CommitSummary
-from eoslog.segment.sealing import seal_segments
-from eoslog.segment.writer import DataFileWriter, TopicTarget
-from eoslog.verification.finding import Finding
+from eoslog.log.slot_record import CheckpointReference
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.jobs import CommitJob
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import StoreState
+from eoslog.state.topics import topic_named
+from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.verification.findings import Finding
 from tests.requests import Applying
 
 COLUMNS = pa.schema(
@@ -131,7 +131,7 @@ def fresh(store: Store) -> Log[StoreState]:
 def references(store: Store) -> list[CheckpointReference]:
     """The checkpoints that the log names, the newest first."""
     log = fresh(store)
-    named = log.read(lambda state, slot: (log.view.checkpoint, log.view.previous_checkpoint))
+    named = log.read(lambda state, slot: (log.replica.checkpoint, log.replica.previous_checkpoint))
     return [each for each in named if each is not None]
 
 

@@ -14,15 +14,15 @@ import pytest
 
 from eoslog import Store, TopicPartition
 from eoslog.errors import StoreAccessDenied
+from eoslog.format.data_file import crc32c, encode_data_file
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
-from eoslog.log.paths import CHECKPOINTS, PENDING, pending_path, slot_path
-from eoslog.log.record import CheckpointEntry, decode_line, first_line
-from eoslog.segment.data_file import crc32c, encode_data_file
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectNotFound
+from eoslog.log.slot_paths import CHECKPOINTS, PENDING, pending_path, slot_path
+from eoslog.log.slot_record import CheckpointEntry, decode_line, first_line
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectNotFound
 from tests.unit.verification.histories import faults, fresh, newest, partition, references, rows, small_history
 
 
@@ -188,7 +188,7 @@ def later_slot_after_a_gap(store: Store) -> str:
 def forge_checkpoint(store: Store) -> str:
     """A checkpoint whose checksums are right, and whose state is not the fold."""
     log = fresh(store)
-    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.view.token))
+    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.token))
     state.horizon_ms += 1
     reference, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot, token, None)
     entry = CheckpointEntry(reference=reference, upload_ms=store.now_ms())
@@ -496,7 +496,7 @@ def test_a_slot_lost_below_the_older_checkpoint_is_told_though_nobody_needs_it(s
 @pytest.mark.parametrize("ahead", [0, 7])
 def test_a_record_that_names_a_checkpoint_which_none_before_it_wrote_is_found(store: Store, ahead: int) -> None:
     log = fresh(store)
-    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.view.token))
+    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.token))
     forged, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot + ahead, token, None)
     for _ in range(2):
         append_record(store, [])

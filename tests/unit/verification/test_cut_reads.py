@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from eoslog import Store
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import StoredObject
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import StoredObject
 from tests.unit.verification.histories import faults, small_history
 
 

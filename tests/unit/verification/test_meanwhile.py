@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from eoslog import Store, TopicConfig
-from eoslog.log.paths import slot_path
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectInfo, StoredObject
-from tests.unit.client.world import ManualEnvironment, World
+from eoslog.log.slot_paths import slot_path
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectInfo, StoredObject
+from tests.unit.support.world import ManualEnvironment, World
 
 DAY_MS = 24 * 3600 * 1000
 

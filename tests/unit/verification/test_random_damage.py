@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eoslog import Store
-from eoslog.log.paths import slot_of, slot_path
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
+from eoslog.log.slot_paths import slot_of, slot_path
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
 from tests.unit.verification.histories import faults, newest, references, small_history
 
 

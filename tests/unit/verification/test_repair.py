@@ -11,11 +11,11 @@ import pytest
 
 from eoslog import Store
 from eoslog.errors import StoreAccessDenied
-from eoslog.store.environment import Environment
-from eoslog.store.local import LocalStore
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectStore
-from eoslog.verification.kinds import KINDS, Severity
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectStore
+from eoslog.verification.findings import KINDS, Severity
 from tests.unit.verification.histories import faults, newest, partition, references, small_history
 from tests.unit.verification.test_corruptions import (
     DAMAGES,

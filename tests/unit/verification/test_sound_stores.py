@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from eoslog import Store, TopicConfig, TopicPartition
-from eoslog.client.coordinator import Coordinator
 from eoslog.errors import EosLogError
-from eoslog.log.deletion import delete_old_slots
-from eoslog.log.view import LogConfig
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from eoslog.store.object_store import ObjectStore
-from tests.unit.client.world import World
+from eoslog.log.replica import LogConfig
+from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import ObjectStore
+from tests.unit.support.world import World
 from tests.unit.verification.histories import COLUMNS, commit_staged, faults, rows, seal, small_history
 
 DAY_MS = 24 * 3600 * 1000

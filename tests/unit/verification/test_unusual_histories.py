@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from eoslog import Store, TopicConfig, TopicPartition
-from eoslog.client.coordinator import Coordinator
-from eoslog.log.deletion import delete_old_slots
-from tests.unit.client.world import World, at_last_epoch
+from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.maintenance.coordinator import Coordinator
+from tests.unit.support.world import World, at_last_epoch
 from tests.unit.verification.histories import seal, small_history
 
 DAY_MS = 24 * 3600 * 1000

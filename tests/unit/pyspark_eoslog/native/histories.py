@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import eoslog
 from eoslog import Coordinator, TopicConfig, TopicPartition
-from eoslog.client.producer import Producer
+from eoslog.producer.producer import Producer
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
 TOPIC = "t"

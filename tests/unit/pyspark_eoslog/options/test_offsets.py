@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidOption
-from pyspark_eoslog.options.offsets import ByTimestamp, ending_offsets, starting_offsets
+from pyspark_eoslog.options.offset_options import ByTimestamp, ending_offsets, starting_offsets
 
 EACH = '{"a": {"0": 5}}'
 

@@ -6,7 +6,7 @@ import pytest
 
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
-from eoslog.rules.transaction_entries import QueryVersion
+from eoslog.state.transaction_entries import QueryVersion
 from pyspark_eoslog.options import Options
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidOption
-from pyspark_eoslog.options.topics import TopicSelection
+from pyspark_eoslog.options.topic_options import TopicSelection
 
 
 @pytest.mark.parametrize(

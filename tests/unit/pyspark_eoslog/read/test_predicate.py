@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import eoslog
 from eoslog import InvalidOption
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.reader import EosLogReader, ReadPartition
+from pyspark_eoslog.read.batch_reader import EosLogReader, ReadPartition
 from tests.unit.pyspark_eoslog.stream.world import SCHEMA, drain, produce, reader, rows, step
 
 

@@ -14,14 +14,14 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.read.columns import TRANSACTION_COLUMNS
-from eoslog.rules.entry_fields import FileReference
-from eoslog.rules.jobs import replace_rows
-from eoslog.rules.partition_state import Partition
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.jobs import replace_rows
+from eoslog.state.partition_state import Partition
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.plan import look_at_topics
-from pyspark_eoslog.read.reader import EosLogReader
-from pyspark_eoslog.schemas import default_schema
+from pyspark_eoslog.read.batch_reader import EosLogReader
+from pyspark_eoslog.read.read_plan import look_at_topics
+from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.worker import this_worker
 from tests.requests import Applying
 
@@ -66,7 +66,7 @@ def records(store: eoslog.Store, **given: Any) -> list[tuple[str, int, int]]:
 def read(chosen: Options, schema: StructType | None = None) -> list[dict[str, Any]]:
     if schema is None:
         look = look_at_topics(stores.verified_store(chosen.location), chosen.topics_to_read())
-        schema = default_schema([view.topic for view in look.topics], chosen)
+        schema = default_schema([replica.topic for replica in look.topics], chosen)
     reader = EosLogReader(chosen, schema)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -337,8 +337,8 @@ def test_columns_that_the_log_knows_cost_no_fetch(store: eoslog.Store) -> None:
     produce(store, 7, 8)
     chosen = options(store, columns="_offset")
     look = look_at_topics(stores.verified_store(chosen.location), chosen.topics_to_read())
-    schema = default_schema([view.topic for view in look.topics], chosen)
-    files = [piece.path for view in look.topics for each in view.partitions for piece in _files(each)]
+    schema = default_schema([replica.topic for replica in look.topics], chosen)
+    files = [piece.path for replica in look.topics for each in replica.partitions for piece in _files(each)]
     for path in files:
         (Path(store.url) / path).unlink()
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 import eoslog
-from eoslog.read.planner import SegmentIndexes
-from pyspark_eoslog.stream.reader import EosLogStreamReader
+from eoslog.format.segment_index_cache import SegmentIndexes
+from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, held, produce, reader, rows, seal, step
 
 CONFIG = eoslog.TopicConfig(segment_batches=2)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import eoslog
-from eoslog.client.producer import Producer
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
-from eoslog.rules.partition_state import NO_SLOT
-from eoslog.segment.sealing import seal_segments
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.producer.producer import Producer
+from eoslog.state.partition_state import NO_SLOT
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.read.batch_reader import ReadPartition
 from pyspark_eoslog.read.packing import Piece
-from pyspark_eoslog.read.reader import ReadPartition
-from pyspark_eoslog.stream.reader import EosLogStreamReader
+from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from pyspark_eoslog.worker import this_worker
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import eoslog
-from eoslog.store.local import LocalStore
-from eoslog.store.object_store import StoredObject
-from pyspark_eoslog.stream.reader import EosLogStreamReader
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import StoredObject
+from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import ManualEnvironment, held, produce, reader, rows
 
 LOCAL_PAUSE_MS = LocalStore.least_poll_pause_ms

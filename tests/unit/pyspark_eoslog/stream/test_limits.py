@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from eoslog.rules.names import TopicPartition
+from eoslog.state.names import TopicPartition
 from pyspark_eoslog.stream.limits import Limits, limit_offsets
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import eoslog
 from eoslog.errors import NotAStore, StoreAccessDenied, UnknownTopicOrPartition
-from pyspark_eoslog.stream.reader import EosLogStreamReader
+from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from pyspark_eoslog.worker import this_worker
 from tests.unit.pyspark_eoslog.stream.world import (
     NUMBERS,
@@ -83,7 +83,7 @@ def test_a_growing_number_of_sealed_segments_costs_a_stream_nothing(store: eoslo
         produce(store, number, topic="sealed")
         seal(store)
         slots = store.read(lambda state, slot: slot)
-        known = held(stream).log.view.slot
+        known = held(stream).log.replica.slot
         before = held(stream).requests.total()
         end = step(stream, position)
         assert rows(stream, position, end) == [number]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eoslog.errors import CorruptRecord, InvalidOption, UnknownTopicOrPartition
-from eoslog.rules.names import TopicPartition
-from pyspark_eoslog.stream.offsets import Began, StreamOffsets, check_joined, check_origin
+from eoslog.state.names import TopicPartition
+from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets, check_joined, check_origin
 
 IDS = {"b": "2" * 32, "a": "1" * 32}
 

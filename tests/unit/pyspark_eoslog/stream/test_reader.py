@@ -10,10 +10,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
-from eoslog.rules.jobs import replace_rows
+from eoslog.state.jobs import replace_rows
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.reader import EosLogReader
+from pyspark_eoslog.read.batch_reader import EosLogReader
 from tests.requests import Applying
 from tests.unit.pyspark_eoslog.stream.world import (
     NUMBERS,

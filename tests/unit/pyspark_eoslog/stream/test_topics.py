@@ -10,7 +10,7 @@ import pytest
 
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
-from eoslog.rules.jobs import replace_rows
+from eoslog.state.jobs import replace_rows
 from pyspark_eoslog.data_source import DefaultSource
 from tests.requests import Applying
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, produce, reader, rows, step

@@ -10,11 +10,11 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import LongType, StructField, StructType
 
 import eoslog
-from eoslog.segment.sealing import seal_segments
-from eoslog.store.environment import Environment
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.storage.environment import Environment
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.stream.reader import EosLogStreamReader
+from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 SCHEMA = StructType([StructField("n", LongType())])

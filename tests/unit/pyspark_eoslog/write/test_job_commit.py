@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.client.store import Store
 from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
+from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.log import log
-from eoslog.log.proposals import Flight
-from eoslog.rules.jobs import TakeOverJob
-from eoslog.rules.transaction_entries import ApplicationToken
-from eoslog.segment.writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.log.proposals import InFlight
+from eoslog.state.jobs import TakeOverJob
+from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all
@@ -163,8 +163,8 @@ def test_a_commit_without_answer_is_made_again_and_done_once(
         token = "0" * 32
         if lands:
             append(self, request)
-            token = self.log.view.token
-        options["attempts"].puts[Flight(slot, token)] = slot
+            token = self.log.replica.token
+        options["attempts"].puts[InFlight(slot, token)] = slot
         raise CommitStateUnknown("no answer", slot=slot, token=token)
 
     monkeypatch.setattr(Store, "append", unanswered)

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnsupportedSchema
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.schemas import arrow_schema, default_schema
+from pyspark_eoslog.spark_schemas import arrow_schema, default_schema
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from eoslog import Store
-from eoslog.client.rows import deal_out
-from eoslog.rules.partitioner import partition_for_key
-from eoslog.store.environment import Environment
-from eoslog.store.memory import MemoryStore
-from pyspark_eoslog.write.rows import rows_by_topic
+from eoslog.format.partitioner import partition_for_key
+from eoslog.producer.rows import deal_out
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from pyspark_eoslog.write.row_writing import rows_by_topic
 
 
 def _store() -> Store:

@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import eoslog
 from eoslog.errors import InvalidRequest, SchemaMismatch, UnknownTopicOrPartition
-from eoslog.rules.partitioner import partition_for_key
-from eoslog.rules.producer_ids import MAX_TASKS
+from eoslog.format.partitioner import partition_for_key
+from eoslog.state.producer_ids import MAX_TASKS
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.worker import this_worker
 from pyspark_eoslog.write import tasks

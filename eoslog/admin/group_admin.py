@@ -1,0 +1,350 @@
+"""Administration of consumer groups: list, describe, set and delete offsets, remove members (Kafka's ``Admin``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar, NamedTuple
+
+from eoslog.admin.group_descriptions import (
+    GroupDescription,
+    GroupListing,
+    describe_group,
+    group_offsets_of,
+    list_groups,
+)
+from eoslog.consumer.offset_lookup import offset_for_time
+from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable
+from eoslog.read.isolation import IsolationLevel
+from eoslog.session.group_metadata import group_offsets
+from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.session.positions import OffsetAndMetadata
+from eoslog.session.session import Session
+from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
+from eoslog.session.topic_lookup import partition_named
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import Draft
+from eoslog.state.expiry import known_offsets
+from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
+from eoslog.state.group_members import ChangeGroup
+from eoslog.state.groups import EMPTY_GROUP, check_empty, committed_offset, group_named
+from eoslog.state.names import PartitionId, TopicPartition, check_id, topic_partition
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
+from eoslog.storage.process import HomeProcess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetReset:
+    """Where a group is to go on. Exactly one is given."""
+
+    to_earliest: bool = False
+    """The first offset there is."""
+    to_latest: bool = False
+    """The last stable offset: rows of transactions that are open now are read when they end."""
+    to_current: bool = False
+    """Where the group stands; the last stable offset where it has committed nothing."""
+    to_offset: int | None = None
+    """This offset, or the nearest that the partition holds."""
+    shift_by: int | None = None
+    """So many offsets on from where the group stands, back if negative, as far as the partition goes."""
+    to_datetime: datetime | None = None
+    """The first record that is not older (UTC if it names no zone); the last stable offset if there is none."""
+    by_duration: timedelta | None = None
+    """As ``to_datetime``, so long before now."""
+
+    def __post_init__(self) -> None:
+        ways = [field.name for field in fields(self)]
+        given = [field.name for field in fields(self) if getattr(self, field.name) is not field.default]
+        if len(given) != 1:
+            raise InvalidRequest(f"give one way to reset offsets, not {len(given)}: {', '.join(ways)}")
+
+
+class OffsetChange(NamedTuple):
+    """What a reset does to one partition."""
+
+    topic_partition: TopicPartition
+    offset: int | None
+    """The committed offset before; None if there was none."""
+    new_offset: int
+
+
+class _Place(NamedTuple):
+    place: TopicPartition
+    topic: Topic
+    partition: Partition
+    committed: int | None
+
+
+def planned_changes(
+    store: Session, group_id: str, wanted: Iterable[str | TopicPartition] | None, reset: OffsetReset
+) -> list[OffsetChange]:
+    """The new offset of each partition.
+
+    Args:
+        wanted: topics and partitions; if None, all that the group has committed offsets of.
+
+    Raises:
+        GroupIdNotFound: no partitions are named, and there is no such group.
+        UnknownTopicOrPartition
+        InvalidRequest: offsets cannot be shifted where none is committed.
+    """
+    places = store.read(lambda state, slot: _places(state, group_id, wanted))
+    return [OffsetChange(each.place, each.committed, _new_offset(store, each, reset)) for each in places]
+
+
+def _places(state: StoreState, group_id: str, wanted: Iterable[str | TopicPartition] | None) -> list[_Place]:
+    chosen: set[TopicPartition] = set()
+    if wanted is None:
+        chosen = {_named(state, place) for place in group_named(state, group_id).offsets}
+    for each in wanted or ():
+        if isinstance(each, str):
+            chosen |= {_named(state, place) for place in topic_named(state, each).partition_ids()}
+        else:
+            chosen.add(topic_partition(each))
+    found = []
+    for place in sorted(chosen):
+        topic, partition = partition_named(state, place)
+        committed = committed_offset(state, group_id, partition.id)
+        found.append(_Place(place, topic, partition, committed.offset if committed is not None else None))
+    return found
+
+
+def _named(state: StoreState, place: PartitionId) -> TopicPartition:
+    return TopicPartition(state.topics[place.topic_id].topic, place.partition)
+
+
+def _new_offset(store: Session, at: _Place, reset: OffsetReset) -> int:
+    partition = at.partition
+    if reset.to_earliest:
+        return partition.log_start_offset
+    if reset.to_latest:
+        return partition.last_stable_offset
+    if reset.to_current:
+        return partition.last_stable_offset if at.committed is None else at.committed
+    if reset.to_offset is not None:
+        return _within(partition, reset.to_offset)
+    if reset.shift_by is not None:
+        if at.committed is None:
+            raise InvalidRequest(
+                f"offsets of {at.place.topic}-{at.place.partition} cannot be shifted: none is committed"
+            )
+        return _within(partition, at.committed + reset.shift_by)
+    found = offset_for_time(
+        store.object_store,
+        store.indexes,
+        at.topic,
+        partition,
+        IsolationLevel.READ_COMMITTED,
+        _moment_ms(store, reset),
+    )
+    return partition.last_stable_offset if found is None else found.offset
+
+
+def _moment_ms(store: Session, reset: OffsetReset) -> int:
+    if reset.by_duration is not None:
+        return store.now_ms() - reset.by_duration // timedelta(milliseconds=1)
+    assert reset.to_datetime is not None
+    moment = reset.to_datetime if reset.to_datetime.tzinfo is not None else reset.to_datetime.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def _within(partition: Partition, offset: int) -> int:
+    return max(partition.log_start_offset, min(offset, partition.high_watermark))
+
+
+@dataclass(frozen=True)
+class SetOffsets:
+    """Set offsets of a group without members."""
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    time_ms: int
+    name: ClassVar = "offsets"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> None:
+        """Raises: GroupNotEmpty, UnknownTopicOrPartition, InvalidRequest"""
+        check_empty(draft.groups.get(self.group_id, EMPTY_GROUP), self.group_id)
+        committed = group_offsets(draft, self.offsets, self.group_id)
+        if committed.offsets:
+            draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
+
+
+@dataclass(frozen=True)
+class DeleteOffsets:
+    """Forget the offsets of a group of these partitions. The answer lists the partitions of which it had some."""
+
+    group_id: str
+    partitions: Sequence[TopicPartition]
+
+    def apply(self, draft: Draft) -> list[TopicPartition]:
+        """Raises: GroupIdNotFound, GroupSubscribedToTopic, UnknownTopicOrPartition"""
+        found = {place: partition_named(draft, place)[1].id for place in self.partitions}
+        offsets = known_offsets(draft, self.group_id, found.values())
+        known = [place for place in self.partitions if found[place] in offsets]
+        if known:
+            places = tuple(OffsetPlace(topic_id=found[place].topic_id, partition=place.partition) for place in known)
+            draft.append(GroupOffsetsDeleted(group=self.group_id, partitions=places))
+        return known
+
+
+@dataclass(frozen=True)
+class RemoveMembers:
+    """Remove members from a group. The answer lists their member ids."""
+
+    group_id: str
+    members: Collection[str] | None
+    """Member ids or group instance ids; None: all members."""
+    time_ms: int
+
+    def apply(self, draft: Draft) -> list[str]:
+        """Raises: GroupIdNotFound"""
+        left = sorted(
+            member_id
+            for member_id, member in group_named(draft, self.group_id).members.items()
+            if self.members is None or member_id in self.members or member.group_instance_id in self.members
+        )
+        if left:
+            ChangeGroup(self.group_id, self.time_ms, left=left).apply(draft)
+        return left
+
+
+class GroupAdministration:
+    """Looks at consumer groups and changes them. Every answer is as of the log's tail."""
+
+    _store: Session
+
+    def list_consumer_groups(self, *, states: Iterable[str] | None = None) -> list[GroupListing]:
+        """All groups that have members or offsets, in the order of their ids.
+
+        Args:
+            states: only those in one of these states: ``Empty``, ``Reconciling``, ``Stable``.
+
+        Raises:
+            InvalidRequest: an unknown state.
+        """
+        return self._store.read(lambda state, slot: list_groups(state, states))
+
+    def describe_consumer_group(self, group_id: str) -> GroupDescription:
+        """A group's state, members, committed offsets and lags.
+
+        Raises:
+            GroupIdNotFound
+        """
+        return self._store.read(lambda state, slot: describe_group(state, group_id))
+
+    def list_consumer_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed.
+
+        Raises:
+            GroupIdNotFound
+        """
+        return self._store.read(lambda state, slot: group_offsets_of(state, group_id))
+
+    def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Set offsets of a group without members, which need not exist before.
+
+        Raises:
+            GroupNotEmpty: its members would not notice.
+            UnknownTopicOrPartition, InvalidRequest
+        """
+        check_id("group id", group_id)
+        self._store.append(SetOffsets(group_id, offsets, self._store.now_ms()))
+
+    def reset_consumer_group_offsets(
+        self,
+        group_id: str,
+        reset: OffsetReset,
+        *,
+        partitions: Iterable[str | TopicPartition] | None = None,
+        dry_run: bool = False,
+    ) -> list[OffsetChange]:
+        """Set offsets of a group without members to another place.
+
+        What a relative reset (``shift_by``) does depends on where the group stands: after ``CommitStateUnknown`` it
+        must not simply be repeated, for it may have been done, or be done late.
+
+        Args:
+            partitions: names of topics, for all their partitions, and partitions; if None, all that the group has
+                committed offsets of.
+            dry_run: say what would be done, also of a group with members, and do nothing.
+
+        Raises:
+            GroupNotEmpty, GroupIdNotFound, UnknownTopicOrPartition, InvalidRequest
+            StoreUnavailable: nothing was changed, and nothing will be.
+            CommitStateUnknown: whether the offsets were set is not known; ``Store.resolve(error)`` tells.
+            OutcomeLost: it cannot be learnt any more.
+        """
+        check_id("group id", group_id)
+        changes = planned_changes(self._store, group_id, partitions, reset)
+        if not dry_run:
+            self._set_planned(group_id, {each.topic_partition: each.new_offset for each in changes})
+        return changes
+
+    def _set_planned(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set offsets, and learn whether they were set. A repeated call of the user's would plan other offsets."""
+        limits = TimeLimits(self._store.environment, DEFAULT_MAX_BLOCK_MS, DEFAULT_DELIVERY_TIMEOUT_MS)
+        append = IdempotentAppend(self._store, HomeProcess("store"), limits.remaining_ms)
+        name = "reset_consumer_group_offsets()"
+        try:
+            try:
+                with limits.call(name, DEFAULT_MAX_BLOCK_MS):
+                    append(SetOffsets(group_id, offsets, self._store.now_ms()))
+            except CommitStateUnknown as error:
+                with limits.call(name, DEFAULT_MAX_BLOCK_MS):
+                    if limits.repeat(append.landed) is None:
+                        raise StoreUnavailable(
+                            f"{self._store.url}: the offsets of group {group_id} were not reset; make the call again"
+                        ) from error
+        except CommitStateUnknown as unknown:
+            raise CommitStateUnknown(
+                f"{self._store.url}: it is not known whether the offsets of group {group_id} were reset, or will "
+                "be. Store.resolve(error) tells when the store answers; do not repeat a relative reset before",
+                slot=unknown.slot,
+                token=unknown.token,
+            ) from unknown
+
+    def delete_consumer_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Forget the offsets that a group has committed of these partitions. Returns those of which it had.
+
+        Those that a prepared transaction would set are forgotten too.
+
+        Raises:
+            GroupIdNotFound
+            GroupSubscribedToTopic: a member reads one of the topics.
+            UnknownTopicOrPartition
+        """
+        return self._store.append(DeleteOffsets(group_id, sorted({topic_partition(place) for place in partitions})))
+
+    def delete_consumer_group(self, group_id: str) -> None:
+        """Forget a group and its offsets, also those that a prepared transaction would set.
+
+        Raises:
+            GroupIdNotFound
+            GroupNotEmpty: it has members.
+            InvalidRequest: no group can have this id.
+        """
+        check_id("group id", group_id)
+        self._store.append(AppendEntry(GroupDeleted(group=group_id)))
+
+    def remove_members(self, group_id: str, members: Iterable[str] | None = None) -> list[str]:
+        """Remove members from a group; consumers that are alive join anew. Static ones need not be waited for.
+
+        Args:
+            members: member ids or group instance ids; all members if None.
+
+        Returns:
+            The member ids of those that were removed.
+
+        Raises:
+            GroupIdNotFound
+        """
+        wanted = None if members is None else frozenset(members)
+        return self._store.append(RemoveMembers(group_id, wanted, self._store.now_ms()))

@@ -1,0 +1,101 @@
+"""A topic's settings as users give them: changed one by one, and on the command line in Kafka's spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from eoslog.errors import InvalidTopic, quoted
+from eoslog.state.draft import Draft
+from eoslog.state.features import STATISTICS_COLUMNS, need_feature
+from eoslog.state.store_state import Topic
+from eoslog.state.topic_entries import TopicConfig, TopicConfigChanged
+from eoslog.state.topics import topic_named
+
+
+def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) -> TopicConfig:
+    """The settings with these changed; a value of None sets the default again.
+
+    Raises:
+        InvalidTopic: an unknown setting, or a value that it may not have.
+    """
+    values = config.model_dump()
+    for name, value in changes.items():
+        field = TopicConfig.model_fields.get(name)
+        if field is None:
+            raise _unknown(topic, name, TopicConfig.model_fields)
+        values[name] = field.default if value is None else value
+    try:
+        return TopicConfig.model_validate(values)
+    except ValidationError as error:
+        raise _refused(topic, error) from None
+
+
+@dataclass(frozen=True)
+class AlterTopic:
+    """Change settings of a topic. The answer is the topic as it is then."""
+
+    topic: str
+    settings: Mapping[str, Any]
+
+    def apply(self, draft: Draft) -> Topic:
+        """Raises: UnknownTopicOrPartition, InvalidTopic"""
+        found = topic_named(draft, self.topic)
+        config = changed_config(self.topic, found.config, self.settings)
+        if config != found.config:
+            if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
+                need_feature(draft, STATISTICS_COLUMNS)
+            draft.append(TopicConfigChanged(topic=self.topic, topic_id=found.topic_id, config=config))
+        return draft.topics[found.topic_id]
+
+
+def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
+    """The settings of ``retention.ms=86400000`` and the like, in Kafka's spelling or that of ``TopicConfig``.
+
+    Raises:
+        InvalidTopic: not NAME=VALUE, an unknown setting, or a value that it may not have.
+    """
+    given: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidTopic(f"topic {topic}: setting {quoted(text)} is not NAME=VALUE, as retention.ms=86400000")
+        if "=" in value:
+            raise InvalidTopic(f"topic {topic}: {quoted(text)} is more than one setting: give each by itself")
+        # Kafka's tool has values with commas in brackets: cleanup.policy=[compact,delete].
+        given[setting_named(topic, name.strip())] = value.strip().removeprefix("[").removesuffix("]")
+    try:
+        config = TopicConfig.model_validate_strings(given)
+    except ValidationError as error:
+        raise _refused(topic, error) from None
+    return {name: getattr(config, name) for name in given}
+
+
+def setting_named(topic: str, name: str) -> str:
+    """The field of ``TopicConfig`` that a setting's name means, as ``retention.ms``.
+
+    Raises:
+        InvalidTopic: there is no such setting.
+    """
+    field = name.replace(".", "_")
+    if field not in TopicConfig.model_fields:
+        raise _unknown(topic, name, map(kafka_spelling, TopicConfig.model_fields))
+    return field
+
+
+def kafka_spelling(field: str) -> str:
+    """A setting's name as Kafka writes it: ``retention.ms``."""
+    return field.replace("_", ".")
+
+
+def _unknown(topic: str, name: str, known: Iterable[str]) -> InvalidTopic:
+    return InvalidTopic(f"topic {topic}: setting {quoted(name)} is unknown; the settings there are: {', '.join(known)}")
+
+
+def _refused(topic: str, error: ValidationError) -> InvalidTopic:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    return InvalidTopic(f"topic {topic}: setting {name} cannot be {quoted(first['input'])}: {first['msg']}")

@@ -1,0 +1,329 @@
+"""What the administration tells of transactions and producers, read off the store's state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound, quoted
+from eoslog.session.topic_lookup import partition_named
+from eoslog.state.draft import Draft
+from eoslog.state.names import PartitionId, TopicPartition, check_id
+from eoslog.state.partition_state import Partition
+from eoslog.state.prepared import prepared_state
+from eoslog.state.producer_ids import prepared_identity, task_producer_id, task_transactional_id
+from eoslog.state.store_state import StoreState, Transaction, TransactionState
+
+COORDINATOR_EPOCH = 0
+"""Kafka counts the moves of a coordinator from broker to broker; here the log itself decides."""
+
+
+class TransactionListing(NamedTuple):
+    """A line of ``list_transactions``."""
+
+    transactional_id: str
+    producer_id: int
+    transaction_state: str
+    prepared_transaction: str | None = None
+    """The name of the transaction if it is prepared, ``producer_id:epoch``."""
+
+
+class TransactionListings(list[TransactionListing]):
+    """What ``list_transactions`` found."""
+
+    def __init__(self, found: Iterable[TransactionListing], unknown_states: Iterable[str] = ()) -> None:
+        super().__init__(found)
+        self.unknown_states = tuple(unknown_states)
+        """The names of states that were asked for and that no state has."""
+
+
+class TransactionFilter(NamedTuple):
+    """Which transactional ids are listed. None: all."""
+
+    states: frozenset[TransactionState] | None = None
+    unknown_states: tuple[str, ...] = ()
+    producer_ids: frozenset[int] | None = None
+    running_longer_than_ms: int | None = None
+    """Only open transactions whose first partition was added longer ago."""
+    pattern: re.Pattern[str] | None = None
+    """It must match the whole id."""
+
+
+class TransactionDescription(NamedTuple):
+    """What is known of a transactional id. Times are ms by the store's clock."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction_state: str
+    transaction_timeout_ms: int
+    transaction_start_time_ms: int
+    """When the open transaction began, or the last one if it has ended; -1 if there was none since the last init."""
+    transaction_duration_ms: int
+    """-1 outside of a transaction."""
+    topic_partitions: tuple[TopicPartition, ...]
+    kind: str
+    """``producer``, ``job``, or ``task`` of a job."""
+    last_update_ms: int
+    prepared_transaction: str | None = None
+    """The name of the transaction if it is prepared, ``producer_id:epoch``. Its holder's epoch may be higher."""
+    prepared_time_ms: int = -1
+    """When it was prepared; -1 if it is not."""
+    prepared_timeout_ms: int = -1
+    """How long it may stay prepared; -1 for ever, or if it is not prepared."""
+
+
+class ProducerDescription(NamedTuple):
+    """What a partition knows of a producer id."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """-1 if it knows of no batch."""
+    last_timestamp: int
+    """ms since the epoch."""
+    current_transaction_start_offset: int
+    """-1 if it has no open transaction here."""
+    latest_coordinator_epoch: int = COORDINATOR_EPOCH
+
+
+class HangingTransaction(NamedTuple):
+    """A transaction that has been open for longer than any may be, in one of its partitions."""
+
+    topic_partition: TopicPartition
+    transactional_id: str | None
+    """None if no transactional id has this producer id."""
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    last_timestamp: int
+    """Of the producer's last batch here (ms since the epoch), -1 if it is not known."""
+    duration_ms: int
+    reason: str
+    """Why it is still open."""
+
+
+WITHIN_TIMEOUT = "within its own time-out"
+PAST_TIMEOUT = "past its time-out: a coordinator, or the next who writes here, ends it"
+PREPARED = "prepared: it waits for complete_transaction, or force-terminate"
+NO_TRANSACTIONAL_ID = "no transactional id has this producer id"
+NOT_ITS_PARTITION = "its transactional id has no open transaction here"
+
+
+def state_named(name: str) -> TransactionState | None:
+    """A transaction's state by its name, as ``Ongoing`` or ``ONGOING``; None if no state has it."""
+    folded = "".join(character for character in name if character.isalpha()).upper()
+    return next((state for state in TransactionState if state.name.replace("_", "") == folded), None)
+
+
+def transaction_filter(
+    *,
+    states: Iterable[str] | None = None,
+    producer_ids: Iterable[int] | None = None,
+    running_longer_than_ms: int | None = None,
+    transactional_id_pattern: str | None = None,
+) -> TransactionFilter:
+    """The filter that these arguments of ``list_transactions`` describe.
+
+    Raises:
+        InvalidRegularExpression
+    """
+    named = None if states is None else {name: state_named(name) for name in states}
+    try:
+        pattern = re.compile(transactional_id_pattern) if transactional_id_pattern else None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidRegularExpression(
+            f"transactional id pattern {quoted(transactional_id_pattern)} is not a regular expression: {error}"
+        ) from None
+    return TransactionFilter(
+        None if named is None else frozenset(state for state in named.values() if state is not None),
+        () if named is None else tuple(name for name, state in named.items() if state is None),
+        None if producer_ids is None else frozenset(producer_ids),
+        running_longer_than_ms,
+        pattern,
+    )
+
+
+def list_transactions(state: StoreState, wanted: TransactionFilter, now_ms: int) -> TransactionListings:
+    """The transactional ids that pass the filter, those of jobs' tasks among them."""
+    found = (
+        TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each))
+        for transaction in state.transactions.values()
+        for each in _with_tasks(transaction)
+        if _passes(each, wanted, now_ms)
+    )
+    return TransactionListings(found, wanted.unknown_states)
+
+
+def _passes(transaction: Transaction, wanted: TransactionFilter, now_ms: int) -> bool:
+    running_ms = now_ms - transaction.start_ms if transaction.state is TransactionState.ONGOING else -1
+    return (
+        transaction.state is not TransactionState.DEAD
+        and (wanted.states is None or transaction.state in wanted.states)
+        and (wanted.producer_ids is None or transaction.producer_id in wanted.producer_ids)
+        and (wanted.running_longer_than_ms is None or running_ms > wanted.running_longer_than_ms)
+        and (wanted.pattern is None or wanted.pattern.fullmatch(transaction.transactional_id) is not None)
+    )
+
+
+def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) -> TransactionDescription:
+    """Raises: TransactionalIdNotFound, InvalidRequest"""
+    check_id("transactional id", transactional_id)
+    found = _find(state, transactional_id)
+    prepared = found.prepared
+    staged = {PartitionId(batch.topic_id, batch.partition) for batch in prepared.batches} if prepared else set()
+    timeout_ms = prepared.timeout_ms if prepared else None
+    return TransactionDescription(
+        found.transactional_id,
+        found.producer_id,
+        found.producer_epoch,
+        found.state.name,
+        found.timeout_ms,
+        found.start_ms,
+        max(0, now_ms - found.start_ms) if found.state is TransactionState.ONGOING else -1,
+        tuple(
+            sorted(
+                TopicPartition(state.topics[place.topic_id].topic, place.partition)
+                for place in found.partitions | staged
+                if place.topic_id in state.topics
+            )
+        ),
+        found.kind,
+        found.last_update_ms,
+        _prepared_state(found),
+        prepared.time_ms if prepared else -1,
+        -1 if timeout_ms is None else timeout_ms,
+    )
+
+
+def _prepared_state(transaction: Transaction) -> str | None:
+    identity = prepared_identity(transaction)
+    return None if identity is None else prepared_state(identity)
+
+
+def describe_producers(state: StoreState, topic_partition: TopicPartition) -> list[ProducerDescription]:
+    """Raises: UnknownTopicOrPartition"""
+    _, partition = partition_named(state, topic_partition)
+    return [
+        ProducerDescription(
+            known.producer_id,
+            known.producer_epoch,
+            known.batches[-1].last_sequence if known.batches else -1,
+            known.last_timestamp,
+            known.current_txn_first_offset,
+        )
+        for known in partition.producers.values()
+    ]
+
+
+def hanging_transactions(
+    state: StoreState,
+    now_ms: int,
+    max_transaction_timeout_ms: int,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> list[HangingTransaction]:
+    """Transactions that are open for longer than ``max_transaction_timeout_ms``, by partition (KIP-664).
+
+    In Kafka the worst of them have no coordinator that would end them. Here a slot ends a transaction in all its
+    partitions, so such a one would be a fault of the store, and its ``reason`` says so.
+
+    Raises:
+        UnknownTopicOrPartition: ``topic`` has no such partition.
+    """
+    holders = {state.transactions[name].open_producer_id: state.transactions[name] for name in state.ongoing}
+    found = [
+        _hanging(state, place, producer_id, start_offset, holders.get(producer_id), now_ms)
+        for place in _places(state, topic, partition)
+        for producer_id, start_offset in state.partitions[place].open_transactions.items()
+    ]
+    return [each for each in found if each.duration_ms > max_transaction_timeout_ms]
+
+
+def transaction_at(state: StoreState | Draft, topic_partition: TopicPartition, start_offset: int) -> str | None:
+    """The transactional id whose open transaction begins at an offset of a partition; None if none does.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    _, partition = partition_named(state, topic_partition)
+    for producer_id, first_offset in partition.open_transactions.items():
+        if first_offset == start_offset:
+            return next(
+                (name for name in state.ongoing if state.transactions[name].open_producer_id == producer_id), None
+            )
+    return None
+
+
+def _places(state: StoreState, topic: str | None, partition: int | None) -> list[PartitionId]:
+    if topic is None:
+        return sorted(state.partitions)
+    if partition is not None:
+        return [partition_named(state, TopicPartition(topic, partition))[1].id]
+    return partition_named(state, TopicPartition(topic, 0))[0].partition_ids()
+
+
+def _hanging(
+    state: StoreState,
+    place: PartitionId,
+    producer_id: int,
+    start_offset: int,
+    holder: Transaction | None,
+    now_ms: int,
+) -> HangingTransaction:
+    partition: Partition = state.partitions[place]
+    known = partition.producers.get(producer_id)
+    last_timestamp = known.last_timestamp if known is not None else -1
+    if holder is None:
+        reason, since_ms = NO_TRANSACTIONAL_ID, last_timestamp
+    else:
+        since_ms = holder.start_ms
+        if place not in holder.partitions:
+            reason = NOT_ITS_PARTITION
+        elif holder.prepared is not None:
+            reason = PREPARED
+        else:
+            reason = PAST_TIMEOUT if now_ms - since_ms > holder.timeout_ms else WITHIN_TIMEOUT
+    return HangingTransaction(
+        TopicPartition(state.topics[place.topic_id].topic, place.partition),
+        holder.transactional_id if holder is not None else None,
+        producer_id,
+        known.producer_epoch if known is not None else -1,
+        start_offset,
+        last_timestamp,
+        now_ms - since_ms,
+        reason,
+    )
+
+
+def _with_tasks(transaction: Transaction) -> Iterator[Transaction]:
+    """A transactional id, and those of its tasks, which are derived from it."""
+    yield transaction
+    for number in range(transaction.task_count):
+        yield _task(transaction, number)
+
+
+def _task(job: Transaction, number: int) -> Transaction:
+    return replace(
+        job,
+        transactional_id=task_transactional_id(job.transactional_id, number),
+        producer_id=task_producer_id(job.producer_id, number),
+        kind="task",
+        task_count=0,
+    )
+
+
+def _find(state: StoreState, transactional_id: str) -> Transaction:
+    found = state.transactions.get(transactional_id)
+    if found is not None:
+        return found
+    job_id, _, number = transactional_id.rpartition("/")
+    job = state.transactions.get(job_id)
+    if job is not None and number.isdigit() and int(number) < job.task_count:
+        return _task(job, int(number))
+    raise TransactionalIdNotFound(
+        f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
+    )

@@ -1,0 +1,144 @@
+"""The offsets that a consumer commits for its group outside of transactions, when told to or as time passes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eoslog.consumer.assigned_partitions import AssignedPartitions
+from eoslog.consumer.subscription import Subscription
+from eoslog.errors import (
+    AbortableError,
+    FencedInstanceId,
+    RetriableError,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
+from eoslog.session.group_metadata import GroupMetadata, group_offsets
+from eoslog.session.positions import OffsetAndMetadata
+from eoslog.session.session import Session
+from eoslog.session.topic_lookup import partition_named
+from eoslog.state.draft import Draft
+from eoslog.state.group_entries import OffsetsCommitted
+from eoslog.state.groups import committed_offset
+from eoslog.state.names import PartitionId, TopicPartition, topic_partition
+from eoslog.state.prepared import pending_partitions
+from eoslog.state.store_state import StoreState
+
+_logger = logging.getLogger(__name__)
+_Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+@dataclass(frozen=True)
+class _CommitOffsets:
+    """Commit offsets of a consumer for its group."""
+
+    group: GroupMetadata
+    offsets: _Offsets
+    read: Mapping[TopicPartition, PartitionId]
+    """The partitions whose records the consumer has read. A topic of the same name may be another one by now."""
+    skip_deleted_topics: bool
+    """Leave out the offsets of topics that were deleted or created again, and commit the rest."""
+    time_ms: int
+
+    def apply(self, draft: Draft) -> None:
+        """
+        Raises:
+            UnknownTopicOrPartition
+            IllegalGeneration, UnknownMember, FencedInstanceId: the consumer is no member of this generation.
+        """
+        deleted = {place for place, partition_id in self.read.items() if partition_id not in draft.partitions}
+        for place in deleted:
+            if not self.skip_deleted_topics:
+                raise UnknownTopicOrPartition(
+                    f"topic {place[0]} was deleted, or created again, since its records were read"
+                )
+        offsets = {place: offset for place, offset in self.offsets.items() if place not in deleted}
+        if offsets:
+            committed = group_offsets(draft, offsets, self.group)
+            draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
+
+
+class OffsetCommits:
+    """Commits for one consumer. Every call but ``commit_automatically`` needs a group.
+
+    Args:
+        auto_commit_interval_ms: never commit unless told to if None.
+    """
+
+    def __init__(
+        self,
+        store: Session,
+        subscription: Subscription,
+        assigned: AssignedPartitions,
+        auto_commit_interval_ms: int | None,
+    ) -> None:
+        self._store = store
+        self._subscription = subscription
+        self._assigned = assigned
+        self._interval_ms = auto_commit_interval_ms
+        self._auto_committed: dict[TopicPartition, int] = {}
+        self._auto_committed_at_ms = store.environment.monotonic_ms()
+
+    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
+        """Commit these offsets, the positions of all assigned partitions if None. See ``Consumer.commit``."""
+        self._commit(self._assigned.positions() if offsets is None else offsets, skip_deleted_topics=False)
+
+    def _commit(self, offsets: _Offsets, *, skip_deleted_topics: bool) -> None:
+        metadata = self._subscription.group_metadata()
+        if not offsets:
+            return
+        fetches = {topic_partition(place): self._assigned.get(place) for place in offsets}
+        read = {place: fetch.partition_id for place, fetch in fetches.items() if fetch is not None}
+        self._store.append(_CommitOffsets(metadata, offsets, read, skip_deleted_topics, self._store.now_ms()))
+        self._subscription.keep_alive()
+
+    def commit_automatically(self, *, only_if_due: bool) -> None:
+        """Commit the positions if that is wanted and they have moved. What is refused is logged and tried again.
+
+        Of topics that were deleted there is nothing to commit.
+        """
+        if self._interval_ms is None:
+            return
+        now_ms = self._store.environment.monotonic_ms()
+        if only_if_due and now_ms - self._auto_committed_at_ms < self._interval_ms:
+            return
+        positions = self._assigned.positions()
+        if positions == self._auto_committed:
+            return
+        try:
+            self._commit(positions, skip_deleted_topics=True)
+        except (AbortableError, FencedInstanceId, RetriableError) as error:
+            group_id = self._subscription.group_metadata().group_id
+            _logger.info("%s: offsets of group %r were not committed: %s", self._store, group_id, error)
+            return
+        self._auto_committed = positions
+        self._auto_committed_at_ms = now_ms
+
+    def forget_positions(self) -> None:
+        """The partitions are others now."""
+        self._auto_committed = {}
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, as of now. See ``Consumer.committed``."""
+        group_id = self._subscription.group_metadata().group_id
+        places = [topic_partition(place) for place in partitions]
+
+        def look(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            pending = pending_partitions(state, group_id) if require_stable else set()
+            for place in places:
+                _, partition = partition_named(state, place)
+                if partition.id in pending:
+                    raise UnstableOffsetCommit(
+                        f"a prepared transaction may still set the offset of group {group_id!r} of "
+                        f"{place.topic}-{place.partition}; ask again when it has ended"
+                    )
+                known = committed_offset(state, group_id, partition.id)
+                found[place] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None
+            return found
+
+        return self._store.read(look)

@@ -1,0 +1,73 @@
+"""Offsets by time: the first visible row of a partition that is not older than a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eoslog.consumer.consumer_records import columns_to_read
+from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.read.file_slices import read_slices
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import FileSlice, plan_partition
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import Topic
+from eoslog.storage.object_store import ObjectStore
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """A row, by its place and its time."""
+
+    offset: int
+    timestamp: int
+    """ms since the epoch."""
+
+
+def offset_for_time(
+    store: ObjectStore,
+    indexes: SegmentIndexes,
+    topic: Topic,
+    partition: Partition,
+    isolation: IsolationLevel,
+    timestamp_ms: int,
+) -> OffsetAndTimestamp | None:
+    """The first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
+
+    Reads one file, more only where the latest rows of a file are not visible. The rows of a topic of columns have the
+    time at which their batch was written.
+    """
+    start = next(
+        (segment.base_offset for segment in partition.sealed if segment.max_timestamp >= timestamp_ms),
+        partition.segment_base_offset,
+    )
+    plan = plan_partition(
+        indexes, topic.topic, partition, isolation, start_offset=max(start, partition.log_start_offset)
+    )
+    late = (piece for piece in plan.slices if piece.timestamp >= timestamp_ms)
+    first = next(late, None)
+    if first is None:
+        return None
+    if topic.topic_schema.kind == "columns" and not first.has_gaps:
+        return OffsetAndTimestamp(first.base_offset, first.timestamp)
+    return _first_row(store, topic, partition.id.partition, chain([first], late), timestamp_ms)
+
+
+def _first_row(
+    store: ObjectStore, topic: Topic, partition: int, pieces: Iterable[FileSlice], timestamp_ms: int
+) -> OffsetAndTimestamp | None:
+    everything = columns_to_read(topic)
+    records = topic.topic_schema.kind == "records"
+    time, offset = ("timestamp", "offset") if records else ("_timestamp", "_offset")
+    wanted = pa.schema([everything.field(time), everything.field(offset)])
+    for rows in read_slices(store, topic.topic, partition, pieces, stored_schema(topic), wanted, files_at_once=1):
+        times = rows.column(time).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
+        late_enough = np.flatnonzero(times >= timestamp_ms)
+        if len(late_enough):
+            row = int(late_enough[0])
+            return OffsetAndTimestamp(int(rows.column(offset).to_numpy()[row]), int(times[row]))
+    return None

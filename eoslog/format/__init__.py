@@ -1,0 +1,1 @@
+"""Bytes on disk: data files, segment indexes, schemas, statistics, checkpoints."""

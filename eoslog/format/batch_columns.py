@@ -1,0 +1,260 @@
+"""The batches of a segment as columns: a segment index may name thousands of files, and an object for each is slow.
+
+What an index holds is untrusted. Its columns are checked here as a whole, so that each row may be used without another
+look at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eoslog.errors import CorruptRecord
+from eoslog.format.partition_rows import BATCHES_SCHEMA, NULLABLE_IN_BATCHES
+from eoslog.format.stored_columns import LARGEST_OFFSET, stored_batches
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import Batch, Control, Verdict
+
+Numbers = npt.NDArray[np.int64]
+
+NO_CONTROL = -1
+"""The type of control row of a batch that is none."""
+
+_ROWS_AT_ONCE = 128
+_VERDICTS = tuple(Verdict)
+_CODES = {verdict.value: code for code, verdict in enumerate(_VERDICTS)}
+_LONGEST_PATH = 2048
+# As ``FileReference`` has it: printable ASCII without backslashes, and no part that is empty, "." or "..".
+_OTHER = r"[\x20-\x2d\x30-\x5b\x5d-\x7e]"
+_ANY = r"[\x20-\x2e\x30-\x5b\x5d-\x7e]"
+_PART = rf"(?:{_OTHER}{_ANY}*|\.{_OTHER}{_ANY}*|\.\.{_ANY}+)"
+_PATH = rf"\A{_PART}(?:/{_PART})*\z"
+_FILE_FIELDS = ("path", "length", "crc32c")
+
+
+class BatchColumns:
+    """The batches and control rows of a segment in the order of their offsets, one row for each in every column.
+
+    The columns have the names and meanings of the fields of ``Batch``. Nobody may change their values.
+    """
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        """Check rows as a segment index holds them.
+
+        Raises:
+            CorruptRecord: they cannot be the batches of a segment.
+        """
+        rows.validate(full=True)
+        self.base_offset = _numbers(rows, "base_offset")
+        self.record_count = _numbers(rows, "record_count")
+        self.last_offset_delta = _numbers(rows, "last_offset_delta")
+        self.first_row = _numbers(rows, "first_row")
+        self.control = _controls(_column(rows, "control"))
+        """``NO_CONTROL`` of a batch."""
+        self.slot = _numbers(rows, "slot")
+        self.end_slot = _numbers(rows, "end_slot")
+        self.end_time_ms = _numbers(rows, "end_time_ms")
+        self.producer_id = _numbers(rows, "producer_id")
+        self.producer_epoch = _numbers(rows, "producer_epoch")
+        self.base_sequence = _numbers(rows, "base_sequence")
+        self.min_timestamp = _numbers(rows, "min_timestamp")
+        self.max_timestamp = _numbers(rows, "max_timestamp")
+        self.delete_horizon_ms = _numbers(rows, "delete_horizon_ms")
+        self.transactional: npt.NDArray[np.bool_] = _column(rows, "transactional").to_numpy(zero_copy_only=False)
+        self.verdict = _verdicts(_column(rows, "verdict"))
+        """Codes: see ``has_verdict``."""
+        self.transactional_id = _text(_column(rows, "transactional_id"))
+        self.statistics = _text(_column(rows, "statistics"))
+        self.path, self.length, self.crc32c = _files(_column(rows, "file"))
+        """Of the file; the path is null, and the numbers are -1, if there is none."""
+        self._check()
+        self.end_offset: Numbers = self.base_offset + self.last_offset_delta + 1
+        """Exclusive."""
+
+    def __len__(self) -> int:
+        return len(self.base_offset)
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory the columns take."""
+        return sum(column.nbytes for column in vars(self).values())
+
+    @cached_property
+    def file_rows(self) -> Numbers:
+        """How many rows the whole file of each batch has: a file's batches all stand in the index of one segment."""
+        if not self.path.null_count and not self.first_row.any() and len(self.path.unique()) == len(self):
+            return self.record_count
+        codes = self.path.dictionary_encode()
+        known = codes.indices.fill_null(len(codes.dictionary)).to_numpy(zero_copy_only=False)
+        rows = np.zeros(len(codes.dictionary) + 1, np.int64)
+        np.add.at(rows, known, np.where(self.length >= 0, self.record_count, 0))
+        found: Numbers = rows[known]
+        return found
+
+    def has_verdict(self, verdict: Verdict) -> npt.NDArray[np.bool_]:
+        """For each row, whether this is its verdict."""
+        found: npt.NDArray[np.bool_] = self.verdict == _CODES[verdict.value]
+        return found
+
+    def between(self, start: int, end: int) -> range:
+        """The rows that hold offsets from ``start`` to ``end`` (exclusive)."""
+        first = int(np.searchsorted(self.end_offset, start, side="right"))
+        return range(first, max(first, int(np.searchsorted(self.base_offset, end, side="left"))))
+
+    def batches(self, rows: range | None = None) -> Iterator[Batch]:
+        """These rows, or all, as objects: some at a time, for callers that may need few."""
+        rows = range(len(self)) if rows is None else rows
+        for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):
+            yield from self.taken(np.arange(first, min(rows.stop, first + _ROWS_AT_ONCE)))
+
+    def taken(self, rows: Numbers) -> Iterator[Batch]:
+        """The rows of these numbers as objects."""
+        taken = pa.array(rows)
+        return map(
+            Batch,
+            self.base_offset[rows].tolist(),
+            self.record_count[rows].tolist(),
+            self.last_offset_delta[rows].tolist(),
+            map(
+                _file,
+                self.path.take(taken).to_pylist(),
+                self.length[rows].tolist(),
+                self.crc32c[rows].tolist(),
+            ),
+            self.first_row[rows].tolist(),
+            [None if each == NO_CONTROL else Control(each) for each in self.control[rows].tolist()],
+            self.slot[rows].tolist(),
+            self.end_slot[rows].tolist(),
+            self.end_time_ms[rows].tolist(),
+            [_VERDICTS[each] for each in self.verdict[rows].tolist()],
+            self.transactional_id.take(taken).to_pylist(),
+            self.producer_id[rows].tolist(),
+            self.producer_epoch[rows].tolist(),
+            self.base_sequence[rows].tolist(),
+            self.min_timestamp[rows].tolist(),
+            self.max_timestamp[rows].tolist(),
+            self.transactional[rows].tolist(),
+            self.delete_horizon_ms[rows].tolist(),
+            self.statistics.take(taken).to_pylist(),
+        )
+
+    def _check(self) -> None:
+        """As ``check_batches``, for all rows at once."""
+        has_file = self.length >= 0
+        is_control = self.control != NO_CONTROL
+        # No sum below may overflow: each is taken only after its parts are known to be small enough.
+        self._refuse(self.base_offset < 0, "has a negative offset")
+        self._refuse(
+            (self.last_offset_delta < 0) | (self.last_offset_delta > LARGEST_OFFSET - 1 - self.base_offset),
+            "ends before it begins, or beyond the last offset that there can be",
+        )
+        ends = self.base_offset + self.last_offset_delta
+        self._refuse(np.append(False, ends[:-1] >= self.base_offset[1:]), "does not lie behind the one before it")
+        self._refuse(
+            (self.record_count < 0) | (self.record_count - 1 > self.last_offset_delta),
+            "has more rows than offsets, or fewer than none",
+        )
+        self._refuse(
+            (self.first_row < 0) | (self.slot < -1) | (self.end_slot < -1) | (self.end_time_ms < -1),
+            "has a negative row, slot or time",
+        )
+        self._refuse(
+            has_file != ((self.record_count > 0) & ~is_control), "has rows without a file, or a file without rows"
+        )
+        self._refuse(is_control & (self.last_offset_delta != 0), "is a control row of more than one offset")
+
+    def _refuse(self, wrong: npt.NDArray[np.bool_], problem: str) -> None:
+        if wrong.any():
+            raise CorruptRecord(f"the batch at offset {self.base_offset[int(wrong.argmax())]} {problem}")
+
+
+def decode_batches(body: bytes) -> BatchColumns:
+    """The batches of a segment, from the bytes of its index.
+
+    Raises:
+        CorruptRecord: the rows cannot be those of an index.
+        Exception: whatever Arrow says of what is no Parquet.
+    """
+    batches = list(stored_batches(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES))
+    if not batches:
+        return BatchColumns(pa.RecordBatch.from_pylist([], schema=BATCHES_SCHEMA))
+    if len(batches) > 1:
+        batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return BatchColumns(batches[0])
+
+
+def _column(rows: pa.RecordBatch, name: str) -> Any:
+    """A column with the type that this version writes; one that an older version did not write yet is empty."""
+    index = rows.schema.get_field_index(name)
+    if index >= 0:
+        return rows.column(index)
+    if name not in Batch._field_defaults:
+        raise CorruptRecord(f"column {name} is missing")
+    return pa.nulls(rows.num_rows, BATCHES_SCHEMA.field(name).type)
+
+
+def _numbers(rows: pa.RecordBatch, name: str) -> Numbers:
+    return _whole(_column(rows, name))
+
+
+def _whole(column: Any) -> Numbers:
+    """Whole numbers, -1 for a null: of the columns that may be null none holds a -1 otherwise."""
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64)
+    if column.null_count:
+        column = column.fill_null(-1)
+    if column.type == pa.uint64():
+        column = column.cast(pa.int64())
+    found: Numbers = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def _controls(column: Any) -> Numbers:
+    found = _whole(column)
+    known = np.isin(found, [control.value for control in Control])
+    if np.count_nonzero(known) < len(column) - column.null_count:
+        raise CorruptRecord("there is no such type of control row")
+    return found
+
+
+def _text(column: Any) -> Any:
+    return column.cast(pa.string()) if pa.types.is_null(column.type) else column
+
+
+def _verdicts(column: Any) -> npt.NDArray[np.int8]:
+    encoded = column.dictionary_encode()
+    try:
+        codes = np.array([_CODES[each] for each in encoded.dictionary.to_pylist()], np.int8)
+    except KeyError as error:
+        raise CorruptRecord(f"no transaction can have ended as {error}") from None
+    found: npt.NDArray[np.int8] = codes[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found
+
+
+def _files(column: Any) -> tuple[Any, Numbers, Numbers]:
+    if pa.types.is_null(column.type):
+        return _text(column), _whole(column), _whole(column)
+    fields = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+    if not fields.keys() >= set(_FILE_FIELDS):
+        raise CorruptRecord("column file does not have the fields of a file")
+    path, lengths, checksums = _text(fields["path"]), _whole(fields["length"]), _whole(fields["crc32c"])
+    count = len(column) - column.null_count
+    for name, numbers, end in (("length", lengths, 2**53), ("crc32c", checksums, 2**32)):
+        if np.count_nonzero((numbers >= 0) & (numbers < end)) != count:
+            raise CorruptRecord(f"a file's {name} is not a number from 0 to {end - 1}")
+    paths = path.drop_null() if path.null_count else path
+    sound = pc.match_substring_regex(paths, pattern=_PATH).to_numpy(zero_copy_only=False)
+    if not sound.all() or (pc.binary_length(paths).to_numpy() > _LONGEST_PATH).any():
+        raise CorruptRecord("a file's path is not one within a store, of printable ASCII")
+    return path, lengths, checksums
+
+
+def _file(path: str | None, length: int, crc32c: int) -> FileReference | None:
+    # The columns were checked as a whole: to validate each of them again would take most of the time of a plan.
+    return None if path is None else FileReference.model_construct(path=path, length=length, crc32c=crc32c)

@@ -1,0 +1,400 @@
+"""The state of a store as bytes and back: small things as JSON; topics, partitions, ids and tokens as Parquet.
+
+A checkpoint is a pure function of the state and holds only what is live.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eoslog.errors import CorruptRecord, without_code
+from eoslog.format.partition_rows import (
+    NULLABLE_IN_PARTITIONS,
+    PARTITIONS_SCHEMA,
+    fields_of,
+    file_row,
+    partition_row,
+    partitions_from_columns,
+)
+from eoslog.format.stored_columns import (
+    LEAST_COMPRESSED_BYTES,
+    check_column,
+    check_partition,
+    columns_of,
+    lists,
+    objects,
+    optional,
+    plain,
+    stored_batches,
+)
+from eoslog.format.stored_state import decode_offsets, decode_store, decode_topics, encode_offsets
+from eoslog.state.application_versions import keys_by_query
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import (
+    Doomed,
+    GroupPartition,
+    IdempotentProducer,
+    LastCommit,
+    LastVersion,
+    StoreState,
+    TokenKey,
+    Topic,
+    TopicRows,
+    Transaction,
+    TransactionState,
+)
+from eoslog.state.transaction_entries import ApplicationToken, QueryVersion, TransactionPrepared
+
+ROWS_OF_A_PART = 8192
+"""A part has at most so many rows (partitions, batches, segments and producers), unless one partition has more."""
+
+PREFIX = "partitions/"
+"""What the names of these parts begin with."""
+
+
+def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
+    """The partitions of each part, in the order of the store's topics. Topics above the limit have their own parts."""
+    together: list[Partition] = []
+    for topic in state.topics.values():
+        partitions = [state.partitions[place] for place in topic.partition_ids()]
+        if sum(map(_rows, partitions)) > ROWS_OF_A_PART:
+            yield from _divided(partitions, lambda partition: partition.id.partition)
+        else:
+            together += partitions
+    # Topic ids are random, so their bits divide evenly.
+    yield from _divided(together, lambda partition: int(partition.id.topic_id, 16))
+
+
+def name_of(partitions: Iterable[Partition]) -> str:
+    """The name of their part, which says exactly which they are.
+
+    Where name and changed slot are the same as in an earlier checkpoint, so is the content: a partition that went makes
+    another name, and one that came has changed since.
+    """
+    names = ",".join(f"{partition.id.topic_id}-{partition.id.partition}" for partition in partitions)
+    return f"{PREFIX}{sha256(names.encode()).hexdigest()[:32]}"
+
+
+def _rows(partition: Partition) -> int:
+    return (
+        1
+        + len(partition.sealed)
+        + len(partition.active)
+        + len(partition.aborted)
+        + len(partition.producers)
+        + len(partition.start_producers)
+    )
+
+
+def _divided(partitions: list[Partition], number: Callable[[Partition], int]) -> Iterator[Sequence[Partition]]:
+    """Divide by one bit of the numbers after the other, the lowest first, until each part is small enough."""
+    undivided = [(0, [(number(each), _rows(each), each) for each in partitions])] if partitions else []
+    while undivided:
+        bit, part = undivided.pop()
+        if part[0][0] == part[-1][0] or sum(rows for _, rows, _ in part) <= ROWS_OF_A_PART:
+            yield [partition for _, _, partition in part]
+            continue
+        halves = [[each for each in part if each[0] >> bit & 1 == half] for half in (1, 0)]
+        undivided += [(bit + 1, half) for half in halves if half]
+
+
+class Part(NamedTuple):
+    """A piece of a state. It need not be written again while ``changed_slot`` stays the same."""
+
+    name: str
+    changed_slot: int
+    encode: Callable[[], bytes]
+
+
+def _schema(fields: Any) -> pa.Schema:
+    return pa.schema(fields)
+
+
+_I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
+_LAST_COMMIT: Any = pa.struct(
+    [
+        ("slot", _I64),
+        ("time_ms", _I64),
+        ("producer_id", _I64),
+        ("producer_epoch", _I16),
+        ("token", _STR),
+        ("offsets", _STR),
+        ("rows", pa.list_(pa.struct([("topic_id", _STR), ("rows", _I64)]))),
+    ]
+)
+_TRANSACTIONS = _schema(
+    [
+        ("transactional_id", _STR),
+        ("kind", _STR),
+        ("producer_id", _I64),
+        ("producer_epoch", _I16),
+        ("previous_producer_id", _I64),
+        ("last_producer_epoch", _I16),
+        ("timeout_ms", _I32),
+        ("state", _I16),
+        ("partitions", pa.list_(pa.struct([("topic_id", _STR), ("partition", _I32)]))),
+        ("start_ms", _I64),
+        ("last_update_ms", _I64),
+        ("start_slot", _I64),
+        ("last_slot", _I64),
+        ("last_end_reason", _STR),
+        ("owner", _STR),
+        ("fenced_owners", pa.list_(_STR)),
+        ("task_count", _I32),
+        ("prepared", _STR),
+        ("prepared_slot", _I64),
+        ("deleted_offsets", pa.list_(pa.struct([("group", _STR), ("topic_id", _STR), ("partition", _I32)]))),
+        ("last_commit", _LAST_COMMIT),
+    ]
+)
+_TOPICS = _schema(
+    [
+        ("topic", _STR),
+        ("topic_id", _STR),
+        ("partitions", _I32),
+        ("topic_schema", _STR),
+        ("config", _STR),
+        ("created_slot", _I64),
+        (
+            "schema_versions",
+            pa.list_(
+                pa.struct([("version", _I64), ("slot", _I64), ("time_ms", _I64), ("added", pa.list_(pa.list_(_STR)))])
+            ),
+        ),
+    ]
+)
+_TOKENS = _schema(
+    [
+        ("transactional_id", _STR),
+        ("application_id", _STR),
+        ("sink", _STR),
+        ("version", _I64),
+        ("query_id", _STR),
+        ("starts_anew_after", pa.struct([("query_id", _STR), ("version", _I64)])),
+    ]
+)
+_PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
+_NULLABLE_IN_TRANSACTIONS = frozenset({"owner", "prepared", "last_commit", "last_commit.token", "last_commit.offsets"})
+_STATES = {state.value: state for state in TransactionState}
+_NULLABLE_IN_TOKENS = frozenset({"query_id", "starts_anew_after", "starts_anew_after.query_id"})
+
+
+def parts(state: StoreState, slot: int) -> Iterator[Part]:
+    """The pieces of a state after ``slot``; those of partitions name the slot that changed them last."""
+    yield Part("store", slot, lambda: _encode_store(state))
+    yield Part("topics", slot, lambda: _parquet(map(_topic_row, state.topics.values()), _TOPICS))
+    yield Part(
+        "transactions", slot, lambda: _parquet(map(_transaction_row, state.transactions.values()), _TRANSACTIONS)
+    )
+    yield Part("producers", slot, lambda: _parquet(map(fields_of, state.producers.values()), _PRODUCERS))
+    yield Part(
+        "tokens",
+        slot,
+        lambda: _parquet((_token_row(key, last) for key, last in state.tokens.items()), _TOKENS),
+    )
+    for partitions in shared_parts(state):
+        yield Part(
+            name_of(partitions),
+            max(partition.changed_slot for partition in partitions),
+            lambda partitions=partitions: _parquet(map(partition_row, partitions), PARTITIONS_SCHEMA),  # type: ignore[misc]
+        )
+
+
+def restore(encoded: Mapping[str, bytes]) -> StoreState:
+    """The state whose parts these are.
+
+    Raises:
+        CorruptRecord: they are not the parts of a state.
+    """
+    try:
+        with _no_garbage_collection():
+            return _restored(encoded)
+    except CorruptRecord as error:
+        raise CorruptRecord(f"a checkpoint cannot be read: {without_code(error)}") from None
+    except Exception as error:
+        raise CorruptRecord(f"a checkpoint cannot be read: {type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Pause the search for cycles of garbage.
+
+    A state is many objects that all stay. Python would look at them again and again while they are made, which takes as
+    long as making them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _restored(encoded: Mapping[str, bytes]) -> StoreState:
+    state = decode_store(encoded["store"])
+    for rows in stored_batches(encoded["topics"], _TOPICS, frozenset()):
+        decode_topics(state, rows)
+    for rows in stored_batches(encoded["transactions"], _TRANSACTIONS, _NULLABLE_IN_TRANSACTIONS):
+        _restore_transactions(state, rows)
+    for rows in stored_batches(encoded["producers"], _PRODUCERS, frozenset()):
+        check_column(rows, "producer_id", 0)
+        state.producers |= {each.producer_id: each for each in objects(IdempotentProducer, rows)}
+    for rows in stored_batches(encoded["tokens"], _TOKENS, _NULLABLE_IN_TOKENS):
+        check_column(rows, "version", 0)
+        state.tokens |= zip(
+            objects(TokenKey, rows),
+            objects(LastVersion, rows, starts_anew_after=partial(optional, decode=_query_versions)),
+            strict=True,
+        )
+    state.query_tokens = keys_by_query(state.tokens)
+    _restore_partitions(state, [body for name, body in encoded.items() if name.startswith(PREFIX)])
+    return state
+
+
+def _restore_transactions(state: StoreState, rows: pa.RecordBatch) -> None:
+    for name in ("producer_id", "timeout_ms", "task_count", "start_slot", "last_slot"):
+        check_column(rows, name)
+    for transaction in objects(
+        Transaction,
+        rows,
+        state=lambda column: map(_STATES.__getitem__, plain(column)),
+        partitions=lambda column: lists(column, partial(objects, PartitionId), frozenset),
+        fenced_owners=partial(lists, collect=tuple),
+        prepared=partial(optional, decode=lambda column: map(TransactionPrepared.model_validate_json, plain(column))),
+        deleted_offsets=lambda column: lists(column, partial(objects, GroupPartition), frozenset),
+        last_commit=partial(optional, decode=_last_commits),
+    ):
+        state.transactions[transaction.transactional_id] = transaction
+        if transaction.state is TransactionState.ONGOING:
+            state.ongoing[transaction.transactional_id] = transaction.start_ms
+
+
+def _last_commits(column: Any) -> list[Any]:
+    return objects(
+        LastCommit,
+        column,
+        token=partial(optional, decode=lambda texts: map(ApplicationToken.model_validate_json, plain(texts))),
+        offsets=lambda texts: [() if text is None else decode_offsets(text) for text in plain(texts)],
+        rows=lambda rows: lists(rows, partial(objects, TopicRows), tuple),
+    )
+
+
+def _query_versions(column: Any) -> list[QueryVersion]:
+    columns = columns_of(column)
+    return [
+        QueryVersion(query_id=query_id, version=version)
+        for query_id, version in zip(plain(columns["query_id"]), plain(columns["version"]), strict=True)
+    ]
+
+
+def _restore_partitions(state: StoreState, bodies: list[bytes]) -> None:
+    found: dict[PartitionId, Partition] = {}
+    count = 0
+    for body in bodies:
+        for rows in stored_batches(body, PARTITIONS_SCHEMA, NULLABLE_IN_PARTITIONS):
+            for name in ("changed_slot", "snapshot_floor", "removed_end_slot"):
+                check_column(rows, name, -1, 2**43)
+            check_column(rows, "snapshot_floor_ms", -1, 2**53)
+            found |= {partition.id: partition for partition in partitions_from_columns(rows)}
+            count += len(rows)
+    for topic in state.topics.values():
+        for place in topic.partition_ids():
+            partition = found.get(place)
+            if partition is None:
+                raise CorruptRecord(f"topic {topic.topic} has not the partitions 0 to {topic.partitions - 1}")
+            check_partition(topic, partition)
+            state.partitions[place] = partition
+    if count != len(state.partitions):
+        raise CorruptRecord("there are more partitions than the topics have")
+
+
+def _parquet(rows: Any, schema: pa.Schema) -> bytes:
+    table = pa.Table.from_pylist(list(rows), schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd" if table.nbytes >= LEAST_COMPRESSED_BYTES else "none",
+        # A dictionary and bounds for each of a hundred columns take more time and room than they save.
+        use_dictionary=False,
+        write_statistics=False,
+        store_schema=False,
+    )
+    return bytes(sink.getvalue())
+
+
+def _encode_store(state: StoreState) -> bytes:
+    return json.dumps(
+        {
+            "store_id": state.store_id,
+            "reader_features": state.reader_features,
+            "writer_features": state.writer_features,
+            "time_ms": state.time_ms,
+            "horizon_ms": state.horizon_ms,
+            "doomed": [_doomed_row(doomed) for doomed in state.doomed],
+            "groups": [
+                {
+                    "group": name,
+                    "generation": group.generation,
+                    "empty_since_ms": group.empty_since_ms,
+                    "members": {member_id: fields_of(member) for member_id, member in group.members.items()},
+                    "offsets": [[*place, *offset] for place, offset in group.offsets.items()],
+                }
+                for name, group in state.groups.items()
+            ],
+        }
+    ).encode()
+
+
+def _topic_row(topic: Topic) -> dict[str, Any]:
+    return fields_of(topic) | {
+        "topic_schema": topic.topic_schema.model_dump_json(),
+        "config": topic.config.model_dump_json(),
+        "schema_versions": [version._asdict() for version in topic.schema_versions],
+    }
+
+
+def _doomed_row(doomed: Doomed) -> dict[str, Any]:
+    return doomed._asdict() | {
+        "files": [file_row(file) for file in doomed.files],
+        "indexes": [file_row(file) for file in doomed.indexes],
+    }
+
+
+def _token_row(key: TokenKey, last: LastVersion) -> dict[str, Any]:
+    after = last.starts_anew_after
+    return {
+        **key._asdict(),
+        **last._asdict(),
+        "starts_anew_after": None if after is None else {"query_id": after.query_id, "version": after.version},
+    }
+
+
+def _transaction_row(transaction: Transaction) -> dict[str, Any]:
+    return fields_of(transaction) | {
+        "state": int(transaction.state),
+        "partitions": [place._asdict() for place in sorted(transaction.partitions)],
+        "fenced_owners": list(transaction.fenced_owners),
+        "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
+        "deleted_offsets": [place._asdict() for place in sorted(transaction.deleted_offsets)],
+        "last_commit": None if transaction.last_commit is None else _last_commit_row(transaction.last_commit),
+    }
+
+
+def _last_commit_row(commit: LastCommit) -> dict[str, Any]:
+    return commit._asdict() | {
+        "token": None if commit.token is None else commit.token.model_dump_json(),
+        "offsets": encode_offsets(commit.offsets) if commit.offsets else None,
+        "rows": [rows._asdict() for rows in commit.rows],
+    }

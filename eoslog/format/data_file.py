@@ -1,0 +1,387 @@
+"""Data files: the rows of a batch as Parquet, and the checks before a stored file is believed.
+
+A file is written for speed: no dictionaries, delta encodings, row groups of 64 MiB or 128 k rows, and no compression
+where it saves no room. It is read as hostile input: its footer is compared with the log's entry, and with fixed limits,
+before anything is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eoslog.errors import CorruptRecord, InvalidRequest
+from eoslog.format.declared_arrays import nulls, without_hidden_nulls
+from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
+from eoslog.format.text import check_text
+from eoslog.state.entry_fields import FileReference
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+
+_FILES_AT_ONCE = 64
+_BYTES_AT_ONCE = 32 << 20
+
+
+def read_file(store: ObjectStore, file: FileReference) -> bytes:
+    """The whole file.
+
+    Raises:
+        CorruptRecord: the file is missing, or not what its entry says.
+    """
+    try:
+        body = store.get(file.path).body
+    except ObjectNotFound:
+        raise _missing(store, file) from None
+    check_file(body, file.length, file.crc32c, file.path)
+    return body
+
+
+def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[bytes]:
+    """The whole files in their order, small ones fetched together where that pays.
+
+    Raises:
+        CorruptRecord: a file is missing, or not what its entry says.
+    """
+    first = 0
+    while first < len(files):
+        end, size = first + 1, files[first].length
+        while end < len(files) and end - first < _FILES_AT_ONCE and size + files[end].length <= _BYTES_AT_ONCE:
+            size += files[end].length
+            end += 1
+        for file, found in zip(files[first:end], store.get_many([file.path for file in files[first:end]]), strict=True):
+            if found is None:
+                raise _missing(store, file)
+            check_file(found.body, file.length, file.crc32c, file.path)
+            yield found.body
+        first = end
+
+
+def _missing(store: ObjectStore, file: FileReference) -> CorruptRecord:
+    return CorruptRecord(f"file {file.path} is missing from {store.url}, though the log names it")
+
+
+ROW_GROUP_ROWS = 128 * 1024
+ROW_GROUP_BYTES = 64 << 20
+BATCH_ROWS = 64 * 1024
+"""Rows of a batch that `read_data_file` gives at most: what costs least on the way to Spark."""
+
+OFFSET_COLUMN: pa.Field[Any] = pa.field("_offset", pa.int64(), nullable=False)
+"""In a file of which compaction removed rows: the offsets of those that are left."""
+
+_MAX_ROW_GROUP_ROWS = 1 << 20
+_MAX_ROW_GROUP_BYTES = 1 << 31
+_MAX_FOOTER_STRING_BYTES = 1 << 20
+_MAX_FOOTER_CONTAINER = 1 << 20
+
+
+def crc32c(body: bytes | bytearray | memoryview) -> int:
+    """The CRC-32C (Castagnoli) of some bytes, as Kafka computes it."""
+    return int(google_crc32c.value(bytes(body)))
+
+
+def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
+    """Compare a file with what the entry that names it says.
+
+    Args:
+        body: the whole file.
+        length: its length in bytes, by the entry.
+        checksum: its CRC-32C, by the entry.
+        name: its path, for the message of an error.
+
+    Raises:
+        CorruptRecord: if it is another.
+    """
+    if len(body) != length:
+        raise CorruptRecord(f"{name}: has {len(body)} bytes, but its entry says {length}")
+    actual = crc32c(body)
+    if actual != checksum:
+        raise CorruptRecord(f"{name}: checksum is {actual:#010x}, but its entry says {checksum:#010x}")
+
+
+def encode_data_file(table: pa.Table) -> bytes:
+    """The rows as a Parquet file.
+
+    The Arrow schema is not in the file: whoever reads it knows the topic's.
+
+    Raises:
+        pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
+    """
+    builder = DataFileBuilder(table.schema)
+    builder.add(table)
+    return builder.finish()
+
+
+class DataFileBuilder:
+    """A data file whose rows come piece by piece. No more than the file and a row group are in memory.
+
+    Args:
+        schema: the columns; the Arrow schema is not in the file.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self._pieces: list[pa.Table] = []
+        self._piece_bytes = 0
+        self._piece_rows = 0
+        self.rows = 0
+        """All that were added."""
+
+    def add(self, rows: pa.Table) -> None:
+        """Rows that follow those before.
+
+        Raises:
+            pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
+        """
+        self._pieces.append(rows)
+        self._piece_bytes += rows.nbytes
+        self._piece_rows += rows.num_rows
+        self.rows += rows.num_rows
+        if self._piece_rows >= ROW_GROUP_ROWS or self._piece_bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def finish(self) -> bytes:
+        """The file."""
+        self._write().close()
+        return self._sink.getvalue().to_pybytes()
+
+    def _write(self) -> pq.ParquetWriter:
+        if self._writer is None:
+            # Only now: a file that ends with its first pieces is small.
+            self._writer = _writer(self._sink, self._schema, compressed=self._piece_bytes >= LEAST_COMPRESSED_BYTES)
+        pieces, size = self._pieces, self._piece_bytes
+        self._pieces = []
+        self._piece_bytes = self._piece_rows = 0
+        if pieces:
+            table = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
+            for rows in _row_groups(table, size):
+                self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        return self._writer
+
+
+def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, *, compressed: bool) -> pq.ParquetWriter:
+    encodings, statistics = _encodings_and_statistics(schema)
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd" if compressed else "none",
+        compression_level=1 if compressed else None,
+        use_dictionary=False,
+        column_encoding=encodings,
+        write_statistics=statistics,
+        store_schema=False,
+    )
+
+
+def read_data_file(
+    body: bytes | memoryview | pa.Buffer,
+    schema: pa.Schema,
+    columns: Sequence[str] | None,
+    first_row: int,
+    row_count: int | None,
+    expected_rows: int,
+    name: str,
+    *,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a data file, in their order. Only the row groups and columns that are asked for are decoded.
+
+    The footer is checked at the call, the rest as the batches are taken. Columns that the file does not have are null.
+
+    Args:
+        body: the whole file; `check_file` comes before.
+        schema: the columns and types that are wanted: those of the topic.
+        columns: the names of the columns to give, in this order; None gives all.
+        first_row: the first row to give, counted from 0.
+        row_count: how many rows to give; None gives all that follow.
+        expected_rows: how many rows the file has, by the entry that names it.
+        name: the file's path, for the message of an error.
+        batch_rows: how many rows a batch has at most.
+
+    Raises:
+        CorruptRecord: if the file is not Parquet, is damaged, or does not hold these rows and columns.
+        InvalidRequest: if a column or row is asked for that neither schema nor file has.
+    """
+    last_row = expected_rows if row_count is None else first_row + row_count
+    if not 0 <= first_row <= last_row <= expected_rows:
+        raise InvalidRequest(f"{name}: rows {first_row} to {last_row} are not within the file's {expected_rows}")
+    if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
+        raise InvalidRequest(f"{name}: no column {missing[0]!r}; there are {', '.join(schema.names)}")
+    wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+    with corrupt_if_unreadable(name):
+        file = _opened(pa.BufferReader(body))
+        _check_footer(file.metadata, expected_rows, name)
+        stored = file.schema_arrow.names
+    for field in wanted:
+        if stored.count(field.name) > 1:
+            raise CorruptRecord(f"{name}: column {field.name!r} is there {stored.count(field.name)} times")
+        if field.name not in stored and not field.nullable:
+            raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
+    return _batches(file, wanted, first_row, last_row, batch_rows, name)
+
+
+def open_data_file(source: Any, name: str) -> pq.ParquetFile:
+    """A data file of which only the footer is read.
+
+    Args:
+        source: its path on this host, or a ``pyarrow.NativeFile``.
+        name: for the message of an error.
+
+    Raises:
+        CorruptRecord: it is not Parquet.
+    """
+    with corrupt_if_unreadable(name):
+        return _opened(source)
+
+
+def _opened(source: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        thrift_string_size_limit=_MAX_FOOTER_STRING_BYTES,
+        thrift_container_size_limit=_MAX_FOOTER_CONTAINER,
+    )
+
+
+def _batches(
+    file: pq.ParquetFile, wanted: pa.Schema, first_row: int, last_row: int, batch_rows: int, name: str
+) -> Iterator[pa.RecordBatch]:
+    stored = set(file.schema_arrow.names)
+    names = [field.name for field in wanted if field.name in stored]
+    if not names:
+        for start in range(first_row, last_row, batch_rows):
+            yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
+        return
+    groups, row = _row_groups_of(file.metadata, first_row, last_row)
+    with corrupt_if_unreadable(name):
+        decoded = iter(file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=names))
+    while row < last_row:
+        with corrupt_if_unreadable(name):
+            batch = next(decoded, None)
+        if batch is None or batch.num_rows == 0:
+            raise CorruptRecord(f"{name}: ends after row {row}, but its entry says that it goes on to row {last_row}")
+        begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
+        row += batch.num_rows
+        if begin < end:
+            part = batch.slice(begin, end - begin)
+            yield _conform(part.schema.names, part.columns, part.num_rows, wanted, name)
+
+
+def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema, name: str) -> pa.RecordBatch:
+    """Give columns the wanted types and order. A cast is made only where types differ."""
+    found = dict(zip(names, columns, strict=True))
+    if not wanted.names:
+        # The only way to a batch that has rows but no columns.
+        empty: Any = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
+        return pa.RecordBatch.from_struct_array(empty)
+    arrays: list[Any] = []
+    with corrupt_if_unreadable(name):
+        for field in wanted:
+            array = found.get(field.name)
+            if array is None:
+                array = nulls(rows, field.type)
+            elif array.type != field.type:
+                array = without_hidden_nulls(array.cast(field.type), field.type)
+            if array.null_count and not field.nullable:
+                raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
+            check_text(array)
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> None:
+    """Refuse a footer whose numbers contradict the entry, or would make the decoder allocate without bound.
+
+    Column chunks are left to the decoder: pyarrow ends the process where a forged one is merely looked at from Python.
+    """
+    if footer.num_rows != expected_rows:
+        raise CorruptRecord(f"{name}: has {footer.num_rows} rows, but its entry says {expected_rows}")
+    rows = 0
+    for index in range(footer.num_row_groups):
+        group = footer.row_group(index)
+        if not 0 <= group.num_rows <= _MAX_ROW_GROUP_ROWS:
+            raise CorruptRecord(f"{name}: row group {index} claims {group.num_rows} rows")
+        rows += group.num_rows
+        if not 0 <= group.total_byte_size <= _MAX_ROW_GROUP_BYTES:
+            raise CorruptRecord(f"{name}: row group {index} claims {group.total_byte_size} bytes")
+    if rows != expected_rows:
+        raise CorruptRecord(f"{name}: its row groups have {rows} rows, but its entry says {expected_rows}")
+
+
+def _row_groups_of(footer: pq.FileMetaData, first_row: int, last_row: int) -> tuple[list[int], int]:
+    """The row groups that hold these rows, and the first row of the first of them."""
+    groups: list[int] = []
+    start = end = 0
+    for index in range(footer.num_row_groups):
+        begin, end = end, end + footer.row_group(index).num_rows
+        if begin < last_row and end > first_row:
+            start = start if groups else begin
+            groups.append(index)
+    return groups, start if groups else last_row
+
+
+def _row_groups(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    """Slices of a table of ``size`` bytes that are neither too many rows nor, if they have several, too many bytes."""
+    rows = table.num_rows
+    step = min(ROW_GROUP_ROWS, max(1, rows * ROW_GROUP_BYTES // max(1, size)))
+    if rows <= step:
+        if rows:
+            yield table
+        return
+    for start in range(0, rows, step):
+        piece = table.slice(start, step)
+        if piece.nbytes > 2 * ROW_GROUP_BYTES:
+            yield from _row_groups(piece, piece.nbytes)  # Its rows are larger than the table's average.
+        else:
+            yield piece
+
+
+@lru_cache(maxsize=64)
+def _encodings_and_statistics(schema: pa.Schema) -> tuple[dict[str, str] | None, list[str] | bool]:
+    """The encodings of columns by name, and the columns that have statistics, as Parquet's writer takes them."""
+    # The writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
+    flat = [field for field in schema if not pa.types.is_nested(field.type) and "." not in field.name]
+    encodings = {field.name: encoding for field in flat if (encoding := _encoding(field.type))}
+    statistics = [field.name for field in flat if not _is_bytes(field.type)]
+    return encodings or None, statistics or False
+
+
+def _encoding(data_type: pa.DataType) -> str | None:
+    # Floats stay plain: Spark's vectorised reader learned BYTE_STREAM_SPLIT only in 4.3.
+    types = pa.types
+    if types.is_integer(data_type) or types.is_temporal(data_type):
+        return "DELTA_BINARY_PACKED"
+    if _is_bytes(data_type) or types.is_string(data_type) or types.is_large_string(data_type):
+        return "DELTA_LENGTH_BYTE_ARRAY"
+    return None
+
+
+def _is_bytes(data_type: pa.DataType) -> bool:
+    return pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type)
+
+
+@contextmanager
+def corrupt_if_unreadable(name: str) -> Iterator[None]:
+    """Whatever Parquet's reader raises about a file says that the file is damaged."""
+    try:
+        yield
+    except CorruptRecord:
+        raise
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        LookupError,
+        NotImplementedError,
+        OverflowError,
+        MemoryError,
+        RecursionError,
+    ) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CorruptRecord(f"{name}: cannot be read as a data file: {reason}") from error

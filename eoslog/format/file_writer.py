@@ -1,0 +1,220 @@
+"""Writing data files: rows are collected by partition, encoded and uploaded under names that nobody can guess.
+
+Nothing that is written here shows until an entry of the log names it; a file that none names is left to vacuum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eoslog.format.data_file import crc32c, encode_data_file
+from eoslog.format.statistics import encode_statistics
+from eoslog.format.topic_schema_json import conform
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.transaction_entries import StagedBatch
+from eoslog.storage.object_store import ObjectStore
+
+DEFAULT_BUFFER_BYTES = 64 << 20
+_LARGEST_FILE_ROWS = 1 << 24
+_TIMESTAMP = pa.timestamp("ms", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTarget:
+    """Where a topic's new files go: plain values, so that it travels to other processes."""
+
+    topic: str
+    topic_id: str
+    segment_bases: tuple[int, ...]
+    """Base offset of each partition's active segment."""
+    statistics_columns: int = 0
+    """Of how many columns at most new files have statistics in the log; none of Kafka records."""
+
+    @classmethod
+    def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
+        bases = (state.partitions[partition_id].segment_base_offset for partition_id in topic.partition_ids())
+        statistics_columns = topic.config.statistics_columns if topic.topic_schema.kind == "columns" else 0
+        return cls(topic.topic, topic.topic_id, tuple(bases), statistics_columns)
+
+    @property
+    def partitions(self) -> int:
+        return len(self.segment_bases)
+
+    def file_path(self, partition: int, name: str) -> str:
+        return f"{self.topic}/{self.topic_id}/{partition}/{self.segment_bases[partition]:020d}/{name}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """An uploaded data file: plain values, so that it travels to the process that commits."""
+
+    topic_id: str
+    partition: int
+    path: str
+    length: int
+    crc32c: int
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    statistics: str | None = None
+    """Of its columns, as an entry holds them."""
+
+    @property
+    def reference(self) -> FileReference:
+        """The file as an entry names it."""
+        return FileReference(path=self.path, length=self.length, crc32c=self.crc32c)
+
+    def staged(self, task: int | None = None) -> StagedBatch:
+        """The file's rows as the end of their transaction names them, which gives them their offsets.
+
+        Args:
+            task: the task of a job that wrote the file.
+        """
+        return StagedBatch(
+            topic_id=self.topic_id,
+            partition=self.partition,
+            base_offset=0,
+            record_count=self.record_count,
+            file=self.reference,
+            min_timestamp=self.min_timestamp,
+            max_timestamp=self.max_timestamp,
+            statistics=self.statistics,
+            task=task,
+        )
+
+
+@dataclass(slots=True)
+class _Buffer:
+    target: TopicTarget
+    partition: int
+    tables: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+    rows: int = 0
+
+
+class DataFileWriter:
+    """Collects rows and uploads them as files, the largest buffer first when their sum exceeds ``buffer_bytes``."""
+
+    def __init__(
+        self, store: ObjectStore, new_name: Callable[[], str], *, buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    ) -> None:
+        self._store = store
+        self._new_name = new_name
+        self._buffer_bytes = buffer_bytes
+        self._buffers: dict[tuple[str, int], _Buffer] = {}
+        self._bytes = 0
+        self._loose_bytes = 0
+        """Of rows that came since all that is collected was copied last."""
+
+    @property
+    def buffered_rows(self) -> int:
+        return sum(buffer.rows for buffer in self._buffers.values())
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._bytes
+
+    def append(self, target: TopicTarget, partition: int, rows: pa.Table, append_time_ms: int) -> list[WrittenFile]:
+        """Add rows of one partition, in the topic's own schema. Returns the files that had to be uploaded for room."""
+        self.add(target, partition, rows)
+        return self.make_room(append_time_ms)
+
+    def add(self, target: TopicTarget, partition: int, rows: pa.Table) -> None:
+        """Add rows of one partition, in the topic's own schema, and upload nothing."""
+        buffer = self._buffers.setdefault((target.topic_id, partition), _Buffer(target, partition))
+        if buffer.tables and buffer.tables[0].schema != rows.schema:
+            # The topic was given more columns meanwhile.
+            buffer.tables = [conform(table, rows.schema) for table in buffer.tables]
+        size = rows.nbytes
+        buffer.tables.append(rows)
+        buffer.rows += rows.num_rows
+        buffer.bytes += size
+        self._bytes += size
+        self._loose_bytes += size
+
+    def make_room(self, append_time_ms: int) -> list[WrittenFile]:
+        """Upload the largest buffers until no more than ``buffer_bytes`` are collected. What fails stays collected."""
+        keys = [key for key, buffer in self._buffers.items() if buffer.rows > _LARGEST_FILE_ROWS]
+        excess = self._bytes - self._buffer_bytes - sum(self._buffers[key].bytes for key in keys)
+        if excess > 0:
+            for key in sorted(self._buffers.keys() - set(keys), key=lambda key: -self._buffers[key].bytes):
+                keys.append(key)
+                excess -= self._buffers[key].bytes
+                if excess <= 0:
+                    break
+        if not keys:
+            return []
+        written = self._upload(keys, append_time_ms)
+        if self._loose_bytes > self._buffer_bytes:
+            self._let_go()
+        return written
+
+    def flush(self, append_time_ms: int) -> list[WrittenFile]:
+        """Upload everything collected, in parallel where that pays. ``append_time_ms`` dates rows without a time.
+
+        What fails stays collected, and the call may be made again.
+        """
+        return self._upload(list(self._buffers), append_time_ms)
+
+    def discard(self) -> None:
+        """Forget what was collected and not uploaded."""
+        self._buffers.clear()
+        self._bytes = 0
+        self._loose_bytes = 0
+
+    def _let_go(self) -> None:
+        """Copy what is collected: rows of one partition hold the memory of the whole batch in which they came."""
+        for buffer in self._buffers.values():
+            rows = pa.concat_tables(buffer.tables)
+            # A table of one chunk would be combined without a copy.
+            copy = rows.combine_chunks() if len(buffer.tables) > 1 else rows.take(np.arange(rows.num_rows))
+            buffer.tables = [copy]
+        self._loose_bytes = 0
+
+    def _upload(self, keys: Sequence[tuple[str, int]], append_time_ms: int) -> list[WrittenFile]:
+        objects: list[tuple[str, bytes]] = []
+        written: list[WrittenFile] = []
+        for buffer in [self._buffers[key] for key in keys]:
+            if buffer.rows == 0:
+                continue
+            table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
+            body = encode_data_file(table)
+            path = buffer.target.file_path(buffer.partition, self._new_name())
+            objects.append((path, body))
+            earliest, latest = _timestamps(table, append_time_ms)
+            written.append(
+                WrittenFile(
+                    buffer.target.topic_id,
+                    buffer.partition,
+                    path,
+                    len(body),
+                    crc32c(body),
+                    table.num_rows,
+                    earliest,
+                    latest,
+                    encode_statistics(body, table, buffer.target.statistics_columns),
+                )
+            )
+        self._store.put_new(objects)
+        for key in keys:
+            self._bytes -= self._buffers.pop(key).bytes
+        return written
+
+
+def _timestamps(table: pa.Table, append_time_ms: int) -> tuple[int, int]:
+    """The least and largest timestamp of Kafka records (ms); rows of columns have that of their append."""
+    column = table.schema.get_field_index("timestamp")
+    if column < 0 or table.schema.field(column).type != _TIMESTAMP:
+        return append_time_ms, append_time_ms
+    ends: Any = pc.min_max(table.column(column))
+    earliest, latest = ends["min"].value, ends["max"].value
+    if earliest is None or latest is None:
+        return append_time_ms, append_time_ms
+    return max(-1, earliest), max(-1, latest)

@@ -1,0 +1,245 @@
+"""Partitions, their batches and their sealed segments as rows, in checkpoints and in the indexes of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eoslog.format.stored_columns import Decode, columns_of, lists, objects, optional, plain
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import (
+    AbortedTransaction,
+    Batch,
+    Control,
+    Partition,
+    ProducerState,
+    SealedSegment,
+    SequenceRange,
+    Verdict,
+)
+
+_I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
+_FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])
+_BATCH: Any = pa.struct(
+    [
+        ("base_offset", _I64),
+        ("record_count", _I64),
+        ("last_offset_delta", _I64),
+        ("file", _FILE),
+        ("first_row", _I64),
+        ("control", _I16),
+        ("slot", _I64),
+        ("end_slot", _I64),
+        ("end_time_ms", _I64),
+        ("verdict", _STR),
+        ("transactional_id", _STR),
+        ("producer_id", _I64),
+        ("producer_epoch", _I16),
+        ("base_sequence", _I32),
+        ("min_timestamp", _I64),
+        ("max_timestamp", _I64),
+        ("transactional", pa.bool_()),
+        ("delete_horizon_ms", _I64),
+        ("statistics", _STR),
+    ]
+)
+_SEALED: Any = pa.struct(
+    [
+        ("base_offset", _I64),
+        ("end_offset", _I64),
+        ("batch_count", _I64),
+        ("bytes", _I64),
+        ("min_timestamp", _I64),
+        ("max_timestamp", _I64),
+        ("max_end_slot", _I64),
+        ("index", _FILE),
+        ("txnindex", _FILE),
+        ("snapshot", _FILE),
+        ("slot", _I64),
+        ("file_count", _I64),
+    ]
+)
+_RANGE: Any = pa.struct(
+    [
+        ("base_sequence", _I32),
+        ("last_sequence", _I32),
+        ("base_offset", _I64),
+        ("last_offset", _I64),
+        ("timestamp", _I64),
+    ]
+)
+_PRODUCER: Any = pa.struct(
+    [
+        ("producer_id", _I64),
+        ("producer_epoch", _I16),
+        ("batches", pa.list_(_RANGE)),
+        ("last_timestamp", _I64),
+        ("current_txn_first_offset", _I64),
+    ]
+)
+_ABORTED: Any = pa.struct(
+    [("producer_id", _I64), ("first_offset", _I64), ("last_offset", _I64), ("last_stable_offset", _I64)]
+)
+_OPEN: Any = pa.struct([("producer_id", _I64), ("first_offset", _I64)])
+
+PARTITIONS_SCHEMA: pa.Schema = pa.schema(
+    [  # type: ignore[arg-type]
+        ("topic_id", _STR),
+        ("partition", _I32),
+        ("log_start_offset", _I64),
+        ("next_offset", _I64),
+        ("segment_base_offset", _I64),
+        ("changed_slot", _I64),
+        ("snapshot_floor", _I64),
+        ("snapshot_floor_ms", _I64),
+        ("removed_end_slot", _I64),
+        ("cleaned_offset", _I64),
+        ("sealed", pa.list_(_SEALED)),
+        ("active", pa.list_(_BATCH)),
+        ("open_transactions", pa.list_(_OPEN)),
+        ("aborted", pa.list_(_ABORTED)),
+        ("producers", pa.list_(_PRODUCER)),
+        ("start_producers", pa.list_(_PRODUCER)),
+    ]
+)
+"""The columns of partitions, in the parts of a checkpoint that hold them."""
+
+BATCHES_SCHEMA = pa.schema(list(_BATCH))
+"""The columns of batches, in a checkpoint's partitions and in a sealed segment's index."""
+
+_CONTROLS = {None: None} | {control.value: control for control in Control}
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+NULLABLE_IN_BATCHES = frozenset({"file", "control", "transactional_id", "statistics"})
+NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" for name in NULLABLE_IN_BATCHES)})
+
+
+def partition_row(partition: Partition) -> dict[str, Any]:
+    return {
+        "topic_id": partition.id.topic_id,
+        "partition": partition.id.partition,
+        "log_start_offset": partition.log_start_offset,
+        "next_offset": partition.next_offset,
+        "segment_base_offset": partition.segment_base_offset,
+        "changed_slot": partition.changed_slot,
+        "snapshot_floor": partition.snapshot_floor,
+        "snapshot_floor_ms": partition.snapshot_floor_ms,
+        "removed_end_slot": partition.removed_end_slot,
+        "cleaned_offset": partition.cleaned_offset,
+        "sealed": [
+            fields_of(segment) | {name: file_row(getattr(segment, name)) for name in ("index", "txnindex", "snapshot")}
+            for segment in partition.sealed
+        ],
+        "active": [batch_row(batch) for batch in partition.active],
+        "open_transactions": [
+            {"producer_id": producer_id, "first_offset": first}
+            for producer_id, first in partition.open_transactions.items()
+        ],
+        "aborted": [
+            {name: getattr(txn, name) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")}
+            for txn in partition.aborted
+        ],
+        "producers": [_producer_row(producer) for producer in partition.producers.values()],
+        "start_producers": [_producer_row(producer) for producer in partition.start_producers.values()],
+    }
+
+
+def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
+    """The partitions of some rows of a checkpoint's part."""
+    columns = columns_of(rows)
+
+    def of(name: str, decode: Decode = plain) -> Iterable[Any]:
+        return decode(columns[name])
+
+    ids = map(PartitionId, of("topic_id"), of("partition"))
+    active = lists(columns["active"], batches_from_columns)
+    return list(
+        map(
+            Partition,
+            ids,
+            of("log_start_offset"),
+            of("next_offset"),
+            of("segment_base_offset"),
+            lists(columns["sealed"], _sealed, tuple),
+            active,
+            [sum(batch.file.length for batch in each if batch.file is not None) for each in active],
+            map(dict, lists(columns["open_transactions"], partial(objects, _OpenTransaction))),
+            lists(columns["aborted"], partial(objects, AbortedTransaction)),
+            lists(columns["producers"], _producers, _by_id),
+            of("changed_slot"),
+            of("snapshot_floor"),
+            of("snapshot_floor_ms"),
+            of("removed_end_slot"),
+            of("cleaned_offset"),
+            lists(columns["start_producers"], _producers, _by_id),
+        )
+    )
+
+
+class _OpenTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+
+
+def _producer_row(producer: ProducerState) -> dict[str, Any]:
+    return producer._asdict() | {"batches": [batch._asdict() for batch in producer.batches]}
+
+
+def _producers(rows: Any) -> list[Any]:
+    return objects(ProducerState, rows, batches=lambda column: lists(column, partial(objects, SequenceRange), tuple))
+
+
+def _by_id(producers: list[ProducerState]) -> dict[int, ProducerState]:
+    return {producer.producer_id: producer for producer in producers}
+
+
+def _sealed(rows: Any) -> list[Any]:
+    return objects(
+        SealedSegment,
+        rows,
+        index=files_from_column,
+        txnindex=lambda column: optional(column, files_from_column),
+        snapshot=files_from_column,
+    )
+
+
+def batch_row(batch: Batch) -> dict[str, Any]:
+    return batch._asdict() | {
+        "file": file_row(batch.file),
+        "control": None if batch.control is None else batch.control.value,
+        "verdict": batch.verdict.value,
+    }
+
+
+def batches_from_columns(rows: Any) -> list[Batch]:
+    """The batches of some rows of a segment's index, or of an array of them."""
+    return objects(
+        Batch,
+        rows,
+        file=lambda column: optional(column, files_from_column),
+        control=lambda column: map(_CONTROLS.__getitem__, plain(column)),
+        verdict=lambda column: map(_VERDICTS.__getitem__, plain(column)),
+    )
+
+
+def file_row(file: FileReference | None) -> dict[str, Any] | None:
+    return None if file is None else {"path": file.path, "length": file.length, "crc32c": file.crc32c}
+
+
+def files_from_column(column: Any) -> list[FileReference]:
+    """The references of an array of structs without nulls."""
+    if not len(column):
+        return []
+    columns = columns_of(column)
+    return [
+        FileReference(path=path, length=length, crc32c=crc32c)
+        for path, length, crc32c in zip(*(plain(columns[name]) for name in ("path", "length", "crc32c")), strict=True)
+    ]
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """A dataclass as a row: its fields by name, each as it is."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}

@@ -1,0 +1,264 @@
+"""Statistics of the columns of a data file: how many nulls, the least and the greatest value, as text in an entry.
+
+Parquet's writer has found them already, so they cost next to nothing. They are believed only as far as they make sense:
+a text, or a column in it, that cannot be true counts as absent, and then the file is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeGuard
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from eoslog.state.entry_fields import LONGEST_STATISTICS
+
+LONGEST_BOUND = 32
+"""Characters of a text that bounds a column; what is longer is cut."""
+
+_LAST_CHARACTER = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+_DECIMAL = re.compile(r"(-?)([0-9]{1,38})(?:\.([0-9]{1,38}))?", re.ASCII)
+
+Value = bool | int | float | str
+"""A value as columns are compared by: dates as days and times as their unit since the epoch or midnight, decimals as
+whole numbers of their last digit, text by its characters."""
+
+
+class ColumnBounds(NamedTuple):
+    """What is known of a column's values in some rows."""
+
+    has_nulls: bool = True
+    """Whether one may be null."""
+    has_values: bool = True
+    """Whether one may be none."""
+    least: Value | None = None
+    """No value is less (a NaN is the greatest of all); None if nothing is known."""
+    greatest: Value | None = None
+    """No value is greater; None if nothing is known."""
+
+    @classmethod
+    def constant(cls, value: Value | None) -> ColumnBounds:
+        """Of rows that all have one value."""
+        return cls(value is None, value is not None, value, value)
+
+
+UNKNOWN = ColumnBounds()
+ALL_NULL = ColumnBounds.constant(None)
+
+
+def order(value: Value) -> tuple[bool, Value]:
+    """What to compare values by: NaN is greater than every other number and equal to itself, as in Spark."""
+    if isinstance(value, float) and math.isnan(value):
+        return True, 0.0
+    return False, value
+
+
+def has_statistics(data_type: pa.DataType) -> bool:
+    """Whether values of a stored type have an order that bounds can be given in."""
+    types = pa.types
+    return (
+        types.is_boolean(data_type)
+        or types.is_signed_integer(data_type)
+        or types.is_floating(data_type)
+        or types.is_string(data_type)
+        or _is_decimal(data_type)
+        or types.is_date32(data_type)
+        or types.is_time64(data_type)
+        or types.is_timestamp(data_type)
+    )
+
+
+def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | None:
+    """The statistics of a data file, of its first columns that can have them.
+
+    Args:
+        body: the file.
+        rows: what is in it.
+        most_columns: of how many columns at most.
+
+    Returns:
+        None if there are none.
+    """
+    fields = [field for field in rows.schema if has_statistics(field.type)][:most_columns] if most_columns else []
+    if not fields:
+        return None
+    footer = pq.read_metadata(pa.BufferReader(body))
+    positions = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
+    texts: list[str] = []
+    length = 2
+    for field in fields:
+        index = positions.get(field.name)
+        if index is None:
+            continue
+        found = _column(footer, index, field.type, rows.column(field.name))
+        if found is None:
+            continue
+        text = f"{_json(field.name)}:{_json(found)}"
+        if length + len(text) + 1 <= LONGEST_STATISTICS:
+            texts.append(text)
+            length += len(text) + 1
+    return "{" + ",".join(texts) + "}" if texts else None
+
+
+def decode_statistics(text: str | None, columns: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
+    """The bounds of these columns, by their types now; of those only of which something is known and makes sense."""
+    if text is None or len(text) > LONGEST_STATISTICS:
+        return {}
+    try:
+        written = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(written, dict):
+        return {}
+    found = ((name, _bounds(written.get(name), data_type)) for name, data_type in columns.items())
+    return {name: bounds for name, bounds in found if bounds is not None}
+
+
+def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values: Any) -> list[Any] | None:
+    """``[nulls]`` if all are null, else ``[nulls, least, greatest]``, where an unknown bound is None."""
+    nulls, ends, is_bounded = 0, [], True
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(index)
+        statistics: Any = chunk.statistics
+        if statistics is None or not statistics.has_null_count:
+            return None
+        nulls += statistics.null_count
+        if statistics.has_min_max:
+            ends += [_physical(statistics.min_raw, data_type), _physical(statistics.max_raw, data_type)]
+        elif statistics.null_count < chunk.num_values:
+            is_bounded = False  # The values are too long, or all are NaN.
+    if nulls == len(values):
+        return [nulls]
+    has_nan = False
+    if pa.types.is_floating(data_type):
+        # Parquet's bounds pass NaN over.
+        nans = pc.sum(pc.is_nan(values)).as_py() or 0
+        has_nan, is_bounded = nans > 0, True
+        if nans == len(values) - nulls:
+            return [nulls, "NaN", "NaN"]
+    if not is_bounded or not ends:
+        return [nulls, None, None]
+    least, greatest = min(ends), max(ends)
+    return [nulls, _lower(least, data_type), "NaN" if has_nan else _upper(greatest, data_type)]
+
+
+def _physical(raw: Any, data_type: pa.DataType) -> Any:
+    if pa.types.is_string(data_type):
+        return raw  # Bytes, whose order is that of the characters.
+    if isinstance(raw, bytes):
+        return int.from_bytes(raw, "big", signed=True)
+    return raw + 0.0 if isinstance(raw, float) else raw
+
+
+def _lower(value: Any, data_type: pa.DataType) -> Any:
+    if not isinstance(value, bytes):
+        return _number(value, data_type)
+    text = _text(value)
+    return None if text is None else text[:LONGEST_BOUND]
+
+
+def _upper(value: Any, data_type: pa.DataType) -> Any:
+    if not isinstance(value, bytes):
+        return _number(value, data_type)
+    text = _text(value)
+    return text if text is None or len(text) <= LONGEST_BOUND else successor(text[:LONGEST_BOUND])
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def successor(prefix: str) -> str | None:
+    """The least text that is greater than all that begin with the prefix; None if there is none."""
+    for length in range(len(prefix), 0, -1):
+        point = ord(prefix[length - 1]) + 1
+        if point in _SURROGATES:
+            point = _SURROGATES.stop
+        if point <= _LAST_CHARACTER:
+            return prefix[: length - 1] + chr(point)
+    return None
+
+
+def _number(value: Any, data_type: pa.DataType) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if _is_decimal(data_type):
+        return decimal_text(value, data_type.scale)
+    return value
+
+
+def decimal_text(unscaled: int, scale: int) -> str:
+    """A decimal with all its digits, as ``-0.50``."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
+    return f"{'-' if unscaled < 0 else ''}{whole}{'.' if scale else ''}{fraction}"
+
+
+def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
+    if not isinstance(written, list) or not has_statistics(data_type) or len(written) not in (1, 3):
+        return None
+    nulls = written[0]
+    if type(nulls) is not int or not 0 <= nulls < 2**63:
+        return None
+    if len(written) == 1:
+        return ALL_NULL if nulls else None
+    ends: list[Value | None] = []
+    for each in written[1:]:
+        value = None if each is None else _value(each, data_type)
+        if value is None and each is not None:
+            return None
+        ends.append(value)
+    least, greatest = ends
+    if least is not None and greatest is not None and order(least) > order(greatest):
+        return None
+    return ColumnBounds(nulls > 0, True, least, greatest)
+
+
+def _value(written: object, data_type: pa.DataType) -> Value | None:
+    types = pa.types
+    if types.is_boolean(data_type):
+        return written if isinstance(written, bool) else None
+    if types.is_string(data_type):
+        return written if isinstance(written, str) and len(written) <= LONGEST_BOUND else None
+    if types.is_floating(data_type):
+        if isinstance(written, str):
+            return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(written)
+        return written if isinstance(written, float) and math.isfinite(written) else None
+    if _is_decimal(data_type):
+        return _unscaled(written, data_type)
+    bits = data_type.bit_width
+    return written if type(written) is int and -(2 ** (bits - 1)) <= written < 2 ** (bits - 1) else None
+
+
+def _unscaled(written: object, data_type: pa.Decimal128Type[Any, Any]) -> int | None:
+    found = _DECIMAL.fullmatch(written) if isinstance(written, str) else None
+    if found is None:
+        return None
+    sign, whole, fraction = found[1], found[2], found[3] or ""
+    if len(fraction) > data_type.scale:
+        return None
+    unscaled = int(whole + fraction.ljust(data_type.scale, "0"))
+    if unscaled >= 10**data_type.precision:
+        return None
+    return -unscaled if sign else unscaled
+
+
+def _is_decimal(data_type: pa.DataType) -> TypeGuard[pa.Decimal128Type[Any, Any]]:
+    return pa.types.is_decimal128(data_type)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _refuse(constant: str) -> Iterator[None]:
+    raise ValueError(constant)

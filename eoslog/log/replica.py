@@ -1,0 +1,523 @@
+"""One process's replica of the log: the state after the newest slot that it knows, and when that was proved.
+
+A replica whose proof is older than half the grace is not continued. It is opened again, because the slots after it may
+have been deleted. A missing slot then does not prove that the log ends there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import ValidationError
+
+from eoslog.errors import (
+    CorruptRecord,
+    EosLogError,
+    InvalidEntry,
+    NotAStore,
+    StoreUnavailable,
+    first_problem,
+    without_code,
+)
+from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
+from eoslog.log.machine import Machine
+from eoslog.log.slot_paths import GROUP_SIZE, SLOTS, slot_of, slot_path
+from eoslog.log.slot_record import (
+    LARGEST_RECORD_BYTES,
+    CheckpointEntry,
+    CheckpointReference,
+    SlotRecord,
+    decode_line,
+    decode_tail,
+    entries_of,
+    first_line,
+)
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore
+
+S = TypeVar("S")
+_logger = logging.getLogger(__name__)
+_OPEN_ATTEMPTS = 5
+_MOST_INCLUDED = 4096
+_READ_AHEAD = (1, 1, 2, 1, 2, 4, 8, 16)
+"""How many slots each round of a refresh reads.
+
+Most refreshes find no new record, and most others find few. The third round also looks far ahead. If the log does not
+reach so far, few records are left, and the fourth round is small again.
+"""
+_ROUND_OF_FIRST_PROBE = 2
+_BYTES_A_SLOT = 2048
+"""To load this many bytes of a checkpoint costs as much CPU as to read and fold one slot, on S3."""
+_BYTES_A_CHEAP_SLOT = 256
+"""The same on a local disk, where requests are cheap."""
+_OPENED_AT_ONCE = 256
+CHECKPOINT_ENTRY = "checkpoint"
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """How the log behaves. The defaults suit every store."""
+
+    grace_ms: int = 24 * 3600 * 1000
+    """Slots younger than this are never deleted, and a replica is trusted for half of it."""
+    checkpoint_slots: int = 64
+    """A checkpoint is written after so many slots."""
+    commit_timeout_ms: int = 60_000
+    """How long an append asks for the fate of its slot before it raises ``CommitStateUnknown``."""
+
+
+class Moment(NamedTuple):
+    """A time, by the store's clock (ms since the epoch, 0 before its first answer) and by elapsed time (ms)."""
+
+    date_ms: int
+    monotonic_ms: int
+
+
+class _Replaced(NamedTuple):
+    """What a replica was when somebody began to open it anew."""
+
+    state: Any
+    slot: int
+
+
+class Replica(Generic[S]):
+    """The fold of the log up to ``slot``."""
+
+    def __init__(self, store: ObjectStore, machine: Machine[S], environment: Environment, config: LogConfig) -> None:
+        self.store = store
+        self.machine = machine
+        self.environment = environment
+        self.config = config
+        self.lock = threading.RLock()
+        """Held while the state is changed or read, never during a request to the store."""
+        self.state: S = machine.initial()
+        self.slot = -1
+        self.token = ""
+        self.checkpoint: CheckpointReference | None = None
+        self.previous_checkpoint: CheckpointReference | None = None
+        self.checkpoint_root: CheckpointRoot | None = None
+        self.checkpoint_bytes = 0
+        """The size of the newest checkpoint that this process read or wrote, with all its parts."""
+        self.is_contended = False
+        """Whether the newest record shows that processes share records."""
+        self.opening = 0
+        """How often this replica was opened. An opening may pass over slots."""
+        self.included: dict[str, None] = {}
+        """The names of the publications whose requests are in the newest records, the oldest first."""
+        self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
+        """By request id: the function to call with its entries and slot when a record that has it is folded."""
+        self.invalid: str | None = None
+        """Why the fold refused a record, if it refused one. Then writers stop."""
+        self.proved_ms = 0
+        """The store's time at which ``slot`` was known to be the newest."""
+        self._proved_monotonic_ms = 0
+        self._tail: deque[tuple[int, bytes]] = deque()
+        self._tail_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.slot >= 0
+
+    def is_stale(self) -> bool:
+        """Whether the proof of this replica is too old to be continued."""
+        return self.is_long_after(self.proved())
+
+    def proved(self) -> Moment:
+        """When ``slot`` was last known to be the newest."""
+        with self.lock:
+            return Moment(self.proved_ms, self._proved_monotonic_ms)
+
+    def is_long_after(self, moment: Moment) -> bool:
+        """Whether a slot that was put at the moment, or later, may have been deleted by now."""
+        half = self.config.grace_ms // 2
+        elapsed_ms = self.environment.monotonic_ms() - moment.monotonic_ms
+        return elapsed_ms > half or self.store.clock.latest_claim_ms - moment.date_ms > half
+
+    def moment(self) -> Moment:
+        """Now. Taken before a request, it is a lower bound of the time that the answer speaks of."""
+        return Moment(self.store.clock.last_date_ms, self.environment.monotonic_ms())
+
+    def prove(self, asked: Moment) -> None:
+        """A request sent at ``asked`` showed that ``slot`` was the newest: nothing followed it, or it was just won."""
+        with self.lock:
+            self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
+
+    def dated(self, asked: Moment) -> Moment:
+        """A moment as answers since have dated it: by the first one if there had been none, anew if that was wrong."""
+        clock = self.store.clock
+        return Moment(min(asked.date_ms or clock.first_date_ms, clock.last_date_ms), asked.monotonic_ms)
+
+    def tail_lines(self) -> list[bytes]:
+        """The lines that the next record repeats for cold readers."""
+        return [line for _, line in self._tail]
+
+    def slots_since_checkpoint(self) -> int:
+        return self.slot - (self.checkpoint.slot if self.checkpoint is not None else -1)
+
+    def tail_overflows(self) -> bool:
+        """Whether the repeated tail no longer reaches back to the checkpoint."""
+        return self.store.tail_bytes > 0 and len(self._tail) < self.slots_since_checkpoint()
+
+    def refresh(self) -> None:
+        """Fold to the newest slot. One small request when there is nothing new.
+
+        Several threads may refresh at once, also while another thread puts a record. The first thread that has read a
+        slot folds it, and the others pass over it.
+        """
+        if not self.is_open or self.is_stale():
+            self.open()
+            return
+        may_be_far_behind = True
+        for number in count():
+            asked = self.moment()
+            first = self.slot + 1
+            ahead = _READ_AHEAD[min(number, len(_READ_AHEAD) - 1)]
+            wanted = range(first, first + ahead)
+            # After two new records there may be very many more. One request further ahead finds out. Not while this
+            # process awaits a request of its own: it may be in a record that an opening passes over.
+            probes = may_be_far_behind and number >= _ROUND_OF_FIRST_PROBE and not self.awaited
+            probed = [wanted[-1] + self._slots_worth_an_opening()] if probes else []
+            found = self._read([*wanted, *probed])
+            if self.is_stale():
+                self.open()
+                return
+            if probed:
+                body = found.pop()
+                may_be_far_behind = body is not None
+                if body is not None and self._leap(probed[0], body):
+                    return
+            for slot, body in zip(wanted, found, strict=True):
+                if body is None:
+                    with self.lock:
+                        # Otherwise another thread has folded further, and this read proves nothing about its slot.
+                        if self.slot == slot - 1:
+                            self.prove(asked)
+                    return
+                if not self.fold_body(slot, body):
+                    self.environment.reached("log.replica.slot_deleted_meanwhile")
+                    self.open()
+                    return
+
+    def _slots_worth_an_opening(self) -> int:
+        """Return about how many slots cost as much to read and fold as it costs to open the log."""
+        checkpoint = self.checkpoint
+        size = max(self.checkpoint_bytes, checkpoint.length if checkpoint is not None else 0)
+        if self.store.tail_bytes > 0:
+            return self.config.checkpoint_slots + size // _BYTES_A_SLOT
+        # An opening reads one by one what was appended since the checkpoint.
+        return 2 * self.config.checkpoint_slots + size // _BYTES_A_CHEAP_SLOT
+
+    def _leap(self, slot: int, body: bytes) -> bool:
+        """Open the log at its newest slot if a record far ahead knows a newer checkpoint than the end of this replica.
+
+        Returns:
+            False if this replica does not reach that record. Then it goes on slot by slot, which needs no checkpoint.
+        """
+        try:
+            record = decode_line(first_line(body), slot)
+            if record.checkpoint is None or record.checkpoint.slot <= self.slot:
+                return False
+            self.environment.reached("log.replica.far_behind")
+            # Replace no state by force: this replica is sound, and another thread may have folded further meanwhile.
+            self._open_once(None)
+        except EosLogError as error:
+            _logger.info("%s: the log is followed slot by slot: %s", self.store.url, error)
+            return False
+        if self.is_stale():
+            self.open()
+        return self.slot >= slot
+
+    def _read(self, slots: Iterable[int]) -> list[bytes | None]:
+        paths = [slot_path(slot) for slot in slots]
+        if len(paths) == 1:
+            try:
+                return [self.store.get(paths[0]).body]
+            except ObjectNotFound:
+                return [None]
+        return [None if found is None else found.body for found in self.store.get_many(paths)]
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Hold the lock while the state is changed. After an interrupt half-way, no other thread reads that state."""
+        with self.lock:
+            try:
+                yield
+            except BaseException as error:
+                if not isinstance(error, EosLogError):
+                    self.reset()
+                raise
+
+    def fold_body(self, slot: int, body: bytes) -> bool:
+        """Fold the record of the next slot, unless another thread has done so.
+
+        Returns:
+            False if the record does not continue this replica: then the replica is void.
+        """
+        line = first_line(body)
+        record = decode_line(line, slot)
+        with self.changing():
+            if slot <= self.slot:
+                return True
+            if slot != self.slot + 1 or record.prev != self.token:
+                return False
+            self.fold(record, line)
+            return True
+
+    def fold(self, record: SlotRecord, line: bytes) -> None:
+        """Apply a record that continues this replica; an invalid one is wholly inert, but reported."""
+        entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
+        checkpoints: list[CheckpointReference] = []
+        try:
+            for value in record.entries:
+                if value.get("type") == CHECKPOINT_ENTRY:
+                    entry = decode_checkpoint_entry(value)
+                    if self._obstacle(entry) is None:
+                        checkpoints.append(entry.reference)
+            reason = self.machine.fold(self.state, record.slot, entries)
+        except InvalidEntry as error:
+            reason = str(error)
+        if reason is None:
+            for reference in checkpoints:
+                self._adopt_checkpoint(reference)
+            if self.awaited:
+                self._tell_awaited(record)
+        else:
+            self.invalid = f"slot {record.slot} holds an invalid record: {reason}"
+            _logger.error("%s: %s", self.store.url, self.invalid)
+        self.advance(record, line)
+
+    def _tell_awaited(self, record: SlotRecord) -> None:
+        for request in record.requests or ():
+            told = self.awaited.get(request.request_id)
+            if told is not None:
+                told(entries_of(record, request), record.slot)
+
+    def advance(self, record: SlotRecord, line: bytes) -> None:
+        """Step to a slot whose entries have been applied."""
+        slot = self.slot = record.slot
+        self.token = record.token
+        self.is_contended = bool(record.contended)
+        for request in record.requests or ():
+            self.included[request.request_id.partition("-")[0]] = None
+        while len(self.included) > _MOST_INCLUDED:
+            del self.included[next(iter(self.included))]
+        if self.store.tail_bytes > 0:
+            self._tail.append((slot, line))
+            self._tail_bytes += len(line)
+            floor = self.checkpoint.slot if self.checkpoint is not None else -1
+            while self._tail and (self._tail_bytes > self.store.tail_bytes or self._tail[0][0] <= floor):
+                self._tail_bytes -= len(self._tail.popleft()[1])
+
+    def check_checkpoint_entry(self, entry: CheckpointEntry) -> None:
+        """Refuse to append a checkpoint that the log would not begin at.
+
+        Raises:
+            InvalidEntry: it is older than the current one, leans on one that was replaced, or on objects that vacuum
+                may have deleted.
+        """
+        obstacle = self._obstacle(entry)
+        if obstacle is not None:
+            raise InvalidEntry(obstacle)
+
+    def _obstacle(self, entry: CheckpointEntry) -> str | None:
+        """Why a checkpoint is passed over, None if it is not.
+
+        In a fold this is no fault of the record: who begins at a checkpoint meets older ones, which landed later.
+        """
+        reference = entry.reference
+        if reference in (self.checkpoint, self.previous_checkpoint):
+            return None
+        if self.checkpoint is not None and reference.slot <= self.checkpoint.slot:
+            return f"there is a checkpoint of slot {self.checkpoint.slot} already"
+        live = {each.slot for each in (self.checkpoint, self.previous_checkpoint) if each is not None}
+        if entry.shares_with is not None and entry.shares_with not in live:
+            return f"the checkpoint shares parts with that of slot {entry.shares_with}, which was replaced"
+        try:
+            self.machine.check_upload(self.state, entry.upload_ms)
+        except EosLogError as error:
+            return str(error)
+        return None
+
+    def _adopt_checkpoint(self, reference: CheckpointReference) -> None:
+        if reference in (self.checkpoint, self.previous_checkpoint):
+            return
+        if self.checkpoint is not None and reference.slot <= self.checkpoint.slot:
+            return
+        self.previous_checkpoint = self.checkpoint
+        self.checkpoint = reference
+        if self.checkpoint_root is not None and self.checkpoint_root.slot != reference.slot:
+            self.checkpoint_root = None
+
+    def adopt_own_checkpoint(self, reference: CheckpointReference, root: CheckpointRoot) -> None:
+        """Adopt a checkpoint that this process wrote, and remember its parts."""
+        self._adopt_checkpoint(reference)
+        if self.checkpoint == reference:
+            self._know_parts_of(root)
+
+    def _know_parts_of(self, root: CheckpointRoot) -> None:
+        self.checkpoint_root = root
+        self.checkpoint_bytes = sum(part.length for part in root.parts)
+
+    def newest_slot(self) -> int:
+        """The newest slot there is, by one LIST where the store lists in order.
+
+        Raises:
+            NotAStore: there is no slot at all.
+        """
+        if self.store.lists_in_order:
+            listed = self.store.list(SLOTS, limit=GROUP_SIZE)
+        else:
+            groups = sorted(self.store.list_directories(SLOTS))
+            listed = self.store.list(f"{SLOTS}{groups[0]}/") if groups else iter(())
+        slots = [slot for slot in (slot_of(info.path) for info in listed) if slot is not None]
+        if not slots:
+            raise NotAStore(f"{self.store.url} holds no log: create a store there first")
+        return max(slots)
+
+    def slots_from(self, first: int) -> list[int]:
+        """The slots that exist at or after ``first``, ascending."""
+        found = []
+        for info in self.store.list(SLOTS):
+            slot = slot_of(info.path)
+            if slot is None:
+                continue
+            if self.store.lists_in_order and slot // GROUP_SIZE < first // GROUP_SIZE:
+                break
+            if slot >= first:
+                found.append(slot)
+        return sorted(found)
+
+    def open(self) -> None:
+        """Read the log anew: newest record, checkpoint, and what lies between.
+
+        Raises:
+            NotAStore, CorruptRecord, UnsupportedFormat
+            StoreUnavailable: the log changed while it was read, or reading took longer than half the grace, each time.
+        """
+        problem = ""
+        with self.lock:
+            replaced = _Replaced(self.state, self.slot)
+        for _ in range(_OPEN_ATTEMPTS):
+            try:
+                self._open_once(replaced)
+            except CorruptRecord as error:
+                if str(error) == problem:
+                    raise
+                problem = str(error)
+                continue
+            if not self.is_stale():
+                return
+        if problem:
+            raise StoreUnavailable(f"{self.store.url}: the log changes faster than it can be read: {problem}")
+        raise StoreUnavailable(
+            f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
+        )
+
+    def _open_once(self, replaced: _Replaced | None) -> None:
+        """
+        Args:
+            replaced: a state that even an earlier state may replace; None if there is no such state. If another thread
+                has already replaced or advanced it, only a later state replaces the new one.
+        """
+        asked = self.moment()
+        newest = self.newest_slot()
+        body = self._read([newest])[0]
+        if body is None:
+            raise CorruptRecord(f"slot {newest} was listed but is not there")
+        if len(body) > LARGEST_RECORD_BYTES:
+            raise CorruptRecord(f"the record of slot {newest} is larger than {LARGEST_RECORD_BYTES} bytes")
+        line = first_line(body)
+        record = decode_line(line, newest)
+        fresh: Replica[S] = Replica(self.store, self.machine, self.environment, self.config)
+        problem = fresh._load_checkpoint(record)
+        lines: dict[int, tuple[bytes, SlotRecord]] = {newest: (line, record)}
+        for tail_line, tail_record in decode_tail(body, newest):
+            lines[tail_record.slot] = (tail_line, tail_record)
+        others = (slot for slot in range(fresh.slot + 1, newest) if slot not in lines)
+        # Block by block: a forged slot may pretend that the log goes on for ever.
+        while block := list(islice(others, _OPENED_AT_ONCE)):
+            for slot, found in zip(block, self._read(block), strict=True):
+                if found is None:
+                    missing_slot = f"slot {slot} is missing, though the log goes on to slot {newest}"
+                    if problem is not None:
+                        raise CorruptRecord(f"no checkpoint can be read ({without_code(problem)}), and {missing_slot}")
+                    raise CorruptRecord(missing_slot)
+                lines[slot] = (first_line(found), decode_line(first_line(found), slot))
+        for slot in range(fresh.slot + 1, newest + 1):
+            slot_line, slot_record = lines[slot]
+            if slot_record.prev != fresh.token:
+                raise CorruptRecord(f"the record of slot {slot} does not continue that of slot {slot - 1}")
+            fresh.fold(slot_record, slot_line)
+        with self.lock:
+            is_unchanged = replaced is not None and self.state is replaced.state and self.slot == replaced.slot
+            if is_unchanged or fresh.slot >= self.slot:
+                self._become(fresh)
+                self.prove(asked)
+
+    def reset(self) -> None:
+        """Close the replica and drop its state. Used when an interrupt may have stopped a fold half-way."""
+        with self.lock:
+            self._become(Replica(self.store, self.machine, self.environment, self.config))
+
+    def _become(self, other: Replica[S]) -> None:
+        self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid
+        self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
+        self.checkpoint_root, self.checkpoint_bytes = other.checkpoint_root, other.checkpoint_bytes
+        self.is_contended, self.included = other.is_contended, other.included
+        self.opening += 1
+        self._tail, self._tail_bytes = other._tail, other._tail_bytes
+
+    def _load_checkpoint(self, newest: SlotRecord) -> CorruptRecord | None:
+        """Begin with the state of the newest checkpoint that can be read; with nothing if there is none yet.
+
+        Where neither of the two can be read, records below name earlier ones, whose objects stay for a while.
+
+        Returns:
+            Why the newest one could not be read, if none was.
+        """
+        newest_problem: CorruptRecord | None = None
+        tried: set[CheckpointReference] = set()
+        record: SlotRecord | None = newest
+        while record is not None:
+            named = [each for each in (record.checkpoint, record.previous_checkpoint) if each is not None]
+            untried = [each for each in named if each not in tried]
+            for reference in untried:
+                tried.add(reference)
+                try:
+                    self.state, root = read_checkpoint(self.store, self.machine, reference)
+                except CorruptRecord as error:
+                    _logger.warning("%s: %s", self.store.url, error)
+                    newest_problem = newest_problem or error
+                    continue
+                self.slot, self.token = root.slot, root.token
+                self.checkpoint = reference
+                self._know_parts_of(root)
+                self.previous_checkpoint = record.previous_checkpoint if reference == record.checkpoint else None
+                return None
+            record = self.record_at(min(each.slot for each in untried)) if untried else None
+        if newest_problem is not None:
+            _logger.warning("%s: no checkpoint can be read, the whole log is folded", self.store.url)
+        return newest_problem
+
+    def record_at(self, slot: int) -> SlotRecord | None:
+        """A record that only helps to find something; None if it cannot be read."""
+        body = self._read([slot])[0]
+        try:
+            return None if body is None else decode_line(first_line(body), slot)
+        except CorruptRecord:
+            return None
+
+
+def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
+    """Raises: InvalidEntry: it is malformed."""
+    try:
+        return CheckpointEntry.model_validate(value)
+    except ValidationError as error:
+        raise InvalidEntry(f"malformed checkpoint entry: {first_problem(error)}") from None

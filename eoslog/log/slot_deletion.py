@@ -1,0 +1,147 @@
+"""Deleting what the log no longer needs: slots below both checkpoints, checkpoints that nothing names, and old
+publications.
+
+A paused writer could put a slot again whose object was deleted. So slots are deleted in ascending order and only when
+they are older than the grace, and no process trusts a replica for longer than half the grace. A process may die after
+each step, and each step may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from eoslog.errors import CorruptRecord, EosLogError
+from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint, read_root
+from eoslog.log.log import Log
+from eoslog.log.slot_paths import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_name, slot_group, slot_of
+from eoslog.log.slot_record import CheckpointReference
+from eoslog.storage.object_store import ObjectInfo
+
+S = TypeVar("S")
+_logger = logging.getLogger(__name__)
+_DELETED_AT_ONCE = 500
+
+
+class _Named(NamedTuple):
+    """What the log's state names at one slot."""
+
+    state: Any
+    current: CheckpointReference
+    previous: CheckpointReference
+
+
+def delete_old_slots(log: Log[S]) -> int:
+    """Delete slots that no cold reader needs and that are older than the grace. Returns how many.
+
+    Only slots below the older of the log's two checkpoints go, and only after both were read back whole.
+    """
+    named = _named(log)
+    if named is None:
+        return 0
+    floor = min(named.current.slot, named.previous.slot)
+    # The groups are numbered downwards: those of newer slots come before.
+    listed = sorted(
+        (slot, info)
+        for info in log.store.list(SLOTS, start_after=slot_group(floor).rstrip("/"))
+        if (slot := slot_of(info.path)) is not None and slot < floor
+    )
+    # Judged by the store's clock as of its last answer: never later than it is there.
+    newest_deletable_ms = log.store.clock.last_date_ms - log.config.grace_ms
+    paths = [info.path for _, info in _old_enough(listed, floor, newest_deletable_ms)]
+    if not paths:
+        return 0
+    for reference in (named.current, named.previous):
+        try:
+            read_checkpoint(log.store, log.machine, reference)
+        except CorruptRecord as error:
+            _logger.warning("%s: no slot is deleted: %s", log.store.url, error)
+            return 0
+    for first in range(0, len(paths), _DELETED_AT_ONCE):
+        log.store.delete(paths[first : first + _DELETED_AT_ONCE])
+    return len(paths)
+
+
+def _old_enough(
+    listed: Sequence[tuple[int, ObjectInfo]], floor: int, newest_deletable_ms: int
+) -> list[tuple[int, ObjectInfo]]:
+    """Of the slots below ``floor``: those of the log up to the first that is too young, and the stray ones before.
+
+    A stray slot was put by a sleeper in a name that had been deleted; it has a gap after it.
+    """
+    start = len(listed)
+    while start > 0 and listed[start - 1][0] == floor - (len(listed) - start) - 1:
+        start -= 1
+    old = [(slot, info) for slot, info in listed[:start] if info.last_modified_ms < newest_deletable_ms]
+    for slot, info in listed[start:]:
+        if info.last_modified_ms >= newest_deletable_ms:
+            break
+        old.append((slot, info))
+    return old
+
+
+def delete_old_checkpoints(log: Log[S]) -> int:
+    """Delete checkpoint objects that neither of the log's checkpoints names and that no entry can name any more.
+
+    An object uploaded at or before the state's horizon can no longer be named: the entry would be refused. Returns how
+    many were deleted.
+    """
+    named = _named(log)
+    if named is None:
+        return 0
+    paths = {
+        info.path
+        for info in log.store.list(CHECKPOINTS)
+        if _can_no_longer_be_named(log, named.state, info.last_modified_ms)
+    } - {named.current.path, named.previous.path}
+    if not paths:
+        return 0
+    for reference in (named.current, named.previous):
+        try:
+            paths -= _parts(read_root(log.store, reference))
+        except CorruptRecord as error:
+            _logger.warning("%s: no checkpoint is deleted: %s", log.store.url, error)
+            return 0
+    ordered = sorted(paths)
+    for first in range(0, len(ordered), _DELETED_AT_ONCE):
+        log.store.delete_many(ordered[first : first + _DELETED_AT_ONCE])
+    return len(ordered)
+
+
+def delete_old_publications(log: Log[S]) -> int:
+    """Delete publications older than ``LONGEST_PENDING_MS``. Returns how many were deleted.
+
+    Writers that compete for slots delete them too. But after a process died, there may be no competition any more.
+    """
+    listed = [info for info in log.store.list(PENDING) if pending_name(info.path) is not None]
+    # Judged by the store's clock as of its last answer: never later than it is there.
+    oldest_ms = log.store.clock.last_date_ms - LONGEST_PENDING_MS
+    paths = sorted(info.path for info in listed if info.last_modified_ms < oldest_ms)
+    for first in range(0, len(paths), _DELETED_AT_ONCE):
+        log.store.delete_many(paths[first : first + _DELETED_AT_ONCE])
+    return len(paths)
+
+
+def _named(log: Log[S]) -> _Named | None:
+    """The state and the two checkpoints as of now; None if there are not two yet."""
+
+    def look(state: S, slot: int) -> _Named | None:
+        current, previous = log.replica.checkpoint, log.replica.previous_checkpoint
+        if current is None or previous is None or log.replica.invalid is not None:
+            return None
+        return _Named(log.machine.frozen_copy(state), current, previous)
+
+    return log.read(look)
+
+
+def _parts(root: CheckpointRoot) -> set[str]:
+    return {part.path for part in root.parts if part.path is not None}
+
+
+def _can_no_longer_be_named(log: Log[S], state: S, uploaded_ms: int) -> bool:
+    try:
+        log.machine.check_upload(state, uploaded_ms)
+    except EosLogError:
+        return True
+    return False

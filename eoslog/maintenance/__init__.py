@@ -1,0 +1,1 @@
+"""Background work on a store: sealing, compaction, retention, vacuum."""

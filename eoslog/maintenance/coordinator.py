@@ -1,0 +1,463 @@
+"""The coordinator's work for what nobody asks for. It is code, not a place: any number of processes may run it at once.
+
+Nothing depends on it being run. Each step is an entry that validates against the log's tail, so whoever was overtaken
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from eoslog.errors import (
+    EosLogError,
+    InvalidOption,
+    NotAStore,
+    PutIfAbsentUnsupported,
+    RetriableError,
+    UnsupportedFormat,
+    quoted,
+)
+from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
+from eoslog.log.slot_record import CheckpointReference
+from eoslog.maintenance.file_compaction import MergedSegments, merge_files
+from eoslog.maintenance.key_compaction import CompactedPartition, compact
+from eoslog.maintenance.retention import DroppedRows, apply_retention
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import VacuumReport, vacuum
+from eoslog.session.heartbeats import Heartbeats
+from eoslog.session.session import Session
+from eoslog.session.settings import CoordinatorSettings
+from eoslog.state.expiry import (
+    NEVER,
+    OFFSETS_RETENTION_MS,
+    PRODUCER_ID_EXPIRATION_MS,
+    READER_GRACE_MS,
+    STAGED_MAX_AGE_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+    ExpireUnused,
+)
+from eoslog.state.expiry_entries import Expired
+from eoslog.state.group_members import ChangeGroup
+from eoslog.state.names import TopicPartition
+from eoslog.state.store_state import StoreState
+
+FIRST_RETRY_MS = 1_000
+LONGEST_RETRY_MS = 60_000
+
+
+class Schedule:
+    """When each step is due next. All are due at once in the beginning.
+
+    Times are ms of any clock that does not run backwards.
+    """
+
+    def __init__(self, intervals_ms: Mapping[str, int], now_ms: int) -> None:
+        self._intervals_ms = dict(intervals_ms)
+        self._due_ms = dict.fromkeys(intervals_ms, now_ms)
+        self._retries = dict.fromkeys(intervals_ms, 0)
+
+    def next_due(self) -> tuple[str, int]:
+        """The step that is due first, and when; of several the one that was named first."""
+        name = min(self._due_ms, key=lambda each: self._due_ms[each])
+        return name, self._due_ms[name]
+
+    def done(self, name: str, started_ms: int, now_ms: int) -> None:
+        """A step that began at ``started_ms`` is done: it is due again an interval after it began, or at once."""
+        self._retries[name] = 0
+        self._due_ms[name] = max(now_ms, started_ms + self._intervals_ms[name])
+
+    def failed(self, name: str, now_ms: int) -> None:
+        """A step failed and may be repeated: soon, then ever less often, and never less often than its interval."""
+        retry_ms = min(FIRST_RETRY_MS << min(self._retries[name], 16), LONGEST_RETRY_MS)
+        self._retries[name] += 1
+        self._due_ms[name] = now_ms + min(retry_ms, self._intervals_ms[name])
+
+
+_logger = logging.getLogger(__name__)
+_ENDS_THE_RUN = (NotAStore, UnsupportedFormat, InvalidOption, PutIfAbsentUnsupported)
+"""After these no step of the coordinator can succeed, however often it is repeated."""
+
+
+class Step(NamedTuple):
+    """Something that a coordinator does now and then."""
+
+    name: str
+    setting: str
+    """The one of ``CoordinatorSettings`` that says how often (ms)."""
+    run: Callable[[Coordinator], Mapping[str, Any]]
+    """Does it, and tells what was done; whatever is empty or zero was not there to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step did."""
+
+    step: str
+    time_ms: int
+    """When it was done, by the store's clock; 0 if the store has not answered yet."""
+    did: Mapping[str, Any] = field(default_factory=dict)
+    """By name; nothing that there was nothing of."""
+    duration_ms: int = 0
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests that it sent, by kind."""
+    error: Exception | None = None
+    """Why it could not be finished; what it had done until then stays done."""
+
+
+def _vacuumed(coordinator: Coordinator) -> Mapping[str, Any]:
+    report = coordinator.vacuum()
+    return {"deleted_files": len(report.paths), "deleted_bytes": report.bytes}
+
+
+def _merged(coordinator: Coordinator) -> Mapping[str, Any]:
+    merged = coordinator.merge()
+    return {
+        "merged_segments": [f"{each.topic}-{each.partition}" for each in merged],
+        "merged_files": sum(each.files_before for each in merged),
+        "written_files": sum(each.files_after for each in merged),
+        "written_bytes": sum(each.bytes_written for each in merged),
+    }
+
+
+def _compacted(coordinator: Coordinator) -> Mapping[str, Any]:
+    compacted = coordinator.compact()
+    return {
+        "compacted_partitions": [f"{each.topic}-{each.partition} up to {each.cleaned_offset}" for each in compacted],
+        "removed_rows": sum(each.rows_removed for each in compacted),
+        "freed_bytes": sum(each.bytes_before - each.bytes_after for each in compacted),
+    }
+
+
+def _retained(coordinator: Coordinator) -> Mapping[str, Any]:
+    dropped = coordinator.apply_retention()
+    return {
+        "dropped_rows": [
+            f"{each.topic}-{each.partition} {each.start_offset}..{each.end_offset - 1}" for each in dropped
+        ]
+    }
+
+
+def _slots_deleted(coordinator: Coordinator) -> Mapping[str, Any]:
+    slots, checkpoint_objects = coordinator.delete_old_slots()
+    return {
+        "deleted_slots": slots,
+        "deleted_checkpoint_objects": checkpoint_objects,
+        "deleted_publications": coordinator.delete_old_publications(),
+    }
+
+
+def _checkpoint_written(coordinator: Coordinator) -> Mapping[str, Any]:
+    reference = coordinator.checkpoint()
+    return {"checkpoint": reference.path if reference is not None else None}
+
+
+STEPS = (
+    Step(
+        "abort-timed-out-transactions",
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms",
+        lambda coordinator: {"aborted_transactions": coordinator.abort_timed_out_transactions()},
+    ),
+    Step(
+        "evict-silent-members",
+        "group_session_check_interval_ms",
+        lambda coordinator: {"evicted_members": coordinator.evict_silent_members()},
+    ),
+    Step(
+        "expire-offsets",
+        "offsets_retention_check_interval_ms",
+        lambda coordinator: {"expired_offsets": coordinator.expire_offsets()},
+    ),
+    Step(
+        "expire-producer-ids",
+        "producer_id_expiration_check_interval_ms",
+        lambda coordinator: {"expired_producer_ids": coordinator.expire_producer_ids()},
+    ),
+    Step(
+        "expire-transactional-ids",
+        "transaction_remove_expired_transaction_cleanup_interval_ms",
+        lambda coordinator: {"expired_transactional_ids": coordinator.expire_transactional_ids()},
+    ),
+    Step(
+        "seal-segments",
+        "segment_check_interval_ms",
+        lambda coordinator: {"sealed_segments": [f"{topic}-{number}" for topic, number in coordinator.seal()]},
+    ),
+    Step("apply-retention", "log_retention_check_interval_ms", _retained),
+    Step("compact-topics", "log_cleaner_backoff_ms", _compacted),
+    Step("merge-files", "merge_interval_ms", _merged),
+    Step("write-checkpoint", "checkpoint_check_interval_ms", _checkpoint_written),
+    Step("vacuum", "vacuum_interval_ms", _vacuumed),
+    Step("delete-old-slots", "slot_deletion_interval_ms", _slots_deleted),
+)
+"""What a coordinator does, in the order in which it does it where several things are due."""
+
+
+def chosen_steps(names: Collection[str] | None) -> list[Step]:
+    """The steps of these names, in their order; all if None.
+
+    Raises:
+        InvalidOption: no step has this name.
+    """
+    known = [step.name for step in STEPS]
+    for name in names or ():
+        if name not in known:
+            raise InvalidOption(f"the coordinator has no step {quoted(name)}; its steps are: {', '.join(known)}")
+    return [step for step in STEPS if names is None or step.name in names]
+
+
+def take(step: Step, coordinator: Coordinator, store: Session) -> StepReport:
+    """Take a step, and tell what came of it.
+
+    Raises:
+        NotAStore, UnsupportedFormat
+    """
+    environment = store.environment
+    started_ms, before = environment.monotonic_ms(), Counter(store.requests)
+    did: dict[str, Any] = {}
+    error: Exception | None = None
+    try:
+        did = {name: value for name, value in step.run(coordinator).items() if value}
+    except _ENDS_THE_RUN:
+        raise
+    except EosLogError as problem:
+        error = problem
+    except Exception as problem:  # a fault in one step is no reason to leave the others undone
+        _logger.exception("%s: step %s", store.url, step.name)
+        error = problem
+    return StepReport(
+        step.name,
+        store.object_store.clock.now_ms(),
+        did,
+        environment.monotonic_ms() - started_ms,
+        dict(Counter(store.requests) - before),
+        error,
+    )
+
+
+_LONGEST_SLEEP_MS = 500
+
+
+class Coordinator:
+    """Looks after one store. Safe to share between threads."""
+
+    def __init__(
+        self,
+        store: Session,
+        *,
+        transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        offsets_retention_ms: int = OFFSETS_RETENTION_MS,
+        staged_max_age_ms: int = STAGED_MAX_AGE_MS,
+        reader_grace_ms: int = READER_GRACE_MS,
+        intervals_ms: Mapping[str, int] | None = None,
+    ) -> None:
+        """
+        Args:
+            transactional_id_expiration_ms, producer_id_expiration_ms: ids that nobody used for longer are forgotten.
+            offsets_retention_ms: how long a group's offsets are kept after it became empty; -1 for ever.
+            staged_max_age_ms, reader_grace_ms: those of ``vacuum``.
+            intervals_ms: how often ``run`` takes a step, by its name; else as ``CoordinatorSettings`` says.
+
+        Raises:
+            InvalidOption: no step has this name.
+        """
+        chosen_steps(intervals_ms)
+        defaults = CoordinatorSettings()
+        self._store = store
+        self._intervals_ms = {step.name: getattr(defaults, step.setting) for step in STEPS} | dict(intervals_ms or {})
+        self._transactional_id_expiration_ms = transactional_id_expiration_ms
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._offsets_retention_ms = offsets_retention_ms
+        self._staged_max_age_ms = staged_max_age_ms
+        self._reader_grace_ms = reader_grace_ms
+
+    def run_once(
+        self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] = lambda _: None
+    ) -> list[StepReport]:
+        """Take each step once, whatever becomes of the others. Vacuum lists every file of the store.
+
+        Args:
+            steps: the names of those to take; all if None.
+            report: is told of each step when it is done.
+
+        Raises:
+            NotAStore, UnsupportedFormat
+            InvalidOption: no step has this name.
+        """
+        reports = []
+        for step in chosen_steps(steps):
+            reports.append(take(step, self, self._store))
+            report(reports[-1])
+        return reports
+
+    def run(
+        self,
+        *,
+        steps: Collection[str] | None = None,
+        report: Callable[[StepReport], None] = lambda _: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take each step at its interval until ``stop`` says so, which is asked between two steps and while waiting.
+
+        A step that fails stops neither the others nor the run: it is repeated, soon if that may help.
+
+        Args:
+            steps, report: as in ``run_once``.
+
+        Raises:
+            NotAStore, UnsupportedFormat, StoreAccessDenied: the store cannot be read.
+            InvalidOption: no step has this name.
+        """
+        environment = self._store.environment
+        chosen = {step.name: step for step in chosen_steps(steps)}
+        self._look()
+        schedule = Schedule({name: self._intervals_ms[name] for name in chosen}, environment.monotonic_ms())
+        while not stop():
+            name, due_ms = schedule.next_due()
+            now_ms = environment.monotonic_ms()
+            if due_ms > now_ms:
+                environment.sleep_ms(min(due_ms - now_ms, _LONGEST_SLEEP_MS))
+                continue
+            found = take(chosen[name], self, self._store)
+            if isinstance(found.error, RetriableError):
+                schedule.failed(name, environment.monotonic_ms())
+            else:
+                schedule.done(name, now_ms, environment.monotonic_ms())
+            report(found)
+
+    def _look(self) -> None:
+        """Whether there is a store. One that does not answer may do so later."""
+        try:
+            self._store.describe()
+        except RetriableError as error:
+            _logger.warning("%s: %s", self._store.url, error)
+
+    def abort_timed_out_transactions(self) -> list[str]:
+        """Abort every transaction that is open for longer than its time-out. Returns the transactional ids."""
+        self._store.read(lambda state, slot: None)
+        return self._store.overdue_transactions.abort()
+
+    def expire(self) -> Expired | None:
+        """Forget transactional ids, producer ids and offsets that nobody used for long. None if there are none."""
+        return self._expire(
+            self._transactional_id_expiration_ms, self._producer_id_expiration_ms, self._offsets_retention_ms
+        )
+
+    def expire_transactional_ids(self) -> list[str]:
+        """Forget transactional ids that nobody used for long. Their application tokens stay."""
+        expired = self._expire(self._transactional_id_expiration_ms, NEVER, NEVER)
+        return [each.transactional_id for each in expired.transactional_ids] if expired is not None else []
+
+    def expire_producer_ids(self) -> list[int]:
+        """Forget producer ids without transactional id that nobody used for long."""
+        expired = self._expire(NEVER, self._producer_id_expiration_ms, NEVER)
+        return [each.producer_id for each in expired.producers] if expired is not None else []
+
+    def expire_offsets(self) -> dict[str, int]:
+        """Forget offsets of groups that have been empty for long. Returns how many, by group id."""
+        expired = self._expire(NEVER, NEVER, self._offsets_retention_ms)
+        return {each.group: len(each.offsets) for each in expired.groups} if expired is not None else {}
+
+    def _expire(
+        self, transactional_id_expiration_ms: int, producer_id_expiration_ms: int, offsets_retention_ms: int
+    ) -> Expired | None:
+        request = ExpireUnused(
+            self._store.now_ms(), transactional_id_expiration_ms, producer_id_expiration_ms, offsets_retention_ms
+        )
+        found: Expired | None = None
+        while (more := self._store.append(request)) is not None:
+            found = (
+                more
+                if found is None
+                else Expired(
+                    transactional_ids=found.transactional_ids + more.transactional_ids,
+                    producers=found.producers + more.producers,
+                    groups=found.groups + more.groups,
+                )
+            )
+        return found
+
+    def evict_silent_members(self) -> list[str]:
+        """Evict consumers that are silent for longer than their session time-out. Returns the member ids."""
+
+        def look(state: StoreState, slot: int) -> dict[str, list[str]]:
+            return {name: list(group.members) for name, group in state.groups.items() if group.members}
+
+        evicted: list[str] = []
+        for group_id, members in self._store.read(look).items():
+            heartbeats = Heartbeats(self._store.object_store, group_id)
+            silent = heartbeats.silent(members)
+            if silent:
+                evicted += self._evict(group_id, silent)
+                heartbeats.delete(silent)
+        return evicted
+
+    def _evict(self, group_id: str, silent: set[str]) -> list[str]:
+        return list(self._store.append(ChangeGroup(group_id, self._store.now_ms(), left=silent)))
+
+    def apply_retention(self) -> list[DroppedRows]:
+        """Drop what ``retention_ms`` and ``retention_bytes`` of the topics no longer keep. Files go by vacuum."""
+        store = self._store
+        store.describe()
+        return apply_retention(store.log, store.object_store, store.environment)
+
+    def seal(self) -> list[TopicPartition]:
+        """Seal segments that are large or old enough. Returns their partitions."""
+        store = self._store
+        store.describe()
+        sealed = seal_segments(store.log, store.object_store, store.environment)
+        return store.read(
+            lambda state, slot: [
+                TopicPartition(state.topics[each.topic_id].topic, each.partition)
+                for each in sealed
+                if each.topic_id in state.topics
+            ],
+            refresh=False,
+        )
+
+    def merge(self) -> list[MergedSegments]:
+        """Merge small data files and small segments. No row, offset or verdict changes."""
+        store = self._store
+        store.describe()
+        return merge_files(store.log, store.object_store, store.environment).merged
+
+    def compact(self) -> list[CompactedPartition]:
+        """Compact the topics whose ``cleanup_policy`` says so, where that is due."""
+        store = self._store
+        store.describe()
+        return compact(store.log, store.object_store, store.environment).partitions
+
+    def checkpoint(self) -> CheckpointReference | None:
+        """Write the state down if that is due and whoever made it due has not done it. None if it was not due."""
+        store = self._store
+        if (
+            store.read(lambda state, slot: store.log.replica.slots_since_checkpoint())
+            < store.log.config.checkpoint_slots
+        ):
+            return None
+        return store.log.checkpoint()
+
+    def vacuum(self) -> VacuumReport:
+        """Delete files that no entry names and none can name any more."""
+        store = self._store
+        store.describe()
+        return vacuum(
+            store.log,
+            store.object_store,
+            staged_max_age_ms=self._staged_max_age_ms,
+            reader_grace_ms=self._reader_grace_ms,
+        )
+
+    def delete_old_slots(self) -> tuple[int, int]:
+        """Delete slots and objects of checkpoints that nobody needs. Returns how many of each."""
+        self._store.describe()
+        return delete_old_slots(self._store.log), delete_old_checkpoints(self._store.log)
+
+    def delete_old_publications(self) -> int:
+        """Delete what writers published for each other and left behind. Returns how many publications."""
+        self._store.describe()
+        return delete_old_publications(self._store.log)

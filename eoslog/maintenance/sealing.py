@@ -1,0 +1,88 @@
+"""Sealing: the decided front of a partition becomes a closed segment with index files, and leaves the state.
+
+The files are written before the entry that names them. Whoever loses the race to seal leaves files for vacuum.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.format.data_file import crc32c
+from eoslog.format.producer_snapshot import encode_producer_snapshot, snapshot_entries
+from eoslog.format.segment_index import encode_segment_index
+from eoslog.format.transaction_index import encode_transaction_index
+from eoslog.log.log import Log
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.partition_state import Partition
+from eoslog.state.partitions import sealable_end
+from eoslog.state.segment_entries import SegmentSealed
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+
+
+def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
+    """Seal every segment that is large or old enough and decided. Returns what this call sealed."""
+    sealed: list[SegmentSealed] = []
+    while True:
+        candidates = log.read(lambda state, slot: _sealable(state, store.clock.now_ms()), refresh=not sealed)
+        if not candidates:
+            return sealed
+        for topic, partition, end_offset in candidates:
+            entry = _write_files(store, environment, topic, partition, end_offset)
+            if _append(log, entry):
+                sealed.append(entry)
+
+
+def _sealable(state: StoreState, now_ms: int) -> list[tuple[Topic, Partition, int]]:
+    found = []
+    for partition_id, partition in state.partitions.items():
+        topic = state.topics[partition_id.topic_id]
+        end_offset = sealable_end(partition, topic.config, now_ms)
+        if end_offset is not None:
+            found.append((topic, partition, end_offset))
+    return found
+
+
+def _append(log: Log[StoreState], entry: SegmentSealed) -> bool:
+    return log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
+
+
+def _write_files(
+    store: ObjectStore,
+    environment: Environment,
+    topic: Topic,
+    partition: Partition,
+    end_offset: int,
+) -> SegmentSealed:
+    upload_ms = store.clock.last_date_ms
+    count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
+    base_offset = partition.segment_base_offset
+    name = environment.new_token()
+    prefix = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/{name}"
+    aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
+    txnindex = encode_transaction_index(aborted)
+    snapshot = encode_producer_snapshot(snapshot_entries(partition.start_producers.values()))
+    files = {
+        "index": (f"{prefix}.index.parquet", encode_segment_index(partition.active[:count], txnindex)),
+        "snapshot": (f"{prefix}.snapshot", snapshot),
+    }
+    if aborted:
+        files["txnindex"] = (f"{prefix}.txnindex", txnindex)
+    store.put_new(list(files.values()))
+    environment.reached("segment.seal.files_written")
+    references = {
+        kind: FileReference(path=path, length=len(body), crc32c=crc32c(body)) for kind, (path, body) in files.items()
+    }
+    return SegmentSealed(
+        topic_id=partition.id.topic_id,
+        partition=partition.id.partition,
+        base_offset=base_offset,
+        end_offset=end_offset,
+        index=references["index"],
+        txnindex=references.get("txnindex"),
+        snapshot=references["snapshot"],
+        upload_ms=upload_ms,
+    )

@@ -1,0 +1,260 @@
+"""Rewriting data files: rows of several files go into one, which holds their offsets beside them.
+
+Rows are streamed: one file that is read, and one that is written, are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eoslog.errors import OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+from eoslog.format.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
+from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
+from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
+from eoslog.log.log import Log
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import AbortedTransaction, Batch, SealedSegment
+from eoslog.state.segment_entries import LogCleaned, ReplacedSegment, SegmentsReplaced
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+
+_RACES = (OffsetOutOfRange, UnknownTopicOrPartition, StagedFilesExpired)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRun:
+    """Adjacent sealed segments of a partition, as they stood when they were looked at."""
+
+    topic: Topic
+    partition: int
+    segments: tuple[SealedSegment, ...]
+
+    def new_path(self, environment: Environment) -> str:
+        """Where a new file of the run goes, without its suffix."""
+        base_offset = self.segments[0].base_offset
+        return f"{self.topic.prefix}{self.partition}/{base_offset:020d}/{environment.new_token()}"
+
+
+def read_batches(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[Batch]:
+    """The batches and control rows of segments.
+
+    Raises:
+        CorruptRecord: an index is missing, or not what its entry says.
+    """
+    return [batch for segment in segments for batch in read_segment_index(store, segment.index)]
+
+
+def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[AbortedTransaction]:
+    """The aborted transactions whose marker lies in these segments.
+
+    Raises:
+        CorruptRecord
+    """
+    return [
+        transaction
+        for segment in segments
+        if segment.txnindex is not None
+        for transaction in decode_transaction_index(_txnindex_copy(store, segment), segment.txnindex.path)
+    ]
+
+
+def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes:
+    """The content of a segment's ``.txnindex``, as its index repeats it: the file itself may be gone.
+
+    Raises:
+        CorruptRecord: the index is missing, or not what its entry says.
+    """
+    return decode_txnindex_copy(read_file(store, segment.index), segment.index.path)
+
+
+def write_replacement(
+    store: ObjectStore,
+    environment: Environment,
+    run: SegmentRun,
+    batches: Sequence[Batch],
+    aborted: Sequence[AbortedTransaction],
+    reason: Literal["merge", "compact"],
+    *,
+    removed_end_slot: int | None,
+    upload_ms: int,
+) -> SegmentsReplaced:
+    """Write the index files of the segment that replaces a run.
+
+    Args:
+        upload_ms: a lower bound of the time at which the first data file was written.
+    """
+    path = run.new_path(environment)
+    encoded_aborted = encode_transaction_index(aborted)
+    objects = [(f"{path}.index.parquet", encode_segment_index(batches, encoded_aborted))]
+    txnindex = _kept_txnindex(store, run, aborted)
+    if aborted and txnindex is None:
+        objects.append((f"{path}.txnindex", encoded_aborted))
+    store.put_new(objects)
+    references = [FileReference(path=name, length=len(body), crc32c=crc32c(body)) for name, body in objects]
+    files = {batch.file for batch in batches if batch.file is not None}
+    return SegmentsReplaced(
+        topic_id=run.topic.topic_id,
+        partition=run.partition,
+        reason=reason,
+        replaced=tuple(
+            ReplacedSegment(base_offset=segment.base_offset, index=segment.index.path) for segment in run.segments
+        ),
+        base_offset=run.segments[0].base_offset,
+        end_offset=run.segments[-1].end_offset,
+        batch_count=len(batches),
+        file_count=len(files),
+        bytes=sum(file.length for file in files),
+        min_timestamp=min((batch.min_timestamp for batch in batches), default=-1),
+        max_timestamp=max((batch.max_timestamp for batch in batches), default=-1),
+        index=references[0],
+        txnindex=txnindex if txnindex is not None or not aborted else references[1],
+        snapshot=run.segments[0].snapshot,
+        removed_end_slot=removed_end_slot,
+        upload_ms=upload_ms,
+        time_ms=store.clock.now_ms(),
+    )
+
+
+def _kept_txnindex(store: ObjectStore, run: SegmentRun, aborted: Sequence[AbortedTransaction]) -> FileReference | None:
+    """The one file of the run that lists exactly these aborted transactions."""
+    files = [segment.txnindex for segment in run.segments if segment.txnindex is not None]
+    if len(files) != 1 or not aborted or read_aborted(store, run.segments) != list(aborted):
+        return None
+    return files[0]
+
+
+def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleaned) -> bool:
+    """Append an entry. False if somebody else was faster: the new files are left to vacuum."""
+    landed = log.append(AppendEntry(entry, unless=_RACES))
+    if not landed:
+        log.environment.reached("segment.replacement.overtaken")
+    return landed
+
+
+def is_there(log: Log[StoreState], run: SegmentRun) -> bool:
+    """Whether the segments of a run still are what they were. If not, vacuum may have deleted their files."""
+
+    def look(state: StoreState, slot: int) -> bool:
+        partition = state.partitions.get(PartitionId(run.topic.topic_id, run.partition))
+        return partition is not None and set(run.segments) <= set(partition.sealed)
+
+    return log.read(look)
+
+
+def places_to_look_at(state: StoreState, topic: str | None) -> list[PartitionId]:
+    """The partitions of a topic, or of all topics if it is None.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
+    return [place for each in topics for place in each.partition_ids()]
+
+
+TARGET_FILE_BYTES = 64 << 20
+"""How large a rewritten file is meant to be: one task of a read fetches it whole."""
+
+
+class SourceFile(NamedTuple):
+    """A data file of a sealed segment, with its batches in the order of their rows."""
+
+    file: FileReference
+    batches: tuple[Batch, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.record_count for batch in self.batches)
+
+
+def source_files(batches: Iterable[Batch]) -> list[SourceFile]:
+    """The data files of a segment's batches, in the order of their offsets."""
+    with_rows = (batch for batch in batches if batch.file is not None)
+    found = []
+    for _, group in groupby(with_rows, key=lambda batch: batch.file and batch.file.path):
+        together = tuple(group)
+        file = together[0].file
+        assert file is not None
+        found.append(SourceFile(file, together))
+    return found
+
+
+def row_offsets(source: SourceFile, body: bytes, stored: pa.Schema) -> npt.NDArray[np.int64]:
+    """The offset of each row of a file. Only of batches with gaps they are read from the file.
+
+    Raises:
+        CorruptRecord
+    """
+    in_file = np.empty(0, np.int64)
+    if any(batch.has_gaps for batch in source.batches):
+        pieces = read_rows(source, body, stored, [OFFSET_COLUMN.name])
+        in_file = np.concatenate([rows.column(0).to_numpy() for rows in pieces])
+    return np.concatenate(
+        [
+            in_file[batch.first_row : batch.first_row + batch.record_count]
+            if batch.has_gaps
+            else np.arange(batch.base_offset, batch.base_offset + batch.record_count, dtype=np.int64)
+            for batch in source.batches
+        ]
+    )
+
+
+def read_rows(
+    source: SourceFile, body: bytes, stored: pa.Schema, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of a file, with the topic's columns or these."""
+    return read_data_file(
+        body,
+        stored if columns is None else stored.append(OFFSET_COLUMN),
+        columns,
+        first_row=0,
+        row_count=None,
+        expected_rows=source.rows,
+        name=source.file.path,
+    )
+
+
+class RewrittenFile:
+    """A data file that takes the rows of others."""
+
+    def __init__(self, store: ObjectStore, path: str, stored: pa.Schema) -> None:
+        self._store = store
+        self._path = path
+        self._stored = stored
+        self._builder = DataFileBuilder(stored.append(OFFSET_COLUMN))
+
+    @property
+    def rows(self) -> int:
+        return self._builder.rows
+
+    def add(self, source: SourceFile, body: bytes, retained: npt.NDArray[np.bool_] | None = None) -> None:
+        """Take the rows of a file, or those of them that are retained.
+
+        Raises:
+            CorruptRecord
+        """
+        offsets = row_offsets(source, body, self._stored)
+        row = 0
+        for rows in read_rows(source, body, self._stored):
+            end = row + rows.num_rows
+            placed = pa.Table.from_arrays(
+                [*rows.columns, pa.array(offsets[row:end])], schema=self._stored.append(OFFSET_COLUMN)
+            )
+            self._builder.add(placed if retained is None else placed.filter(pa.array(retained[row:end])))
+            row = end
+
+    def upload(self) -> FileReference:
+        """Write it to the store, where nobody sees it yet."""
+        body = self._builder.finish()
+        self._store.put_new([(self._path, body)])
+        return FileReference(path=self._path, length=len(body), crc32c=crc32c(body))

@@ -1,0 +1,203 @@
+"""Rows that were read somewhere, on their way into a topic: what tells where they were does not go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, quoted
+from eoslog.format.kafka_records import RECORDS_SCHEMA
+from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
+from eoslog.format.topic_schema_json import RESERVED_NAMES, conform, stored_schema
+from eoslog.read.columns import TRANSACTION_COLUMNS
+from eoslog.session.topic_lookup import check_partition
+from eoslog.state.store_state import Topic
+
+_RECORD_TYPES = RECORDS_SCHEMA.types
+RecordRow: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
+"""The key, value, headers and timestamp (ms) of a Kafka record. A plain tuple: one is made for each record sent."""
+
+
+def record_row(
+    topic: Topic,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]] | None,
+    timestamp_ms: int,
+) -> RecordRow:
+    """A Kafka record as a row.
+
+    Raises:
+        SchemaMismatch: the topic has columns of its own, or an argument has the wrong type.
+        InvalidRecord: the topic is compacted, and there is no key.
+    """
+    if topic.topic_schema.kind != "records":
+        raise SchemaMismatch(f"topic {topic.topic} has columns of its own: write it with send_table()")
+    if type(key) is not bytes:
+        key = _as_bytes(topic, "key", key)
+    if type(value) is not bytes:
+        value = _as_bytes(topic, "value", value)
+    if key is None and topic.config.is_compacted:
+        raise _without_key(topic)
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 2**53:
+        raise SchemaMismatch(
+            f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}"
+        )
+    return key, value, _as_pairs(topic, headers) if headers else None, timestamp_ms
+
+
+def _as_bytes(topic: Topic, name: str, part: object) -> bytes | None:
+    if part is None:
+        return None
+    if not isinstance(part, (bytes, bytearray, memoryview)):
+        raise SchemaMismatch(f"topic {topic.topic}: {name} must be bytes or None, not {type(part).__name__}")
+    return bytes(part)
+
+
+def _as_pairs(topic: Topic, headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    pairs = list(headers)
+    for header in pairs:
+        if not _is_header(header):
+            raise SchemaMismatch(
+                f"topic {topic.topic}: a header is a pair of str and bytes or None, not {quoted(header)}"
+            )
+    return [(name, value) for name, value in pairs]
+
+
+def _is_header(header: object) -> bool:
+    if not isinstance(header, (tuple, list)) or len(header) != 2:
+        return False
+    name, value = header
+    return isinstance(name, str) and _is_text(name) and (value is None or isinstance(value, bytes))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def records_table(rows: Sequence[RecordRow]) -> pa.Table:
+    """Rows of ``record_row``, one at least, as a table."""
+    columns = zip(*rows, strict=True)
+    return pa.Table.from_arrays(
+        [_array(column, data_type) for column, data_type in zip(columns, _RECORD_TYPES, strict=True)],
+        schema=RECORDS_SCHEMA,
+    )
+
+
+def _array(values: tuple[Any, ...], data_type: Any) -> Any:
+    # Most records have no headers, and many no key: such a column needs no conversion of its values.
+    if values.count(None) == len(values):
+        return pa.nulls(len(values), data_type)
+    return pa.array(values, data_type)
+
+
+def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:
+    """Date Kafka records that have no timestamps (ms since the epoch). Rows of columns have none of their own."""
+    if topic.topic_schema.kind != "records" or "timestamp" in table.schema.names:
+        return table
+    now = pa.scalar(now_ms, pa.timestamp("ms", tz="UTC"))
+    return table.append_column("timestamp", pa.repeat(now, table.num_rows))
+
+
+def partition_of_key(topic: Topic, key: bytes | None, sticky: int) -> int:
+    """Kafka's default partitioner: by key, else the sticky partition."""
+    return sticky if key is None else partition_for_key(bytes(key), topic.partitions)
+
+
+def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, pa.Table]]:
+    """Rows of a table by partition, each in the topic's schema, in the order in which they came.
+
+    A topic of Kafka records takes ``key`` (may be absent), ``value``, and optionally ``headers``, ``timestamp`` and
+    ``partition``; a topic of columns takes its own columns and optionally ``_partition``.
+
+    Raises:
+        SchemaMismatch: columns or types are not the topic's.
+        UnknownTopicOrPartition: a row asks for a partition that the topic has not.
+        InvalidRecord: the topic is compacted, and a row has no key.
+    """
+    records = topic.topic_schema.kind == "records"
+    explicit_name = "partition" if records else "_partition"
+    explicit = table[explicit_name] if explicit_name in table.schema.names else None
+    if explicit is not None:
+        table = table.drop_columns([explicit_name])
+    rows = conform(table, stored_schema(topic))
+    key_columns = ["key"] if records else list(topic.topic_schema.key)
+    if topic.config.is_compacted and _lack_key(rows, key_columns):
+        raise _without_key(topic)
+    if key_columns and topic.partitions > 1:
+        places = partitions_for_key_columns([rows[name] for name in key_columns], topic.partitions).copy()
+        places[places < 0] = sticky
+    else:
+        places = np.full(rows.num_rows, sticky, np.int32)
+    if explicit is not None:
+        places = _with_explicit(topic, places, explicit)
+    yield from split_by_partition(rows, places, topic.partitions)
+
+
+def _lack_key(rows: pa.Table, key_columns: Sequence[str]) -> bool:
+    lacking = np.ones(rows.num_rows, np.bool_)
+    for name in key_columns:
+        lacking &= rows[name].is_null().to_numpy()
+    return bool(lacking.any())
+
+
+def _without_key(topic: Topic) -> InvalidRecord:
+    return InvalidRecord(
+        f"topic {topic.topic} is compacted: it keeps the newest row of each key, and takes no row without one"
+    )
+
+
+def _with_explicit(topic: Topic, places: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:
+    if not pa.types.is_integer(explicit.type):
+        raise InvalidRequest(f"topic {topic.topic}: partition numbers must be integers, not {explicit.type}")
+    chosen = explicit.cast(pa.int64()).fill_null(-1).to_numpy()
+    given = ~explicit.is_null().to_numpy()
+    wrong = chosen[given & ((chosen < 0) | (chosen >= topic.partitions))]
+    if len(wrong):
+        check_partition(topic, int(wrong[0]))
+    return np.where(given, chosen, places).astype(np.int32)
+
+
+_RECORDS_PLACE = frozenset({"topic", "offset", "timestampType", *TRANSACTION_COLUMNS.names})
+_COLUMNS_PLACE = RESERVED_NAMES
+_STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
+
+
+def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
+    """The rows as ``send_table`` and ``deal_out`` take them: of Kafka records with bytes, and times in milliseconds.
+
+    Args:
+        table: columns as a read gives them, or as the user made them; text stands for its bytes in UTF-8.
+        append_time_ms: dates Kafka records that have no timestamp of their own (ms since the epoch).
+
+    Raises:
+        SchemaMismatch: a timestamp is none.
+    """
+    if topic.topic_schema.kind != "records":
+        return table.drop_columns([name for name in table.schema.names if name in _COLUMNS_PLACE])
+    table = table.drop_columns([name for name in table.schema.names if name in _RECORDS_PLACE])
+    for name in ("key", "value"):
+        if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
+            table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.binary()))
+    return _with_timestamps(topic, table, append_time_ms)
+
+
+def _with_timestamps(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
+    """Kafka's timestamps count milliseconds, and every record has one."""
+    default: Any = pa.scalar(append_time_ms, pa.int64()).cast(_STORED_TIMESTAMP)
+    index = table.schema.get_field_index("timestamp")
+    if index < 0:
+        return table.append_column("timestamp", pa.repeat(default, table.num_rows))
+    found = table.schema.field(index).type
+    if not pa.types.is_timestamp(found) or found.tz is None:
+        raise SchemaMismatch(f"topic {topic.topic}: column 'timestamp': expected a timestamp, found {found}")
+    times = table.column(index).cast(_STORED_TIMESTAMP, safe=False).fill_null(default)
+    return table.set_column(index, "timestamp", times)

@@ -1,0 +1,381 @@
+"""What a producer is handed, on its way into the log (Kafka's ``Sender``): collected, uploaded, appended.
+
+A step that fails may be taken again, as a whole: it goes on where it was, and nothing is lost or written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId
+from eoslog.format.file_writer import WrittenFile
+from eoslog.producer.record_accumulator import RecordAccumulator
+from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture
+from eoslog.producer.rows import deal_out, partition_of_key, record_row, with_timestamps
+from eoslog.producer.transaction_manager import TransactionManager
+from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.session.session import Session
+from eoslog.session.topic_lookup import check_partition, find_topic
+from eoslog.state.names import PartitionId
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.sequences import sequence_after
+from eoslog.state.store_state import Topic
+from eoslog.state.transaction_entries import BatchAppended, CommitSummary, StagedBatch, WrittenRows
+from eoslog.state.transaction_requests import AppendBatches, AppendedRows
+from eoslog.storage.process import HomeProcess
+
+
+class _Written(NamedTuple):
+    """What was written into one topic."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+class CommitNumbers:
+    """The numbers of one transaction, of batches that the log has."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, _Written] = {}
+
+    def add(self, batches: Iterable[BatchAppended | StagedBatch]) -> None:
+        """Count batches that were acknowledged, or that the commit is to append."""
+        for batch in batches:
+            rows, files, size = self._topics.get(batch.topic_id, _Written())
+            self._topics[batch.topic_id] = _Written(rows + batch.record_count, files + 1, size + batch.file.length)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the batches that were counted."""
+        return sum(each.rows for each in self._topics.values())
+
+    def summary(self, staged: Iterable[StagedBatch], duration_ms: int) -> CommitSummary:
+        """The summary of a commit that appends ``staged`` too.
+
+        Args:
+            duration_ms: how long the transaction has been open.
+        """
+        all_of_it = CommitNumbers()
+        all_of_it._topics = dict(self._topics)
+        all_of_it.add(staged)
+        written = all_of_it._topics.values()
+        topics = None
+        if len(self._topics) > 1:
+            # Of staged batches the commit's own entry tells.
+            topics = tuple(WrittenRows(topic_id=key, **each._asdict()) for key, each in all_of_it._topics.items())
+        return CommitSummary(
+            rows=sum(each.rows for each in written),
+            files=sum(each.files for each in written),
+            bytes=sum(each.bytes for each in written),
+            duration_ms=max(0, duration_ms),
+            topics=topics,
+        )
+
+
+class InFlightBatches:
+    """Batches whose append has no answer yet. They are appended again unchanged, and recognised by their sequences.
+
+    The object is true while there are any.
+    """
+
+    def __init__(self, transactional_id: str | None, home: HomeProcess) -> None:
+        self._transactional_id = transactional_id
+        self._home = home
+        self._sequences: dict[PartitionId, int] = {}
+        self._batches: list[BatchAppended] = []
+        self.awaited = AwaitedOffsets(self._home)
+        """The callers that wait for the offsets of these batches."""
+        self.was_sent = False
+        """Whether these batches were proposed to the log before, and so may have landed."""
+
+    def __bool__(self) -> bool:
+        return bool(self._batches)
+
+    @property
+    def batches(self) -> Sequence[BatchAppended]:
+        """The batches that are in flight."""
+        return tuple(self._batches)
+
+    def send(
+        self,
+        files: Sequence[WrittenFile],
+        awaited: AwaitedOffsets,
+        identity: ProducerIdentity,
+        *,
+        upload_ms: int,
+        time_ms: int,
+    ) -> None:
+        """Make batches of uploaded files, with the next sequences of their partitions. None may be in flight.
+
+        Args:
+            awaited: the callers that wait for the offsets of the files' rows.
+            upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
+        """
+        assert not self._batches
+        self.awaited = awaited
+        self.was_sent = False
+        for file in files:
+            self._batches.append(
+                BatchAppended(
+                    topic_id=file.topic_id,
+                    partition=file.partition,
+                    base_offset=0,
+                    record_count=file.record_count,
+                    file=file.reference,
+                    upload_ms=upload_ms,
+                    transactional_id=self._transactional_id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    base_sequence=self._next_sequence(file.topic_id, file.partition, file.record_count),
+                    min_timestamp=file.min_timestamp,
+                    max_timestamp=file.max_timestamp,
+                    statistics=file.statistics,
+                    time_ms=time_ms,
+                )
+            )
+
+    def send_as(self, identity: ProducerIdentity) -> None:
+        """Give the batches to another identity, whose sequences begin at 0. None of them may have landed."""
+        self._sequences = {}
+        self._batches = [
+            batch.model_copy(
+                update={
+                    "producer_id": identity.producer_id,
+                    "producer_epoch": identity.producer_epoch,
+                    "base_sequence": self._next_sequence(batch.topic_id, batch.partition, batch.record_count),
+                }
+            )
+            for batch in self._batches
+        ]
+
+    def _next_sequence(self, topic_id: str, partition: int, record_count: int) -> int:
+        place = PartitionId(topic_id, partition)
+        base_sequence = self._sequences.get(place, 0)
+        self._sequences[place] = sequence_after(base_sequence, record_count)
+        return base_sequence
+
+    def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
+        """Take the answer: nothing is in flight any more. Tell the waiting callers their offsets."""
+        self._batches = []
+        self.awaited.deliver(appended)
+
+    def fail(self, error: EosLogError) -> None:
+        """End every wait for offsets with ``error``; the batches stay, for they may have landed."""
+        self.awaited.fail(error)
+
+    def reset(self) -> None:
+        """Forget what is in flight, and begin the sequences anew, as the next epoch does."""
+        self._sequences = {}
+        self._batches = []
+        self.awaited = AwaitedOffsets(self._home)
+
+
+class Sender:
+    """The rows of one producer that have no offsets yet, or none that count before their transaction ends."""
+
+    def __init__(
+        self,
+        store: Session,
+        append: IdempotentAppend,
+        requests: TransactionManager,
+        transactional_id: str | None,
+        *,
+        staged: bool,
+        buffer_bytes: int,
+        home: HomeProcess,
+    ) -> None:
+        self._store = store
+        self._append = append
+        self._requests = requests
+        self._transactional_id = transactional_id
+        self._staged = staged
+        self._accumulator = RecordAccumulator(store, buffer_bytes, home)
+        self._in_flight = InFlightBatches(transactional_id, home)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything, and begin the sequences anew, as the next epoch does. A topic may be another by then."""
+        self.topics: dict[str, Topic] = {}
+        """Those found so far by name: the same ones throughout a transaction."""
+        self.has_appended = False
+        """Whether batches of the transaction are known to be in the log."""
+        self.numbers = CommitNumbers()
+        """What these batches hold."""
+        self._accumulator.discard()
+        self._in_flight.reset()
+
+    def give_up(self, error: EosLogError) -> None:
+        """Drop what is not acknowledged, without a transaction. What may have landed, or land yet, has used up its
+        sequences: the producer id is dropped with it, and another one asked for."""
+        waiting = (self._accumulator.awaited.take_all(), self._in_flight.awaited.take_all())
+        if self._in_flight:
+            self._requests.identity = None
+            self._in_flight.reset()
+        self._accumulator.discard()
+        self.topics.clear()
+        # Last: who is told may hand the rows over again.
+        for each in waiting:
+            each.fail(error)
+
+    def fail(self, error: EosLogError) -> None:
+        """End every wait for offsets with ``error``."""
+        self._accumulator.awaited.fail(error)
+        self._in_flight.fail(error)
+
+    @property
+    def may_have_appended(self) -> bool:
+        """Whether batches are in the log, or may land in it yet."""
+        return self.has_appended or bool(self._in_flight)
+
+    @property
+    def waiting_rows(self) -> int:
+        """The number of rows that were handed over and are not known to be in the log."""
+        return self._accumulator.row_count + sum(batch.record_count for batch in self._in_flight.batches)
+
+    def staged_batches(self) -> list[StagedBatch]:
+        """The batches that the end of the transaction is to append."""
+        return [file.staged() for file in self._accumulator.files]
+
+    @property
+    def upload_ms(self) -> int | None:
+        """A lower bound of the time at which the first upload of the staged batches began (ms by the store's clock)."""
+        return self._accumulator.upload_ms
+
+    def find_topic(self, name: str) -> Topic:
+        """The topic of this name, from now on in ``topics``.
+
+        Raises:
+            UnknownTopicOrPartition, RetriableError
+        """
+        found = self.topics[name] = find_topic(self._store, name)
+        return found
+
+    def add_record(
+        self,
+        topic: Topic,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        timestamp: int | None,
+    ) -> RecordFuture:
+        """Take a record in; see ``Producer.send``."""
+        row = record_row(topic, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
+        if partition is None:
+            place = partition_of_key(topic, key, self._accumulator.sticky_partition(topic))
+        else:
+            place = check_partition(topic, partition)
+        return self._accumulator.add_record(topic, place, row)
+
+    def deal_out(self, topic: Topic, table: pa.Table | pa.RecordBatch) -> list[tuple[int, pa.Table]]:
+        """The rows by partition, in the topic's schema; nothing is taken in yet.
+
+        Raises:
+            SchemaMismatch: also to the topic as it is now, which may have more columns than when it was found.
+            RetriableError
+        """
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise SchemaMismatch(
+                f"topic {topic.topic}: send_table() takes a pyarrow.Table or RecordBatch, not {type(table).__name__}; "
+                "see pyarrow.Table.from_pylist, from_pydict and from_pandas"
+            )
+        table = with_timestamps(topic, table, self._store.now_ms())
+        sticky = self._accumulator.sticky_partition(topic)
+        try:
+            return list(deal_out(topic, table, sticky))
+        except SchemaMismatch:
+            newest = self._store.read(lambda state, slot: state.topics.get(topic.topic_id))
+            if newest is None or newest.topic_schema == topic.topic_schema:
+                raise
+        self.topics[topic.topic] = newest
+        return list(deal_out(newest, table, sticky))
+
+    def add_tables(self, topic: Topic, tables: list[tuple[int, pa.Table]]) -> None:
+        """Take in what was dealt out.
+
+        Raises:
+            UnknownTopicOrPartition: the topic was deleted meanwhile; nothing was taken in.
+        """
+        self._accumulator.add_tables(topic, tables)
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether ``make_room`` has something to do before more is taken in."""
+        return self._accumulator.needs_room
+
+    def make_room(self) -> None:
+        """Encode what is many, and write what fills the buffer.
+
+        Raises:
+            What ``flush`` raises.
+        """
+        self._accumulator.encode_many()
+        if not self._accumulator.is_full:
+            return
+        if self._staged:
+            self._accumulator.upload_for_room()
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        """Upload everything. Eager rows get their offsets in the log; staged ones have none before the end.
+
+        Raises:
+            RetriableError, and what the log refuses a batch with.
+        """
+        self._settle_in_flight()
+        self._accumulator.upload()
+        if self._staged:
+            self._accumulator.awaited.deliver()
+        elif self._accumulator.files:
+            if self._requests.identity is None:
+                self._requests.initialise()
+            self._send_files()
+            self._settle_in_flight()
+
+    def _send_files(self) -> None:
+        accumulator, identity = self._accumulator, self._requests.identity
+        assert identity is not None
+        assert accumulator.upload_ms is not None
+        now_ms = self._store.now_ms()
+        self._in_flight.send(
+            accumulator.take_files(),
+            accumulator.awaited.take_all(),
+            identity,
+            upload_ms=accumulator.upload_ms,
+            time_ms=now_ms,
+        )
+
+    def _settle_in_flight(self) -> None:
+        """Append the batches in flight, for the first time or again."""
+        if not self._in_flight:
+            return
+        appended = self._append_in_flight()
+        self.has_appended = True
+        self.numbers.add(self._in_flight.batches)
+        if self._transactional_id is None:
+            self.topics.clear()
+        # Last: who is told may end the transaction.
+        self._in_flight.acknowledge(appended)
+
+    def _append_in_flight(self) -> list[AppendedRows]:
+        may_have_landed = self._in_flight.was_sent
+        self._in_flight.was_sent = True
+        try:
+            return self._append(AppendBatches(self._in_flight.batches))
+        except UnknownProducerId:
+            if self._transactional_id is not None or may_have_landed:
+                raise
+            # Unused for a day, the id was forgotten, and none of these batches is in the log.
+            self._in_flight.was_sent = False
+        self._requests.initialise()
+        assert self._requests.identity is not None
+        self._in_flight.send_as(self._requests.identity)
+        self._in_flight.was_sent = True
+        return self._append(AppendBatches(self._in_flight.batches))

@@ -1,0 +1,125 @@
+"""The requests of a producer to its coordinator (init, prepare, end), and its transaction's offsets until then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eoslog.session.group_metadata import with_added
+from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.session.session import Session
+from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.prepared import check_prepared_timeout
+from eoslog.state.producer_ids import ProducerIdentity, check_timeout
+from eoslog.state.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
+from eoslog.state.transaction_requests import (
+    EndTransaction,
+    InitProducerId,
+    PrepareTransaction,
+    end_request,
+    prepare_request,
+)
+
+
+class TransactionManager:
+    """A producer's identity and transaction, as in the log. A request without an answer may be made again."""
+
+    def __init__(
+        self,
+        store: Session,
+        append: IdempotentAppend,
+        transactional_id: str | None,
+        *,
+        transaction_timeout_ms: int,
+        prepared_timeout_ms: int | None,
+    ) -> None:
+        check_timeout(transaction_timeout_ms)
+        check_prepared_timeout(prepared_timeout_ms)
+        self._store = store
+        self._append = append
+        self._transactional_id = transactional_id
+        self._timeout_ms = transaction_timeout_ms
+        self._prepared_timeout_ms = prepared_timeout_ms
+        self.identity: ProducerIdentity | None = None
+        """Producer id and epoch, as of the last answer."""
+        self.prepared: ProducerIdentity | None = None
+        """The name of the prepared transaction that this producer holds."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin a transaction anew, with nothing in it."""
+        self._offsets: tuple[GroupOffsets, ...] = ()
+        self._may_be_known = False
+
+    @property
+    def has_offsets(self) -> bool:
+        return bool(self._offsets)
+
+    @property
+    def may_be_known(self) -> bool:
+        """Whether a request made here has told the log of the transaction, or may still do so."""
+        return self._may_be_known or self.prepared is not None
+
+    def add_offsets(self, added: GroupOffsets) -> None:
+        """Group offsets that are to be committed with the transaction; the newer ones count."""
+        self._offsets = with_added(self._offsets, added)
+
+    def initialise(self, *, keep_prepared: bool = False) -> None:
+        """Ask for an identity. With ``keep_prepared``, also ask for the prepared transaction that comes with it."""
+        self.identity, self.prepared = self._append(
+            InitProducerId(
+                self._transactional_id,
+                timeout_ms=self._timeout_ms,
+                time_ms=self._store.now_ms(),
+                keep_prepared=keep_prepared,
+            )
+        )
+
+    def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
+        """Prepare the transaction with these staged batches and the offsets that were added."""
+        assert self.identity is not None
+        assert self._transactional_id is not None
+        request = prepare_request(
+            self._transactional_id,
+            self.identity,
+            time_ms=self._store.now_ms(),
+            timeout_ms=self._prepared_timeout_ms,
+            batches=staged,
+            upload_ms=upload_ms,
+            offsets=self._offsets,
+            summary=summary,
+        )
+        # From here on it may land at any time, until the next slot is taken.
+        self._may_be_known = True
+        self.prepared = self._append(PrepareTransaction(request))
+
+    def end(
+        self,
+        verdict: str,
+        staged: Sequence[StagedBatch] = (),
+        upload_ms: int | None = None,
+        token: ApplicationToken | None = None,
+        summary: CommitSummary | None = None,
+    ) -> bool:
+        """End the transaction. A commit takes these staged batches and the offsets that were added.
+
+        Returns:
+            False if the work of ``token`` was committed before: then the transaction was aborted.
+        """
+        assert self.identity is not None
+        assert self._transactional_id is not None
+        request = end_request(
+            self._transactional_id,
+            self.identity,
+            verdict,
+            batches=staged,
+            upload_ms=upload_ms if staged else None,
+            offsets=self._offsets if verdict == "commit" else (),
+            token=token,
+            summary=summary,
+            time_ms=self._store.now_ms(),
+        )
+        # From here on it may land at any time, until the next slot is taken.
+        self._may_be_known = True
+        self.identity, is_done = self._append(EndTransaction(request))
+        self.prepared = None
+        return is_done

@@ -1,0 +1,132 @@
+"""Commits in the order in which they were decided: of each slot all its rows, over all partitions that are read.
+
+A partition is read segment by segment, and no further than the commits that are asked for: rows get their offsets in
+the order of the slots, and end no earlier than that.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from eoslog.format.batch_columns import NO_CONTROL, BatchColumns
+from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.stored_columns import LARGEST_OFFSET
+from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
+from eoslog.read.planner import FileSlice, SegmentSlices, slice_of
+from eoslog.state.partition_state import Batch, Partition
+
+Place = TypeVar("Place", bound=Hashable)
+
+
+def slices_by_commit(
+    indexes: SegmentIndexes,
+    partitions: Mapping[Place, Partition],
+    after_slot: int,
+    until_slot: int,
+    *,
+    control_rows: bool = False,
+) -> Iterator[tuple[int, int, dict[Place, tuple[FileSlice, ...]]]]:
+    """Slot, log's time there (ms) and rows by partition, of each slot in (after_slot, until_slot] that committed rows.
+
+    Args:
+        control_rows: whether control rows are rows too.
+
+    Raises:
+        CorruptRecord, StoreUnavailable: an index cannot be read.
+    """
+    feeds = {
+        place: _Feed(indexes, partition, after_slot, until_slot, control_rows)
+        for place, partition in partitions.items()
+    }
+    while True:
+        slot = min((feed.first_slot for feed in feeds.values() if feed.first_slot is not None), default=None)
+        behind = [feed for feed in feeds.values() if not feed.is_known(slot)]
+        if behind:
+            for feed in behind:
+                feed.read_on()
+            continue
+        if slot is None:
+            return
+        rows = {place: taken for place, feed in feeds.items() if (taken := feed.take(slot))}
+        time_ms = next(piece.origin.commit_time_ms for slices in rows.values() for piece in slices)
+        yield slot, time_ms, rows
+
+
+class _Feed:
+    """One partition's committed rows by the slot that ended them, as far as it was read."""
+
+    def __init__(
+        self, indexes: SegmentIndexes, partition: Partition, after_slot: int, until_slot: int, control_rows: bool
+    ) -> None:
+        self._control_rows = control_rows
+        self._after_slot = after_slot
+        self._until_slot = until_slot
+        self._log_start_offset = partition.log_start_offset
+        self._pending: dict[int, list[FileSlice]] = defaultdict(list)
+        self._slots: list[int] = []
+        """The slots of these rows, as a heap."""
+        self._parts = self._read(indexes, partition)
+        self._reached_slot: int | None = after_slot
+        """Rows that are not read yet ended at this slot or later; None if all are read."""
+
+    @property
+    def first_slot(self) -> int | None:
+        return self._slots[0] if self._slots else None
+
+    def is_known(self, slot: int | None) -> bool:
+        """Whether everything that ended at or before ``slot`` was read; all there is if None."""
+        return self._reached_slot is None or (slot is not None and slot < self._reached_slot)
+
+    def read_on(self) -> None:
+        self._reached_slot = next(self._parts, None)
+        if self._reached_slot is not None and self._reached_slot > self._until_slot:
+            self._reached_slot = None
+
+    def take(self, slot: int) -> tuple[FileSlice, ...]:
+        """The rows of a slot, which is no later than the first one."""
+        if self.first_slot != slot:
+            return ()
+        return tuple(self._pending.pop(heapq.heappop(self._slots)))
+
+    def _read(self, indexes: SegmentIndexes, partition: Partition) -> Iterator[int]:
+        """Read part by part; each gives the slot at or after which the rows behind it end."""
+        for segment in partition.sealed:
+            if segment.max_end_slot <= self._after_slot:
+                continue
+            columns = indexes.columns(segment)
+            self._add_sealed(columns)
+            if len(columns):
+                yield int(columns.slot[-1])
+        self._add_active(partition.active)
+
+    def _add_sealed(self, columns: BatchColumns) -> None:
+        wanted = (
+            visible_rows(columns, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+            & (columns.record_count > 0)
+            & (columns.end_offset > self._log_start_offset)
+        )
+        if not self._control_rows:
+            wanted &= columns.control == NO_CONTROL
+        slices = SegmentSlices(columns, np.flatnonzero(wanted), self._log_start_offset, LARGEST_OFFSET)
+        for slot, piece in zip(slices.end_slots.tolist(), slices, strict=True):
+            self._put(slot, piece)
+
+    def _add_active(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            if (
+                batch.record_count
+                and (self._control_rows or batch.control is None)
+                and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
+                and batch.end_offset > self._log_start_offset
+            ):
+                self._put(batch.end_slot, slice_of(batch, batch.record_count, self._log_start_offset, LARGEST_OFFSET))
+
+    def _put(self, slot: int, piece: FileSlice) -> None:
+        if slot not in self._pending:
+            heapq.heappush(self._slots, slot)
+        self._pending[slot].append(piece)

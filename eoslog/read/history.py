@@ -1,0 +1,392 @@
+"""The history of a store: what each slot of the log did to topics, the newest first (Delta's ``DESCRIBE HISTORY``).
+
+It is read from the log's own records, and ends where they end: old slots are deleted, what they did is not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
+from typing import Any, NamedTuple
+
+from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, quoted
+from eoslog.log.reading_backwards import records_backwards
+from eoslog.log.slot_record import SlotRecord
+from eoslog.session.session import Session
+from eoslog.state.entries import Entry
+from eoslog.state.segment_entries import LogStartMoved, SegmentsReplaced
+from eoslog.state.state_machine import decode_entry
+from eoslog.state.store_state import StoreState
+from eoslog.state.topic_entries import (
+    PartitionsCreated,
+    TopicConfig,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchemaChanged,
+)
+from eoslog.state.topics import topic_named
+from eoslog.state.transaction_entries import BatchAppended, StagedBatch, TransactionEnded, WrittenRows
+from eoslog.storage.exclusive import ExclusiveIterator
+
+_NO_CHANGE = frozenset(
+    {
+        "store",
+        "features",
+        "init",
+        "prepare",
+        "offsets",
+        "group",
+        "delete_offsets",
+        "delete_group",
+        "seal",
+        "clean",
+        "horizon",
+        "doomed_deleted",
+        "expire",
+        "checkpoint",
+    }
+)
+"""Entries that change neither a topic nor its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing that a slot of the log did to topics. What does not apply, or is not known, is None."""
+
+    slot: int
+    timestamp: int | None
+    """The log's time at the slot (ms since the epoch)."""
+    operation: str
+    """Of commits ``append``, ``overwrite``, ``complete``, or ``commit`` of a transaction without rows; ``abort``;
+    ``create_topic``, ``delete_topic``, ``topic_config``, ``topic_schema``, ``create_partitions``, ``delete_records``,
+    ``retention``, ``merge``, ``compact``; of an entry that this version does not know its type."""
+    topics: tuple[str, ...]
+    """The names of those that it touched, or their ids where they are gone."""
+    rows: int | None = None
+    """Rows that a commit wrote into the topics that are asked for."""
+    files: int | None = None
+    """Data files of these rows, or those that a merge or compaction leaves."""
+    bytes: int | None = None
+    """Of these files."""
+    duration_ms: int | None = None
+    """From the begin of a transaction, or from when Spark planned the write, to its commit."""
+    verdict: str | None = None
+    """``commit`` or ``abort``."""
+    reason: str | None = None
+    """Who ended the transaction: ``client``, ``timeout``, ``fence`` or ``admin``."""
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    application_id: str | None = None
+    """Of the application's version that was committed; a stream sink's is its transactional id."""
+    version: int | None = None
+    """The application's version; a stream sink's is the number of its micro-batch."""
+    query_id: str | None = None
+    query_name: str | None = None
+    batch_id: int | None = None
+    task_count: int | None = None
+    """The tasks of a job."""
+    engine: str | None = None
+    """What ran the job, as ``spark-4.3.0``."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """What else tells this operation from others of its kind; JSON can hold it."""
+
+
+def operations_of(
+    slot: int,
+    time_ms: int | None,
+    entries: Sequence[Entry | Mapping[str, Any]],
+    names: dict[str, str],
+    topic_id: str | None,
+) -> list[Operation]:
+    """What the entries of a slot did, the last one first.
+
+    Args:
+        names: topics by their ids. A topic's own entries add to it.
+        topic_id: only operations that touched this topic, and only the rows of this one.
+    """
+    for entry in entries:
+        if isinstance(entry, (TopicCreated, TopicDeleted)):
+            names[entry.topic_id] = entry.topic
+    found = _Slot(slot, time_ms, names, topic_id)
+    operations = [operation for operation in found.operations(entries) if operation is not None]
+    return operations[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    slot: int
+    time_ms: int | None
+    names: Mapping[str, str]
+    topic_id: str | None
+
+    def operations(self, entries: Sequence[Entry | Mapping[str, Any]]) -> Iterator[Operation | None]:
+        plain: dict[tuple[int, int], list[BatchAppended]] = {}
+        moved: dict[tuple[str, str], list[LogStartMoved]] = {}
+        replaced: list[LogStartMoved] = []
+        for entry in entries:
+            match entry:
+                case BatchAppended(transactional_id=None):
+                    plain.setdefault((entry.producer_id, entry.producer_epoch), []).append(entry)
+                case LogStartMoved(reason="overwrite"):
+                    replaced.append(entry)
+                case LogStartMoved():
+                    moved.setdefault((entry.topic_id, entry.reason), []).append(entry)
+                case TransactionEnded(verdict="commit"):
+                    # Rows are replaced by the commit that follows in the same record.
+                    yield self._commit(entry, replaced)
+                    replaced = []
+                case TransactionEnded():
+                    yield self._abort(entry)
+                case BatchAppended():
+                    continue
+                case _:
+                    yield self._other(entry)
+        for batches in plain.values():
+            yield self._plain(batches)
+        for (topic_id, reason), starts in moved.items():
+            offsets = {str(each.partition): each.offset for each in starts}
+            yield self._operation(reason, {topic_id}, parameters={"offsets": offsets})
+
+    def _operation(self, operation: str, topic_ids: Iterable[str], **fields: Any) -> Operation | None:
+        touched = set(topic_ids)
+        if self.topic_id is not None and self.topic_id not in touched:
+            return None
+        topics = tuple(sorted(self.names.get(each, each) for each in touched))
+        return Operation(slot=self.slot, timestamp=self.time_ms, operation=operation, topics=topics, **fields)
+
+    def _commit(self, entry: TransactionEnded, replaced: Sequence[LogStartMoved]) -> Operation | None:
+        written = _written(entry)
+        touched = {marker.topic_id for marker in entry.markers} | {each.topic_id for each in replaced}
+        summary, token = entry.summary, entry.token
+        operation = (summary.operation if summary is not None else None) or "append"
+        if not touched and entry.task_count == 0:
+            operation = "commit"
+        if token is not None and not touched and ":" in token.sink:
+            # A job without rows; its sink names the topic.
+            touched = {token.sink.rpartition(":")[2]}
+        groups = sorted({each.group for each in entry.offsets})
+        found = self._operation(
+            operation,
+            touched,
+            verdict="commit",
+            reason=entry.reason,
+            transactional_id=entry.transactional_id,
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            task_count=entry.task_count or None,
+            parameters={"groups": groups} if groups else {},
+            **self._numbers(written),
+        )
+        if found is not None and token is not None:
+            found = replace(found, application_id=token.application_id, version=token.version)
+        if found is not None and summary is not None:
+            found = replace(
+                found,
+                duration_ms=summary.duration_ms,
+                query_id=summary.query_id,
+                query_name=summary.query_name,
+                batch_id=summary.batch_id,
+                engine=summary.engine,
+            )
+        return found
+
+    def _abort(self, entry: TransactionEnded) -> Operation | None:
+        return self._operation(
+            "abort",
+            {marker.topic_id for marker in entry.markers},
+            verdict="abort",
+            reason=entry.reason,
+            transactional_id=entry.transactional_id,
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            task_count=entry.task_count or None,
+        )
+
+    def _plain(self, batches: Sequence[BatchAppended]) -> Operation | None:
+        written = [_of_batch(each) for each in batches]
+        return self._operation(
+            "append",
+            {each.topic_id for each in batches},
+            verdict="commit",
+            producer_id=batches[0].producer_id,
+            producer_epoch=batches[0].producer_epoch,
+            **self._numbers(written),
+        )
+
+    def _numbers(self, written: Sequence[WrittenRows] | None) -> dict[str, int | None]:
+        if written is None:
+            return {"rows": None, "files": None, "bytes": None}
+        counted = [each for each in written if self.topic_id in (None, each.topic_id)]
+        return {
+            "rows": sum(each.rows for each in counted),
+            "files": sum(each.files for each in counted),
+            "bytes": sum(each.bytes for each in counted),
+        }
+
+    def _other(self, entry: Entry | Mapping[str, Any]) -> Operation | None:
+        match entry:
+            case TopicCreated():
+                kind = entry.topic_schema.kind
+                return self._operation(
+                    "create_topic",
+                    {entry.topic_id},
+                    parameters={"partitions": entry.partitions, "kind": kind, "config": _config(entry.config)},
+                )
+            case TopicDeleted():
+                return self._operation("delete_topic", {entry.topic_id})
+            case TopicConfigChanged():
+                return self._operation("topic_config", {entry.topic_id}, parameters={"config": _config(entry.config)})
+            case TopicSchemaChanged():
+                parameters = {"schema_version": entry.schema_version}
+                return self._operation("topic_schema", {entry.topic_id}, parameters=parameters)
+            case PartitionsCreated():
+                parameters = {"partitions": entry.partitions}
+                return self._operation("create_partitions", {entry.topic_id}, parameters=parameters)
+            case SegmentsReplaced():
+                parameters = {"partition": entry.partition, "segments": len(entry.replaced)}
+                return self._operation(
+                    entry.reason, {entry.topic_id}, files=entry.file_count, bytes=entry.bytes, parameters=parameters
+                )
+        fields = entry if isinstance(entry, Mapping) else dict(entry)
+        type_name, topic_id = fields.get("type"), fields.get("topic_id")
+        if type_name in _NO_CHANGE or not isinstance(type_name, str) or not isinstance(topic_id, str):
+            return None
+        return self._operation(type_name, {topic_id})
+
+
+def _written(entry: TransactionEnded) -> list[WrittenRows] | None:
+    """What a commit wrote by topic; None if the log does not tell."""
+    touched = {marker.topic_id for marker in entry.markers}
+    summary = entry.summary
+    if entry.batches or not touched:
+        return [_of_batch(each) for each in entry.batches]
+    if summary is not None and summary.topics is not None:
+        # Not of topics that were deleted before the commit.
+        return [each for each in summary.topics if each.topic_id in touched]
+    if summary is None or len(touched) > 1:
+        return None
+    return [WrittenRows(topic_id=touched.pop(), rows=summary.rows, files=summary.files, bytes=summary.bytes)]
+
+
+def _of_batch(batch: BatchAppended | StagedBatch) -> WrittenRows:
+    return WrittenRows(topic_id=batch.topic_id, rows=batch.record_count, files=1, bytes=batch.file.length)
+
+
+def _config(config: TopicConfig) -> dict[str, Any]:
+    """The settings that are not the defaults."""
+    return config.model_dump(exclude_defaults=True)
+
+
+_CLOCKS_DIFFER_MS = 2_000
+_MOST_SLOTS_AHEAD = 128
+
+
+class _Bounds(NamedTuple):
+    """Which topics are asked for, and from where on they may have a history."""
+
+    names: dict[str, str]
+    """By topic id, of all topics that are there."""
+    topic_id: str | None
+    oldest: int
+    newest: int
+
+
+class History(ExclusiveIterator[Operation]):
+    """Operations of the log, the newest first. It reads as it is iterated, and holds no more than some slots.
+
+    It begins at the newest slot of when it was made. It belongs to one thread at a time.
+    """
+
+    def __init__(
+        self,
+        store: Session,
+        topic: str | None,
+        *,
+        limit: int | None,
+        transactional_id: str | None,
+        include_aborts: bool,
+    ) -> None:
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise InvalidOption(f"a limit is a number of operations, 1 or more, not {quoted(limit)}")
+
+        def look(state: StoreState, slot: int) -> _Bounds:
+            names = {each.topic_id: each.topic for each in state.topics.values()}
+            if topic is None:
+                return _Bounds(names, None, 0, slot)
+            found = topic_named(state, topic)
+            return _Bounds(names, found.topic_id, found.created_slot, slot)
+
+        self._bounds = store.read(look)
+        self._transactional_id = transactional_id
+        self._include_aborts = include_aborts
+        self.oldest_slot: int | None = None
+        """The slot that the history has come to; None before the first."""
+        self.is_cut = False
+        """Whether it has ended where slots were deleted, and not where the topic or the store was created."""
+        records = records_backwards(store.object_store, self._bounds.newest)
+        self._records = takewhile(lambda record: record.slot >= self._bounds.oldest, records)
+        super().__init__(islice(self._read(), limit))
+
+    def _read(self) -> Iterator[Operation]:
+        for decoded in _with_log_times(map(_decode, self._records)):
+            self.oldest_slot = decoded.slot
+            for operation in operations_of(
+                decoded.slot, decoded.time_ms, decoded.entries, self._bounds.names, self._bounds.topic_id
+            ):
+                if self._transactional_id not in (None, operation.transactional_id):
+                    continue
+                if operation.verdict == "abort" and not self._include_aborts:
+                    continue
+                yield operation
+        self.is_cut = self.oldest_slot is not None and self.oldest_slot > self._bounds.oldest
+
+
+class _Decoded:
+    """A record, and the latest time that it or a record before it tells, as far as was read (ms)."""
+
+    __slots__ = ("entries", "own_ms", "slot", "time_ms")
+
+    def __init__(self, slot: int, entries: Sequence[Entry | Mapping[str, Any]]) -> None:
+        self.slot = slot
+        self.entries = entries
+        times = [time for entry in entries if (time := getattr(entry, "time_ms", None)) is not None]
+        self.own_ms: int | None = max(times, default=None)
+        self.time_ms = self.own_ms
+
+
+def _decode(record: SlotRecord) -> _Decoded:
+    """The entries of a record; one of an unknown type stays as it is, and an invalid record changed nothing."""
+    entries: list[Entry | Mapping[str, Any]] = []
+    for value in record.entries:
+        try:
+            entries.append(decode_entry(value))
+        except UnsupportedFormat:
+            entries.append(value)
+        except InvalidEntry:
+            return _Decoded(record.slot, ())
+    return _Decoded(record.slot, entries)
+
+
+def _with_log_times(records: Iterator[_Decoded]) -> Iterator[_Decoded]:
+    """Give each record the log's time, which never runs backwards: the latest that any record so far tells.
+
+    Writers' clocks differ by little, so a few records before it tell.
+    """
+    waiting: deque[_Decoded] = deque()
+    for record in records:
+        waiting.append(record)
+        if record.own_ms is None:
+            continue
+        for later in waiting:
+            later.time_ms = record.own_ms if later.time_ms is None else max(later.time_ms, record.own_ms)
+        while waiting and waiting[0] is not record:
+            first = waiting[0]
+            assert first.time_ms is not None
+            if first.time_ms - record.own_ms < _CLOCKS_DIFFER_MS and first.slot - record.slot < _MOST_SLOTS_AHEAD:
+                break
+            yield waiting.popleft()
+    yield from waiting

@@ -1,0 +1,1 @@
+"""One process's connection to a store."""

@@ -1,0 +1,145 @@
+"""Numbers to watch, by Kafka's names: of the store as its log says it is, and of this process's calls."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import Partition
+from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
+from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.storage.process import ProcessLock
+
+_DURATION = re.compile(
+    r"P(?=[0-9T])(?:(?P<days>[0-9]+)D)?"
+    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?(?:(?P<seconds>[0-9]+(?:\.[0-9]{1,6})?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration of days, hours, minutes and seconds.
+
+    Raises:
+        ValueError: the text is none, or it is longer than can be counted.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration as PT1H30M or P7D (ISO 8601)")
+    try:
+        return timedelta(**{unit: float(count) for unit, count in found.groupdict().items() if count is not None})
+    except OverflowError:
+        raise ValueError(f"{text!r} is too long") from None
+
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
+"""A transaction is late when it is open for longer than any may be, and this (Kafka's ``ProducerStateManager``)."""
+
+CALL_TIMES = {
+    "init_transactions()": "txn-init-time-ns-total",
+    "begin_transaction()": "txn-begin-time-ns-total",
+    "send_offsets_to_transaction()": "txn-send-offsets-time-ns-total",
+    "commit_transaction()": "txn-commit-time-ns-total",
+    "abort_transaction()": "txn-abort-time-ns-total",
+    "flush()": "flush-time-ns-total",
+}
+"""The producer's calls whose time is measured, and Kafka's name of the metric (``KafkaProducerMetrics``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreMetrics:
+    """A store at one slot of its log, and this process's part in it."""
+
+    slot: int
+    """The newest one."""
+    slots_since_checkpoint: int
+    """What a process that opens the log reads beside the checkpoint, if the newest record does not repeat it."""
+    partitions_with_late_transactions_count: int
+    """Partitions whose readers are held back by a transaction that somebody should have ended."""
+    last_stable_offset_lag: Mapping[TopicPartition, int]
+    """By partition, how many offsets open transactions hold back: high watermark less last stable offset."""
+    producer_id_count: int
+    """Producers that partitions know, counted once in each."""
+    transactions_by_state: Mapping[str, int]
+    """How many transactional ids are in each state in which any is."""
+    prepared_transactions: int
+    """Open transactions that wait for their verdict (KIP-939)."""
+    longest_open_transaction_ms: int
+    """The age of the oldest open transaction; 0 if none is open."""
+    requests: Mapping[str, int]
+    """Requests that this process has sent to the object store, by kind."""
+    appends: Mapping[str, int]
+    """How this process's appends went since it opened the store: see ``AppendCounts``."""
+    call_times_ns: Mapping[str, int]
+    """The time that this process's producers have spent in their calls, by Kafka's name of the metric."""
+
+
+class CallTimes:
+    """Adds up how long calls take, here and in ``within``. Safe to share between threads."""
+
+    def __init__(self, within: CallTimes | None = None) -> None:
+        self._within = within
+        self._lock = ProcessLock()
+        self._total_ns: Counter[str] = Counter(dict.fromkeys(CALL_TIMES.values(), 0))
+
+    def add(self, name: str, duration_ns: int) -> None:
+        """Count a call by Kafka's name of its metric."""
+        with self._lock:
+            self._total_ns[name] += duration_ns
+        if self._within is not None:
+            self._within.add(name, duration_ns)
+
+    def totals(self) -> dict[str, int]:
+        """ns by Kafka's name of the metric, 0 for calls that were not made."""
+        with self._lock:
+            return dict(self._total_ns)
+
+
+def store_metrics(
+    state: StoreState,
+    slot: int,
+    now_ms: int,
+    *,
+    slots_since_checkpoint: int,
+    requests: Mapping[str, int],
+    appends: Mapping[str, int],
+    call_times_ns: Mapping[str, int],
+) -> StoreMetrics:
+    """The metrics of a state at ``now_ms`` of the store's clock."""
+    starts_ms = {state.transactions[name].open_producer_id: start_ms for name, start_ms in state.ongoing.items()}
+    longest_ms = MAX_TRANSACTION_TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
+    by_state = Counter(transaction.state for transaction in state.transactions.values())
+    return StoreMetrics(
+        slot=slot,
+        slots_since_checkpoint=slots_since_checkpoint,
+        partitions_with_late_transactions_count=sum(
+            _has_late_transaction(partition, starts_ms, now_ms - longest_ms) for partition in state.partitions.values()
+        ),
+        last_stable_offset_lag={
+            TopicPartition(state.topics[place.topic_id].topic, place.partition): (
+                partition.high_watermark - partition.last_stable_offset
+            )
+            for place, partition in sorted(
+                state.partitions.items(), key=lambda item: (state.topics[item[0].topic_id].topic, item[0].partition)
+            )
+        },
+        producer_id_count=sum(len(partition.producers) for partition in state.partitions.values()),
+        transactions_by_state={each.name: by_state[each] for each in TransactionState if by_state[each]},
+        prepared_transactions=sum(state.transactions[name].prepared is not None for name in state.ongoing),
+        longest_open_transaction_ms=max((now_ms - start_ms for start_ms in state.ongoing.values()), default=0),
+        requests=dict(requests),
+        appends=dict(appends),
+        call_times_ns=dict(call_times_ns),
+    )
+
+
+def _has_late_transaction(partition: Partition, starts_ms: Mapping[int, int], latest_start_ms: int) -> bool:
+    """One that no transactional id knows is late by itself: nobody would end it."""
+    return any(
+        producer_id not in starts_ms or starts_ms[producer_id] < latest_start_ms
+        for producer_id in partition.open_transactions
+    )

@@ -1,0 +1,224 @@
+"""Settings: what the user chose once for all stores, in a file and in the environment.
+
+A file is read only if ``EOSLOG_CONFIG`` or the caller names it, never because it lies in the current directory: one in
+somebody else's directory could send requests, signed with the user's credentials, to an endpoint of its choice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+
+from eoslog.errors import InvalidOption
+from eoslog.log.replica import LogConfig
+from eoslog.state.expiry import (
+    NEVER,
+    OFFSETS_RETENTION_MS,
+    PRODUCER_ID_EXPIRATION_MS,
+    READER_GRACE_MS,
+    STAGED_MAX_AGE_MS,
+    TRANSACTIONAL_ID_EXPIRATION_MS,
+)
+from eoslog.storage.s3_options import S3Options
+
+CONFIG_VARIABLE = "EOSLOG_CONFIG"
+_S3_DEFAULTS = S3Options()
+_PREFIX = "EOSLOG_"
+_SECRET = re.compile(r"(^|_)key(_id)?$|secret|token|passw|credential", re.IGNORECASE)
+_CREDENTIALS = ("key", "secret", "token", "anon")
+_Positive = Annotated[int, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LogSettings(_Section):
+    """How the log behaves; see ``LogConfig``."""
+
+    grace_ms: _Positive = LogConfig.grace_ms
+    checkpoint_slots: _Positive = LogConfig.checkpoint_slots
+    commit_timeout_ms: _Positive = LogConfig.commit_timeout_ms
+
+
+class LocalSettings(_Section):
+    """Stores on local disk."""
+
+    fsync: bool = True
+
+
+class S3Settings(_Section):
+    """Stores on S3, without credentials."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    connect_timeout_ms: _Positive = _S3_DEFAULTS.connect_timeout_ms
+    read_timeout_ms: _Positive = _S3_DEFAULTS.read_timeout_ms
+    max_attempts: _Positive = _S3_DEFAULTS.max_attempts
+
+
+class VacuumSettings(_Section):
+    """What vacuum spares."""
+
+    staged_max_age_ms: _Positive = STAGED_MAX_AGE_MS
+    reader_grace_ms: _Positive = READER_GRACE_MS
+
+
+class GroupSettings(_Section):
+    """What is kept of consumer groups."""
+
+    offsets_retention_ms: Annotated[int, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
+
+
+class CoordinatorSettings(_Section):
+    """How often a coordinator takes each of its steps, and when ids expire (ms). Kafka's names where it has one."""
+
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: _Positive = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: _Positive = 3_600_000
+    producer_id_expiration_check_interval_ms: _Positive = 600_000
+    group_session_check_interval_ms: _Positive = 60_000
+    offsets_retention_check_interval_ms: _Positive = 600_000
+    segment_check_interval_ms: _Positive = 60_000
+    log_retention_check_interval_ms: _Positive = 300_000
+    log_cleaner_backoff_ms: _Positive = 15_000
+    merge_interval_ms: _Positive = 60_000
+    checkpoint_check_interval_ms: _Positive = 60_000
+    vacuum_interval_ms: _Positive = 24 * 3_600_000
+    slot_deletion_interval_ms: _Positive = 3_600_000
+    transactional_id_expiration_ms: _Positive = TRANSACTIONAL_ID_EXPIRATION_MS
+    producer_id_expiration_ms: _Positive = PRODUCER_ID_EXPIRATION_MS
+
+
+class Settings(BaseSettings):
+    """All settings. The environment (``EOSLOG_…``) outdoes the file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    store: str | None = None
+    """The store that the command line works on."""
+    log: LogSettings = LogSettings()
+    local: LocalSettings = LocalSettings()
+    s3: S3Settings = S3Settings()
+    vacuum: VacuumSettings = VacuumSettings()
+    groups: GroupSettings = GroupSettings()
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment comes before what the file gave."""
+        return env_settings, init_settings
+
+    def log_config(self) -> LogConfig:
+        return LogConfig(**self.log.model_dump())
+
+    def store_options(self, url: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The options of the object store at ``url``: those that are set here, unless they are given.
+
+        A profile gives credentials, so it counts only where no others are given.
+        """
+        given = {} if given is None else given
+        scheme = url.partition("://")[0].lower() if "://" in url else "file"
+        found: dict[str, Any] = {}
+        if scheme in ("s3", "s3a"):
+            found = self.s3.model_dump(exclude_defaults=True)
+            if any(given.get(name) for name in _CREDENTIALS):
+                found.pop("profile", None)
+        elif scheme == "file":
+            found = self.local.model_dump(exclude_defaults=True)
+        return found | dict(given)
+
+
+def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
+    """Read the settings file, if one is named, and the environment.
+
+    Args:
+        path: the file; the one that ``EOSLOG_CONFIG`` names if None.
+
+    Raises:
+        InvalidOption: an unknown or wrong setting, or a secret in the file.
+    """
+    named = path if path is not None else os.environ.get(CONFIG_VARIABLE)
+    values = _read(Path(named)) if named else {}
+    _check_variables()
+    try:
+        return Settings(**values)
+    except SettingsError as error:
+        raise InvalidOption(f"a setting in the environment cannot be read: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        where = f"{named} or the environment" if named else f"the environment ({_PREFIX}…)"
+        if _SECRET.search(place):
+            raise _no_secrets(where, place) from None
+        problem = f"{first['msg']}, not {first['input']!r}"
+        if first["type"] == "extra_forbidden":
+            problem = f"is unknown; the settings there are: {', '.join(_names_beside(first['loc']))}"
+        raise InvalidOption(f"setting {place!r} in {where}: {problem}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidOption(f"there is no settings file {path}") from None
+    except OSError as error:
+        raise InvalidOption(f"settings file {path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidOption(f"settings file {path} is not TOML: {error}") from None
+    secret = _secret_in(values)
+    if secret is not None:
+        raise _no_secrets(f"settings file {path}", secret)
+    return values
+
+
+def _check_variables() -> None:
+    """A section that is misspelled in a variable's name would go unnoticed."""
+    for name in os.environ:
+        section, separator, _ = name.removeprefix(_PREFIX).partition("__")
+        known = section.lower() in Settings.model_fields
+        if name.startswith(_PREFIX) and separator and not known:
+            sections = ", ".join(f"{_PREFIX}{each.upper()}__…" for each in Settings.model_fields if each != "store")
+            raise InvalidOption(f"environment variable {name} is unknown; there are {sections}")
+
+
+def _secret_in(values: Mapping[str, Any]) -> str | None:
+    for name, value in values.items():
+        if _SECRET.search(name):
+            return name
+        if isinstance(value, Mapping) and (found := _secret_in(value)) is not None:
+            return f"{name}.{found}"
+    return None
+
+
+def _no_secrets(where: str, name: str) -> InvalidOption:
+    return InvalidOption(
+        f"{where} holds {name!r}: credentials are no settings. S3 takes them from the environment (AWS_ACCESS_KEY_ID "
+        "and AWS_SECRET_ACCESS_KEY), from a profile (s3.profile) or from the instance's role"
+    )
+
+
+def _names_beside(place: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = Settings
+    for part in place[:-1]:
+        annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            break
+        model = annotation
+    return list(model.model_fields)

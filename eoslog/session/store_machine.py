@@ -1,0 +1,62 @@
+"""The state machine of a store, as the log drives it, with its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eoslog.errors import InvalidEntry
+from eoslog.format import checkpoint_codec as checkpoint
+from eoslog.state import batches, partitions, transactions
+from eoslog.state.draft import Draft
+from eoslog.state.entries import Entry
+from eoslog.state.features import check_features
+from eoslog.state.state_machine import decode_entry, encode_entry, fold, new_draft
+from eoslog.state.store_state import StoreState
+from eoslog.state.transaction_entries import BatchAppended, TransactionEnded
+from eoslog.state.transaction_requests import AbortOverdueTransactions
+
+
+class StoreMachine:
+    """The rules as one state machine, as the log drives it."""
+
+    def initial(self) -> StoreState:
+        return StoreState()
+
+    def frozen_copy(self, state: StoreState) -> StoreState:
+        return state.frozen_copy()
+
+    def new_draft(self, state: StoreState, slot: int) -> Draft:
+        return new_draft(state, slot)
+
+    def add_overdue(self, draft: Draft, now_ms: int) -> None:
+        AbortOverdueTransactions(now_ms).apply(draft)
+
+    def append_for_another(self, draft: Draft, entries: Sequence[object]) -> None:
+        if not entries:
+            raise InvalidEntry("a request without entries")
+        for value in entries:
+            entry = decode_entry(value)
+            # Both are refused once they were done, whatever came after them: by sequence, and by epoch.
+            if isinstance(entry, BatchAppended):
+                batches.check_not_outlived(draft, entry)
+            elif not (isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry)):
+                raise InvalidEntry(f"an entry of the type {entry.type!r} is appended by its own process alone")
+            draft.append(entry)
+
+    def encode_entry(self, entry: Entry) -> dict[str, Any]:
+        return encode_entry(entry)
+
+    def fold(self, state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
+        return fold(state, slot, entries)
+
+    def check_upload(self, state: StoreState, upload_ms: int) -> None:
+        partitions.check_upload(state, upload_ms)
+
+    def parts(self, state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
+        return checkpoint.parts(state, slot)
+
+    def restore(self, parts: Mapping[str, bytes]) -> StoreState:
+        state = checkpoint.restore(parts)
+        check_features(state.reader_features, state.writer_features)
+        return state

@@ -1,0 +1,175 @@
+"""A state one record ahead of the log, which can still be dropped.
+
+A record is applied to a draft entry by entry. Merged, it changes the state; dropped, it leaves no trace: so a record
+with one invalid entry is wholly inert, and a lost race costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Generic, TypeVar, cast
+
+from eoslog.state.entries import Entry
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import (
+    Doomed,
+    Group,
+    IdempotentProducer,
+    LastVersion,
+    Moment,
+    StoreState,
+    TokenKey,
+    Topic,
+    Transaction,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+E = TypeVar("E", bound=Entry)
+
+
+class _Removed:
+    pass
+
+
+_REMOVED = _Removed()
+
+
+class Overlay(MutableMapping[K, V], Generic[K, V]):
+    """Changes over a map that stays as it is until they are merged into it."""
+
+    __slots__ = ("_base", "_changes")
+
+    def __init__(self, base: MutableMapping[K, V]) -> None:
+        self._base = base
+        self._changes: dict[K, V | _Removed] = {}
+
+    def __getitem__(self, key: K) -> V:
+        if key in self._changes:
+            value = self._changes[key]
+            if isinstance(value, _Removed):
+                raise KeyError(key)
+            return value
+        return self._base[key]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._changes[key] = value
+
+    def __delitem__(self, key: K) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._changes[key] = _REMOVED
+
+    def __contains__(self, key: object) -> bool:
+        if key in self._changes:
+            return self._changes[key] is not _REMOVED
+        return key in self._base
+
+    def __iter__(self) -> Iterator[K]:
+        for key in self._base:
+            if key not in self._changes:
+                yield key
+        for key, value in self._changes.items():
+            if value is not _REMOVED:
+                yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self._changes)
+
+    def merge(self) -> None:
+        for key, value in self._changes.items():
+            if isinstance(value, _Removed):
+                self._base.pop(key, None)
+            else:
+                self._base[key] = value
+        self._changes.clear()
+
+
+class Draft:
+    """A state and the changes that the entries of one slot make to it."""
+
+    def __init__(self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], Entry]) -> None:
+        self.base = base
+        self.slot = slot
+        self._apply = apply
+        self.entries: list[Entry] = []
+        self.store_id: str = base.store_id
+        self.reader_features: tuple[str, ...] = base.reader_features
+        self.writer_features: tuple[str, ...] = base.writer_features
+        self.time_ms: int = base.time_ms
+        self.horizon_ms: int = base.horizon_ms
+        self.doomed: tuple[Doomed, ...] = base.doomed
+        self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
+        """Whether an entry of this slot took the slot's producer id: one init or roll-over a record."""
+        self.topic_ids: Overlay[str, str] = Overlay(base.topic_ids)
+        self.topics: Overlay[str, Topic] = Overlay(base.topics)
+        self.partitions: Overlay[PartitionId, Partition] = Overlay(base.partitions)
+        self.transactions: Overlay[str, Transaction] = Overlay(base.transactions)
+        self.ongoing: Overlay[str, int] = Overlay(base.ongoing)
+        self.producers: Overlay[int, IdempotentProducer] = Overlay(base.producers)
+        self.groups: Overlay[str, Group] = Overlay(base.groups)
+        self.tokens: Overlay[TokenKey, LastVersion] = Overlay(base.tokens)
+        self.query_tokens: Overlay[str, tuple[TokenKey, ...]] = Overlay(base.query_tokens)
+        self._edited: set[PartitionId] = set()
+
+    @property
+    def moment(self) -> Moment:
+        """Where the entry that is applied now stands."""
+        return Moment(self.slot, self.time_ms)
+
+    def edit_partition(self, partition_id: PartitionId) -> Partition:
+        """The draft's own copy of a partition, which may be changed in place."""
+        if partition_id not in self._edited:
+            self.partitions[partition_id] = self.partitions[partition_id].copy()
+            self._edited.add(partition_id)
+        partition = self.partitions[partition_id]
+        partition.changed_slot = self.slot
+        return partition
+
+    def append(self, entry: E) -> E:
+        """Apply an entry and add it to the record.
+
+        Returns:
+            The entry with its results, such as offsets and the next epoch, as they are at this slot.
+
+        Raises:
+            InvalidEntry, or the error of the rule that refuses it.
+        """
+        applied = self._apply(self, entry)
+        self.entries.append(applied)
+        return cast(E, applied)
+
+    def child(self) -> Draft:
+        """A draft on top of this one, for the entries of one of several writers that share a record."""
+        return Draft(self, self.slot, self._apply)
+
+    def merge(self) -> None:
+        """Make the changes those of the base."""
+        base = self.base
+        base.store_id = self.store_id
+        base.reader_features = self.reader_features
+        base.writer_features = self.writer_features
+        base.time_ms = self.time_ms
+        base.horizon_ms = self.horizon_ms
+        base.doomed = self.doomed
+        for overlay in (
+            self.topic_ids,
+            self.topics,
+            self.partitions,
+            self.transactions,
+            self.ongoing,
+            self.producers,
+            self.groups,
+            self.tokens,
+            self.query_tokens,
+        ):
+            if overlay.is_changed:
+                overlay.merge()
+        if isinstance(base, Draft):
+            base.entries.extend(self.entries)
+            base.id_given_out = self.id_given_out

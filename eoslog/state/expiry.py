@@ -1,0 +1,247 @@
+"""What a store may forget: files that no entry names, files that entries dropped, ids that nobody used for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from eoslog.errors import GroupSubscribedToTopic, InvalidEntry
+from eoslog.state.draft import Draft
+from eoslog.state.expiry_entries import (
+    DoomedDeleted,
+    Expired,
+    ExpiredGroup,
+    ExpiredOffset,
+    ExpiredProducer,
+    ExpiredTransactionalId,
+    HorizonMoved,
+)
+from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted
+from eoslog.state.groups import EMPTY_GROUP, check_empty, group_named
+from eoslog.state.names import PartitionId
+from eoslog.state.prepared import drop_pending_offsets, pending_partitions
+from eoslog.state.producer_ids import forget_producer_ids
+from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreState, Transaction, TransactionState
+
+
+def known_offsets(state: StoreState | Draft, group_id: str, places: Iterable[PartitionId]) -> set[PartitionId]:
+    """Those of the partitions of which a group has an offset, or a prepared transaction may still set one.
+
+    Raises:
+        GroupIdNotFound
+    """
+    wanted = set(places)
+    return wanted & {*_named(state, group_id).offsets, *pending_partitions(state, group_id)}
+
+
+def _named(state: StoreState | Draft, group_id: str) -> Group:
+    """A group, also one that has offsets only if a prepared transaction commits."""
+    if group_id not in state.groups and pending_partitions(state, group_id):
+        return EMPTY_GROUP
+    return group_named(state, group_id)
+
+
+def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
+    """Forget committed offsets (KIP-496), and those that a prepared transaction would set.
+
+    Raises:
+        GroupIdNotFound
+        GroupSubscribedToTopic: a member reads one of the topics.
+        InvalidEntry: one of the offsets is not there.
+    """
+    group = _named(draft, entry.group)
+    places = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
+    subscribed = _subscribed(group.members.values())
+    for topic in sorted(draft.topics[place.topic_id].topic for place in places if place.topic_id in draft.topics):
+        if topic in subscribed:
+            raise GroupSubscribedToTopic(
+                f"group {entry.group!r} has a member that subscribes to {topic}: its offsets are in use"
+            )
+    missing = places - known_offsets(draft, entry.group, places)
+    if missing or len(places) < len(entry.partitions):
+        raise InvalidEntry(f"group {entry.group!r} has no offset of {sorted(missing)}, or one is named twice")
+    if entry.group in draft.groups:
+        kept = {place: offset for place, offset in group.offsets.items() if place not in places}
+        draft.groups[entry.group] = replace(group, offsets=kept)
+    drop_pending_offsets(draft, entry.group, places)
+
+
+def delete_group(draft: Draft, entry: GroupDeleted) -> None:
+    """Forget a group, and the offsets that a prepared transaction would set.
+
+    Raises:
+        GroupIdNotFound
+        GroupNotEmpty: it has members.
+    """
+    check_empty(_named(draft, entry.group), entry.group)
+    draft.groups.pop(entry.group, None)
+    drop_pending_offsets(draft, entry.group, pending_partitions(draft, entry.group))
+
+
+def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int) -> tuple[ExpiredGroup, ...]:
+    """The offsets that nobody needs any more at ``now_ms`` of the store's clock.
+
+    In a group without members an offset expires ``retention_ms`` after its commit, and not before the group was empty
+    for so long. With members, only offsets of topics to which none subscribes do, by their commit. One that a prepared
+    transaction may still replace does not.
+    """
+    found = []
+    for group_id, group in state.groups.items():
+        old = tuple(
+            ExpiredOffset(topic_id=place.topic_id, partition=place.partition, slot=offset.slot)
+            for place, offset in group.offsets.items()
+            if max(offset.commit_ms, group.empty_since_ms) + retention_ms <= now_ms
+            and not _is_in_use(state, group, place)
+            and place not in pending_partitions(state, group_id)
+        )
+        left_over = not group.members and not group.offsets and group.empty_since_ms + retention_ms <= now_ms
+        if old or left_over:
+            found.append(ExpiredGroup(group=group_id, generation=group.generation, offsets=old))
+    return tuple(found)
+
+
+def expire_offsets(draft: Draft, expired: ExpiredGroup) -> None:
+    """Forget old offsets, and the group with its last one unless it has members.
+
+    Raises:
+        InvalidEntry: an offset was committed, or a member joined, since the entry was planned.
+    """
+    group = draft.groups.get(expired.group)
+    if group is None or group.generation != expired.generation:
+        raise InvalidEntry(f"group {expired.group!r} has changed, and its offsets do not expire")
+    offsets = dict(group.offsets)
+    for each in expired.offsets:
+        place = PartitionId(each.topic_id, each.partition)
+        known = offsets.pop(place, None)
+        in_use = _is_in_use(draft, group, place) or place in pending_partitions(draft, expired.group)
+        if known is None or known.slot != each.slot or in_use:
+            raise InvalidEntry(
+                f"the offset of partition {each.partition} in group {expired.group!r} is in use and does not expire"
+            )
+    if group.members or offsets:
+        if not expired.offsets:
+            raise InvalidEntry(f"group {expired.group!r} is in use and does not expire")
+        draft.groups[expired.group] = replace(group, offsets=offsets)
+    else:
+        del draft.groups[expired.group]
+
+
+def _is_in_use(state: StoreState | Draft, group: Group, place: PartitionId) -> bool:
+    topic = state.topics.get(place.topic_id)
+    return topic is not None and topic.topic in _subscribed(group.members.values())
+
+
+def _subscribed(members: Iterable[Member]) -> set[str]:
+    return {topic for member in members for topic in member.topics}
+
+
+STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
+READER_GRACE_MS = 24 * 3600 * 1000
+TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
+PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+NEVER = -1
+_MOST_EXPIRED = 10_000
+_EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+
+
+def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
+    """From here on an entry that names files uploaded at or before the horizon is refused.
+
+    Raises:
+        InvalidEntry: the horizon would move back.
+    """
+    if entry.horizon_ms <= draft.horizon_ms:
+        raise InvalidEntry(f"the horizon is at {draft.horizon_ms} ms already")
+    draft.horizon_ms = entry.horizon_ms
+
+
+def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:
+    remaining = tuple(doomed for doomed in draft.doomed if doomed.slot > entry.slot)
+    if remaining == draft.doomed:
+        raise InvalidEntry(f"no doomed files up to slot {entry.slot}")
+    draft.doomed = remaining
+
+
+@dataclass(frozen=True)
+class ExpireUnused:
+    """Forget ids and offsets that nobody used for long. The answer is the entry; None if there are none.
+
+    An id with an open transaction stays, and so do those whose time is ``NEVER``. A record holds a limited number of
+    ids; more may be left for the next.
+    """
+
+    now_ms: int
+    """By the store's clock."""
+    transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    offsets_retention_ms: int = OFFSETS_RETENTION_MS
+
+    def apply(self, draft: Draft) -> Expired | None:
+        transactions = _unused_transactions(draft, self.now_ms, self.transactional_id_expiration_ms)
+        producers = _unused_producers(draft, self.now_ms, self.producer_id_expiration_ms)
+        expired = Expired(
+            transactional_ids=tuple(
+                ExpiredTransactionalId(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.producer_epoch,
+                )
+                for transaction in islice(transactions, _MOST_EXPIRED)
+            ),
+            producers=tuple(
+                ExpiredProducer(producer_id=producer.producer_id, last_update_ms=producer.last_update_ms)
+                for producer in islice(producers, _MOST_EXPIRED)
+            ),
+            groups=(
+                ()
+                if self.offsets_retention_ms == NEVER
+                else plan_offset_expiry(draft, self.now_ms, self.offsets_retention_ms)
+            ),
+        )
+        if not expired.transactional_ids and not expired.producers and not expired.groups:
+            return None
+        return draft.append(expired)
+
+
+def _unused_transactions(state: StoreState | Draft, now_ms: int, expiration_ms: int) -> Iterator[Transaction]:
+    if expiration_ms != NEVER:
+        for transaction in state.transactions.values():
+            if transaction.state in _EXPIRABLE and transaction.last_update_ms + expiration_ms <= now_ms:
+                yield transaction
+
+
+def _unused_producers(state: StoreState | Draft, now_ms: int, expiration_ms: int) -> Iterator[IdempotentProducer]:
+    if expiration_ms != NEVER:
+        for producer in state.producers.values():
+            if producer.last_update_ms + expiration_ms <= now_ms:
+                yield producer
+
+
+def expire(draft: Draft, entry: Expired) -> None:
+    """Forget ids, what partitions know of their producers, and offsets. Application tokens stay for ever.
+
+    Raises:
+        InvalidEntry: an id or an offset moved since the entry was planned.
+    """
+    forgotten: set[int] = set()
+    for expired in entry.transactional_ids:
+        transaction = draft.transactions.get(expired.transactional_id)
+        if (
+            transaction is None
+            or transaction.state not in _EXPIRABLE
+            or (transaction.producer_id, transaction.producer_epoch) != (expired.producer_id, expired.producer_epoch)
+        ):
+            raise InvalidEntry(f"transactional id {expired.transactional_id!r} is in use and does not expire")
+        del draft.transactions[expired.transactional_id]
+        forgotten.add(transaction.producer_id)
+    for producer in entry.producers:
+        known = draft.producers.get(producer.producer_id)
+        if known is None or known.last_update_ms != producer.last_update_ms:
+            raise InvalidEntry(f"producer id {producer.producer_id} is in use and does not expire")
+        del draft.producers[producer.producer_id]
+        forgotten.add(producer.producer_id)
+    forget_producer_ids(draft, forgotten)
+    for group in entry.groups:
+        expire_offsets(draft, group)

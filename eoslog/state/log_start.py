@@ -1,0 +1,132 @@
+"""Which segments of a partition are too old or too many (Kafka's ``UnifiedLog.deleteOldSegments``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from eoslog.errors import InvalidEntry, OffsetOutOfRange
+from eoslog.state.draft import Draft
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import NO_SLOT, Batch, Partition, SealedSegment, Verdict
+from eoslog.state.partitions import partition_of
+from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.segment_start import move_segment_start
+from eoslog.state.store_state import Doomed
+from eoslog.state.topic_entries import TopicConfig
+
+
+def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
+    """Drop rows below an offset, whole segments and batches at a time. Producer state outlives them (Kafka's
+    ``deleteRecords``).
+
+    Raises:
+        OffsetOutOfRange: the offset lies beyond the last stable offset, so that an open transaction would lose rows.
+        InvalidEntry: the log start would not move forward, or the entry claims what the segment it cuts cannot hold.
+    """
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    before = partition_of(draft, partition_id)
+    if entry.offset <= before.log_start_offset:
+        raise InvalidEntry(f"the log of partition {entry.partition} starts at {before.log_start_offset} already")
+    if entry.offset > before.last_stable_offset:
+        raise OffsetOutOfRange(
+            f"the log of partition {entry.partition} cannot start at {entry.offset}: the last stable offset is "
+            f"{before.last_stable_offset}, and an open transaction may not lose rows"
+        )
+    removed_end_slot = _removed_end_slot(before, entry)
+    partition = draft.edit_partition(partition_id)
+    partition.log_start_offset = entry.offset
+    partition.snapshot_floor = draft.slot
+    partition.snapshot_floor_ms = draft.time_ms
+    partition.removed_end_slot = max(partition.removed_end_slot, removed_end_slot)
+    dropped = [segment for segment in partition.sealed if segment.end_offset <= entry.offset]
+    partition.sealed = partition.sealed[len(dropped) :]
+    gone = [batch for batch in partition.active if batch.end_offset <= entry.offset]
+    files: list[FileReference] = []
+    if gone:
+        move_segment_start(draft, partition, gone)
+        del partition.active[: len(gone)]
+        partition.segment_base_offset = gone[-1].end_offset
+        partition.aborted = [txn for txn in partition.aborted if txn.last_offset >= partition.segment_base_offset]
+        partition.active_bytes -= sum(batch.file.length for batch in gone if batch.file is not None)
+        named = {batch.file.path for batch in partition.active if batch.file is not None}
+        files += {batch.file.path: batch.file for batch in gone if batch.file and batch.file.path not in named}.values()
+    for segment in dropped:
+        files += [file for file in (segment.txnindex, segment.snapshot) if file is not None]
+    if files or dropped:
+        indexes = tuple(segment.index for segment in dropped)
+        draft.doomed = (*draft.doomed, Doomed(draft.slot, "", tuple(files), indexes))
+
+
+def _removed_end_slot(partition: Partition, entry: LogStartMoved) -> int:
+    """The last slot that ended a transaction whose committed rows a new log start removes, as far as it can be known.
+
+    The batches of sealed segments stand in index files. Of one that is cut the entry may know what goes; else its
+    largest end slot counts.
+    """
+    removed = [last_end_slot_below(partition.active, entry.offset)]
+    removed += [segment.max_end_slot for segment in partition.sealed if segment.end_offset <= entry.offset]
+    cut = segment_cut_at(partition, entry.offset)
+    if entry.removed_end_slot is None:
+        removed += [cut.max_end_slot] if cut is not None else []
+    elif cut is None or entry.removed_end_slot > cut.max_end_slot:
+        raise InvalidEntry(
+            f"partition {entry.partition}: no sealed segment at offset {entry.offset} holds a transaction that ended "
+            f"at slot {entry.removed_end_slot}"
+        )
+    else:
+        removed.append(entry.removed_end_slot)
+    return max(removed)
+
+
+def segment_cut_at(partition: Partition, offset: int) -> SealedSegment | None:
+    """The sealed segment of which a log start at ``offset`` leaves a part."""
+    return next((each for each in partition.sealed if each.base_offset < offset < each.end_offset), None)
+
+
+def last_end_slot_below(batches: Iterable[Batch], offset: int) -> int:
+    """The last slot that ended a transaction with committed rows below ``offset``; ``NO_SLOT`` if none did."""
+    return max(
+        (each.end_slot for each in batches if each.base_offset < offset and _is_committed(each)), default=NO_SLOT
+    )
+
+
+def _is_committed(batch: Batch) -> bool:
+    return batch.control is None and batch.verdict is Verdict.COMMITTED
+
+
+class _Stretch(NamedTuple):
+    end_offset: int
+    max_timestamp: int
+    bytes: int
+
+
+def retention_offset(partition: Partition, config: TopicConfig, now_ms: int) -> int | None:
+    """Where the log should start at ``now_ms`` of the store's clock; None if nothing is to go.
+
+    A segment goes, the oldest first, when its latest row or control row is older than ``retention_ms``, or when the
+    partition holds ``retention_bytes`` without it. The active segment goes as a whole or not at all, and only if it is
+    decided, so this never lies beyond the last stable offset.
+    """
+    if "delete" not in config.cleanup_policy:
+        return None
+    stretches = list(_stretches(partition))
+    size = partition.active_bytes + sum(segment.bytes for segment in partition.sealed)
+    offset = None
+    for stretch in stretches:
+        is_old = config.retention_ms >= 0 and now_ms - stretch.max_timestamp > config.retention_ms
+        is_surplus = config.retention_bytes >= 0 and size - stretch.bytes >= config.retention_bytes
+        if not is_old and not is_surplus:
+            break
+        size -= stretch.bytes
+        offset = stretch.end_offset
+    return offset
+
+
+def _stretches(partition: Partition) -> Iterator[_Stretch]:
+    for segment in partition.sealed:
+        yield _Stretch(segment.end_offset, segment.max_timestamp, segment.bytes)
+    if partition.active and partition.last_stable_offset == partition.next_offset:
+        latest = max(batch.max_timestamp for batch in partition.active)
+        yield _Stretch(partition.next_offset, latest, partition.active_bytes)

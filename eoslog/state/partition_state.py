@@ -1,0 +1,220 @@
+"""The state of a partition: its batches, its sealed segments, and what it knows of producers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction of one partition that an ABORT marker ended."""
+
+    producer_id: int
+    first_offset: int
+    """Offset of the transaction's first row."""
+    last_offset: int
+    """Offset of its ABORT marker (inclusive)."""
+    last_stable_offset: int
+    """The partition's last stable offset right after the marker (exclusive)."""
+
+
+def collect_aborted(
+    entries: Iterable[AbortedTransaction], fetch_offset: int, upper_bound_offset: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """The aborted transactions that have rows in [fetch_offset, upper_bound_offset).
+
+    Args:
+        entries: one segment's aborted transactions, in the order of their markers.
+        fetch_offset: the first offset of the read.
+        upper_bound_offset: the end of the read (exclusive).
+
+    Returns:
+        The transactions, and whether these are all: if not, a transaction with rows in the range may have its marker
+        in a later segment, and the lookup goes on there.
+    """
+    found: list[AbortedTransaction] = []
+    for entry in entries:
+        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound_offset:
+            found.append(entry)
+        if entry.last_stable_offset >= upper_bound_offset:
+            return found, True
+    return found, False
+
+
+NO_OFFSET = -1
+NO_SEQUENCE = -1
+NO_SLOT = -1
+NO_TIME = -1
+
+
+class Verdict(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Control(Enum):
+    """The type of a control row (Kafka's ``ControlRecordType``)."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Batch(NamedTuple):
+    """Rows of one file, or one control row, at their place in a partition."""
+
+    base_offset: int
+    record_count: int
+    """The rows that are there. Compaction leaves fewer than there were, and none of a batch kept for its sequence."""
+    last_offset_delta: int
+    """The last offset less the base offset; compaction leaves it as it was."""
+    file: FileReference | None
+    """None for a control row, and for a batch without rows."""
+    first_row: int
+    """The batch's first row in its file, counted from 0: a merged file holds several batches."""
+    control: Control | None
+    slot: int
+    """The slot that gave the rows their offsets."""
+    end_slot: int
+    """The slot that ended the rows' transaction; ``NO_SLOT`` while it is open."""
+    end_time_ms: int
+    """The log's time at the end slot, which never runs backwards (ms); ``NO_TIME`` while the transaction is open."""
+    verdict: Verdict
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    """``-1`` for control rows and staged batches."""
+    min_timestamp: int
+    max_timestamp: int
+    transactional: bool
+    delete_horizon_ms: int = NO_TIME
+    """When compaction may drop the control row or the tombstones (ms, KIP-534); ``NO_TIME`` if it may not yet."""
+    statistics: str | None = None
+    """Of the columns, as the entry holds them. Of a batch that lost rows since they are bounds still, and nulls may be
+    fewer."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last one that the batch took (exclusive)."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether compaction removed rows, so that the file itself holds the offsets of those that are left."""
+        return self.record_count <= self.last_offset_delta
+
+
+class SequenceRange(NamedTuple):
+    """One of a producer's last batches in a partition (Kafka's ``BatchMetadata``)."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class ProducerState(NamedTuple):
+    """What a partition knows of a producer id (Kafka's ``ProducerStateEntry``)."""
+
+    producer_id: int
+    producer_epoch: int
+    batches: tuple[SequenceRange, ...]
+    last_timestamp: int
+    current_txn_first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A closed stretch of a partition, whose batches stand in index files."""
+
+    base_offset: int
+    end_offset: int
+    batch_count: int
+    bytes: int
+    min_timestamp: int
+    max_timestamp: int
+    max_end_slot: int
+    """The last slot that committed a transaction of which something is or was here; 0 if none did."""
+    index: FileReference
+    txnindex: FileReference | None
+    snapshot: FileReference
+    slot: int
+    file_count: int
+    """Data files that the index names."""
+
+    @property
+    def files(self) -> tuple[FileReference, ...]:
+        """Its index and the files beside it; none of its data files."""
+        return tuple(file for file in (self.index, self.txnindex, self.snapshot) if file is not None)
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition. A record that changes it works on a copy, so whoever holds it keeps a consistent replica."""
+
+    id: PartitionId
+    log_start_offset: int = 0
+    next_offset: int = 0
+    segment_base_offset: int = 0
+    sealed: tuple[SealedSegment, ...] = ()
+    active: list[Batch] = field(default_factory=list)
+    active_bytes: int = 0
+    open_transactions: dict[int, int] = field(default_factory=dict)
+    """First offset of each open transaction by producer id, in the order of the offsets."""
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    """Aborted transactions whose marker lies in the active segment."""
+    producers: dict[int, ProducerState] = field(default_factory=dict)
+    changed_slot: int = NO_SLOT
+    snapshot_floor: int = NO_SLOT
+    """The slot of the last entry that removed rows: a snapshot of an earlier slot cannot be read any more."""
+    snapshot_floor_ms: int = NO_TIME
+    """The log's time at ``snapshot_floor`` (ms)."""
+    removed_end_slot: int = NO_SLOT
+    """The last slot that ended a transaction of which committed rows were removed: a stream not yet there lost some."""
+    cleaned_offset: int = 0
+    """Compaction is done up to here (exclusive); what is sealed beyond is dirty."""
+    start_producers: dict[int, ProducerState] = field(default_factory=dict)
+    """What was known of producers at the start of the active segment, each with its last batch only."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's end (exclusive): a put is durable when it returns."""
+        return self.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the earliest open transaction, else the high watermark (exclusive)."""
+        return next(iter(self.open_transactions.values()), self.next_offset)
+
+    @property
+    def is_held_back(self) -> bool:
+        """True if an open transaction hides rows from ``read_committed``."""
+        return self.last_stable_offset < self.high_watermark
+
+    def copy(self) -> Partition:
+        return Partition(
+            self.id,
+            self.log_start_offset,
+            self.next_offset,
+            self.segment_base_offset,
+            self.sealed,
+            list(self.active),
+            self.active_bytes,
+            dict(self.open_transactions),
+            list(self.aborted),
+            dict(self.producers),
+            self.changed_slot,
+            self.snapshot_floor,
+            self.snapshot_floor_ms,
+            self.removed_end_slot,
+            self.cleaned_offset,
+            dict(self.start_producers),
+        )

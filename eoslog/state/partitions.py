@@ -1,0 +1,315 @@
+"""What an entry does to one partition: rows get offsets, markers settle them, segments are sealed.
+
+Offsets, high watermark, last stable offset and aborted index are Kafka's (``UnifiedLog``, ``ProducerStateManager``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidTxnState,
+    OffsetOutOfRange,
+    StagedFilesExpired,
+    UnknownTopicOrPartition,
+    quoted,
+)
+from eoslog.state.draft import Draft
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import (
+    NO_SLOT,
+    NO_TIME,
+    AbortedTransaction,
+    Batch,
+    Control,
+    Partition,
+    SealedSegment,
+    Verdict,
+)
+from eoslog.state.segment_entries import SegmentSealed
+from eoslog.state.segment_start import move_segment_start
+from eoslog.state.sequences import check_sequence, with_batch, with_marker
+from eoslog.state.store_state import Moment, StoreState, Topic
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.transaction_entries import BatchAppended, StagedBatch
+
+
+def topic_of(state: StoreState | Draft, topic_id: str) -> Topic:
+    """The live topic with this id.
+
+    Raises:
+        UnknownTopicOrPartition: the topic was deleted, or deleted and created again under another id.
+    """
+    topic = state.topics.get(topic_id)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"no topic has the id {topic_id}: it was deleted, or created again meanwhile")
+    return topic
+
+
+def partition_of(state: StoreState | Draft, partition_id: PartitionId) -> Partition:
+    topic = topic_of(state, partition_id.topic_id)
+    partition = state.partitions.get(partition_id)
+    if partition is None:
+        raise UnknownTopicOrPartition(
+            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {quoted(partition_id.partition)}"
+        )
+    return partition
+
+
+def check_file_place(topic: Topic, partition_id: PartitionId, file: FileReference) -> None:
+    """A data file lies in the directory of its own partition, in this incarnation of its topic.
+
+    Raises:
+        InvalidEntry: if it does not.
+    """
+    if not file.path.startswith(f"{topic.prefix}{partition_id.partition}/"):
+        raise InvalidEntry(f"file {file.path} lies outside of partition {topic.topic}-{partition_id.partition}")
+
+
+def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
+    """Refuse an eager batch that its producer may not append here now.
+
+    Raises:
+        InvalidTxnState: a batch without transaction while the producer has one open here.
+        InvalidProducerEpoch, OutOfOrderSequence, DuplicateBatch: see ``check_sequence``.
+    """
+    if entry.transactional_id is None and entry.producer_id in partition.open_transactions:
+        raise InvalidTxnState(f"{place}: producer {entry.producer_id} has an open transaction here")
+    check_sequence(
+        partition.producers.get(entry.producer_id),
+        entry.producer_epoch,
+        entry.base_sequence,
+        entry.record_count,
+        place,
+    )
+
+
+def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> None:
+    """Give an eager batch its offsets."""
+    transactional = entry.transactional_id is not None
+    partition.active.append(
+        Batch(
+            entry.base_offset,
+            entry.record_count,
+            entry.record_count - 1,
+            entry.file,
+            0,
+            None,
+            moment.slot,
+            NO_SLOT if transactional else moment.slot,
+            NO_TIME if transactional else moment.time_ms,
+            Verdict.OPEN if transactional else Verdict.COMMITTED,
+            entry.transactional_id,
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.base_sequence,
+            entry.min_timestamp,
+            entry.max_timestamp,
+            transactional,
+            statistics=entry.statistics,
+        )
+    )
+    partition.active_bytes += entry.file.length
+    partition.producers[entry.producer_id] = with_batch(
+        partition.producers.get(entry.producer_id),
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.base_sequence,
+        entry.record_count,
+        entry.base_offset,
+        entry.max_timestamp,
+        transactional,
+    )
+    if transactional:
+        partition.open_transactions.setdefault(entry.producer_id, entry.base_offset)
+    partition.next_offset += entry.record_count
+
+
+def append_staged(
+    partition: Partition,
+    batch: StagedBatch,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    moment: Moment,
+) -> None:
+    """Give a staged batch its offsets, in the slot that commits it. It leaves no producer state."""
+    partition.active.append(
+        Batch(
+            batch.base_offset,
+            batch.record_count,
+            batch.record_count - 1,
+            batch.file,
+            0,
+            None,
+            moment.slot,
+            moment.slot,
+            moment.time_ms,
+            Verdict.COMMITTED,
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            -1,
+            batch.min_timestamp,
+            batch.max_timestamp,
+            True,
+            statistics=batch.statistics,
+        )
+    )
+    partition.active_bytes += batch.file.length
+    partition.next_offset += batch.record_count
+
+
+def place_marker(
+    partition: Partition,
+    control: Control,
+    transactional_id: str,
+    producer_id: int,
+    marker_epoch: int,
+    moment: Moment,
+    timestamp: int,
+    *,
+    eager: bool,
+) -> int:
+    """End a producer's transaction here: settle its rows, place the control row, move its epoch on.
+
+    Returns:
+        How many eager rows were settled.
+    """
+    marker_offset = partition.next_offset
+    settled = 0
+    first_offset = partition.open_transactions.pop(producer_id, None)
+    if first_offset is not None:
+        verdict = Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED
+        settled = _settle(partition, producer_id, first_offset, verdict, moment)
+        if verdict is Verdict.ABORTED:
+            stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
+            partition.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
+    if eager:
+        partition.producers[producer_id] = with_marker(
+            partition.producers.get(producer_id), producer_id, marker_epoch, timestamp
+        )
+    partition.active.append(
+        Batch(
+            marker_offset,
+            1,
+            0,
+            None,
+            0,
+            control,
+            moment.slot,
+            moment.slot,
+            moment.time_ms,
+            Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED,
+            transactional_id,
+            producer_id,
+            marker_epoch,
+            -1,
+            timestamp,
+            timestamp,
+            True,
+        )
+    )
+    partition.next_offset += 1
+    return settled
+
+
+def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Moment) -> int:
+    settled = 0
+    start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)
+    for index in range(start, len(partition.active)):
+        batch = partition.active[index]
+        if batch.producer_id == producer_id and batch.verdict is Verdict.OPEN:
+            partition.active[index] = batch._replace(verdict=verdict, end_slot=moment.slot, end_time_ms=moment.time_ms)
+            settled += batch.record_count
+    return settled
+
+
+def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int | None:
+    """Where the active segment may be sealed at ``now_ms`` of the store's clock: the end offset (exclusive).
+
+    None if it is too small and too young, or undecided. Its age is that of the log's time where its first batch was
+    decided: the rows' own timestamps would seal a backfill of old rows batch by batch.
+    """
+    stable = partition.last_stable_offset
+    decided = [batch for batch in partition.active if batch.end_offset <= stable]
+    size = 0
+    for count, batch in enumerate(decided, 1):
+        size += batch.file.length if batch.file is not None else 0
+        if size >= config.segment_bytes or count >= config.segment_batches:
+            return batch.end_offset
+    if decided and decided[0].end_time_ms + config.longest_segment_ms < now_ms:
+        return decided[-1].end_offset
+    return None
+
+
+def seal(draft: Draft, entry: SegmentSealed) -> None:
+    """Close the active segment below ``end_offset``.
+
+    Raises:
+        InvalidEntry: the segment is not the active one, goes beyond the last stable offset, cuts a batch, or forgets
+            its aborted transactions.
+        OffsetOutOfRange: somebody sealed it before.
+    """
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    partition = partition_of(draft, partition_id)
+    if entry.base_offset < partition.segment_base_offset:
+        raise OffsetOutOfRange(f"segment {entry.base_offset} of partition {entry.partition} is sealed already")
+    if entry.base_offset != partition.segment_base_offset or not (
+        entry.base_offset < entry.end_offset <= partition.last_stable_offset
+    ):
+        raise InvalidEntry(
+            f"segment {entry.base_offset} to {entry.end_offset} cannot be sealed: the active one begins at "
+            f"{partition.segment_base_offset} and the last stable offset is {partition.last_stable_offset}"
+        )
+    check_upload(draft, entry.upload_ms)
+    count = bisect_left(partition.active, entry.end_offset, key=lambda batch: batch.base_offset)
+    batches = partition.active[:count]
+    if batches[-1].end_offset != entry.end_offset:
+        raise InvalidEntry(f"a segment ends between batches, not at offset {entry.end_offset}")
+    if entry.txnindex is None and any(txn.last_offset < entry.end_offset for txn in partition.aborted):
+        raise InvalidEntry(f"segment {entry.base_offset} holds aborted transactions, but the seal names no txnindex")
+    topic = topic_of(draft, entry.topic_id)
+    for file in (entry.index, entry.txnindex, entry.snapshot):
+        if file is not None:
+            check_file_place(topic, partition_id, file)
+    files = [batch.file for batch in batches if batch.file is not None]
+    size = sum(file.length for file in files)
+    partition = draft.edit_partition(partition_id)
+    partition.sealed = (
+        *partition.sealed,
+        SealedSegment(
+            entry.base_offset,
+            entry.end_offset,
+            count,
+            size,
+            min(batch.min_timestamp for batch in batches),
+            max(batch.max_timestamp for batch in batches),
+            max((batch.end_slot for batch in batches if batch.verdict is Verdict.COMMITTED), default=0),
+            entry.index,
+            entry.txnindex,
+            entry.snapshot,
+            draft.slot,
+            len(files),
+        ),
+    )
+    move_segment_start(draft, partition, batches)
+    del partition.active[:count]
+    partition.active_bytes -= size
+    partition.segment_base_offset = entry.end_offset
+    partition.aborted = [txn for txn in partition.aborted if txn.last_offset >= entry.end_offset]
+
+
+def check_upload(draft: StoreState | Draft, upload_ms: int) -> None:
+    """Refuse an entry that names files which vacuum may have deleted.
+
+    Raises:
+        StagedFilesExpired: the upload began at or before the horizon.
+    """
+    if upload_ms <= draft.horizon_ms:
+        raise StagedFilesExpired(
+            f"files uploaded at {upload_ms} ms or later were named too late: vacuum's horizon is {draft.horizon_ms} "
+            "ms; write them again"
+        )

@@ -1,0 +1,290 @@
+"""Producer ids and epochs: given out by ``init``, fenced by the next one, rolled over when the epoch is exhausted.
+
+Semantics are those of Kafka's InitProducerId (KIP-360) under transaction version 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+from typing import NamedTuple
+
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    ProducerFenced,
+    RecordFull,
+    UnknownProducerId,
+)
+from eoslog.state.draft import Draft
+from eoslog.state.names import check_id
+from eoslog.state.partition_state import NO_SLOT
+from eoslog.state.sequences import LAST_USABLE_EPOCH
+from eoslog.state.store_state import IdempotentProducer, StoreState, Transaction, TransactionState
+from eoslog.state.transaction_entries import ProducerInitialized
+
+TASKS_BITS = 20
+MAX_TASKS = (1 << TASKS_BITS) - 1
+MAX_TRANSACTION_TIMEOUT_MS = 900_000
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+_FENCED_OWNERS_KEPT = 16
+
+
+class ProducerIdentity(NamedTuple):
+    """(producer id, epoch): it names exactly one transaction."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def task_transactional_id(job_id: str, task: int) -> str:
+    """The transactional id of a writer task of a job."""
+    return f"{job_id}/{task}"
+
+
+def task_producer_id(job_producer_id: int, task: int) -> int:
+    """The producer id of a writer task: its job's, with the task's number as index."""
+    return job_producer_id + task + 1
+
+
+def new_producer_id(draft: Draft) -> int:
+    """The producer id of this slot, unique by construction.
+
+    Raises:
+        RecordFull: another entry of the record took it.
+    """
+    if draft.id_given_out:
+        raise RecordFull
+    return draft.slot << TASKS_BITS
+
+
+def next_identity(draft: Draft, transaction: Transaction) -> ProducerIdentity:
+    """The identity after the current one: the next epoch, or a new producer id when epochs are exhausted."""
+    if transaction.producer_epoch >= LAST_USABLE_EPOCH:
+        return ProducerIdentity(new_producer_id(draft), 0)
+    return ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
+
+
+def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
+    """Forget what partitions know of producers that never come again."""
+    if not producer_ids:
+        return
+    for partition_id, partition in list(draft.partitions.items()):
+        if not producer_ids.isdisjoint(partition.producers) or not producer_ids.isdisjoint(partition.start_producers):
+            partition = draft.edit_partition(partition_id)
+            for producer_id in producer_ids:
+                partition.producers.pop(producer_id, None)
+                partition.start_producers.pop(producer_id, None)
+
+
+def check_timeout(timeout_ms: int) -> None:
+    """Raises: InvalidTransactionTimeout: not between 1 ms and the maximum."""
+    if not isinstance(timeout_ms, int) or not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
+        raise InvalidTransactionTimeout(
+            f"a transaction time-out of {timeout_ms} ms is not between 1 and {MAX_TRANSACTION_TIMEOUT_MS} ms"
+        )
+
+
+def check_transactional_id(draft: StoreState | Draft, transactional_id: str) -> None:
+    """A task's id belongs to its job: nobody else may initialise it.
+
+    Raises:
+        InvalidRequest: the id is empty, too long, or one of a job's tasks.
+    """
+    check_id("transactional id", transactional_id)
+    job_id, slash, task = transactional_id.rpartition("/")
+    owner = draft.transactions.get(job_id) if slash and task.isdigit() else None
+    if owner is not None and owner.kind == "job":
+        raise InvalidRequest(f"transactional id {transactional_id!r} belongs to a task of the job {job_id!r}")
+
+
+def check_expected(
+    transaction: Transaction | None, expected: ProducerIdentity | None, *, keep_prepared: bool = False
+) -> ProducerIdentity | None:
+    """Whether a producer that says who it was may go on. Returns the answer of an earlier attempt, if this repeats it.
+
+    A producer whose transactional id has expired begins anew. One whose successor has a transaction open already cannot
+    be the one that asks again; one that an init with ``keep_prepared`` has kept was not opened by a successor.
+
+    Raises:
+        ProducerFenced: another producer took the id over.
+    """
+    if expected is None or transaction is None:
+        return None
+    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if expected == current:
+        return None
+    if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
+        last = ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch)
+    else:
+        last = ProducerIdentity(transaction.producer_id, transaction.last_producer_epoch)
+    kept = keep_prepared and prepared_identity(transaction) not in (None, current)
+    if expected == last and (kept or transaction.state is not TransactionState.ONGOING):
+        return current
+    raise ProducerFenced(
+        f"transactional id {transaction.transactional_id!r}: another producer holds it now, with id and epoch "
+        f"{current.producer_id}:{current.producer_epoch}; this one had {expected.producer_id}:{expected.producer_epoch}"
+    )
+
+
+def _planned(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
+    """The entry with the identity that it gives out at this slot."""
+    check_timeout(entry.timeout_ms)
+    if entry.transactional_id is None:
+        return entry.model_copy(update={"producer_id": new_producer_id(draft), "producer_epoch": 0})
+    if entry.keep_prepared and entry.kind != "producer":
+        raise InvalidRequest(f"transactional id {entry.transactional_id!r}: a job does not take over what is prepared")
+    check_transactional_id(draft, entry.transactional_id)
+    transaction = draft.transactions.get(entry.transactional_id)
+    if entry.expected_producer_id is not None and entry.expected_producer_epoch is not None:
+        expected = ProducerIdentity(entry.expected_producer_id, entry.expected_producer_epoch)
+        if check_expected(transaction, expected, keep_prepared=entry.keep_prepared) is not None:
+            raise InvalidEntry("an init that repeats an earlier one is answered, not appended")
+    if transaction is None:
+        identity = ProducerIdentity(new_producer_id(draft), 0)
+    elif transaction.state is TransactionState.ONGOING and not _keeps(transaction, entry):
+        raise InvalidEntry(f"{entry.transactional_id!r} has an open transaction; it is ended before an init")
+    else:
+        identity = next_identity(draft, transaction)
+    return entry.model_copy(update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch})
+
+
+def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
+    """Give out an identity. A transaction still open must be ended before.
+
+    Returns:
+        The entry with the identity that it gives out at this slot.
+    """
+    entry = _planned(draft, entry)
+    if entry.producer_id == draft.slot << TASKS_BITS and entry.producer_epoch == 0:
+        draft.id_given_out = True
+    if entry.transactional_id is None:
+        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
+        return entry
+    before = draft.transactions.get(entry.transactional_id)
+    rolled_over = before is not None and before.producer_id != entry.producer_id
+    fresh = Transaction(
+        transactional_id=entry.transactional_id,
+        kind=entry.kind,
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        previous_producer_id=(before.producer_id if rolled_over else before.previous_producer_id) if before else -1,
+        last_producer_epoch=(
+            before.producer_epoch if before and (rolled_over or entry.expected_producer_epoch is not None) else -1
+        ),
+        timeout_ms=entry.timeout_ms,
+        state=TransactionState.EMPTY,
+        partitions=frozenset(),
+        start_ms=-1,
+        last_update_ms=entry.time_ms,
+        start_slot=NO_SLOT,
+        last_slot=draft.slot,
+        last_end_reason="",
+        owner=entry.owner,
+        fenced_owners=_fenced_owners(before, entry.owner),
+        task_count=before.task_count if before else 0,
+        last_commit=before.last_commit if before else None,
+    )
+    if before is not None and _keeps(before, entry):
+        fresh = replace(
+            fresh,
+            state=before.state,
+            partitions=before.partitions,
+            start_ms=before.start_ms,
+            start_slot=before.start_slot,
+            prepared=before.prepared,
+            prepared_slot=before.prepared_slot,
+            deleted_offsets=before.deleted_offsets,
+        )
+    draft.transactions[entry.transactional_id] = fresh
+    if before is not None:
+        forget_producer_ids(draft, {before.producer_id} - {fresh.producer_id, fresh.open_producer_id})
+    return entry
+
+
+def _keeps(transaction: Transaction, entry: ProducerInitialized) -> bool:
+    """Whether an init leaves the prepared transaction to its new holder."""
+    return entry.keep_prepared and transaction.prepared is not None
+
+
+def prepared_identity(transaction: Transaction) -> ProducerIdentity | None:
+    """The identity that names the prepared transaction; that of its holder may have moved on since."""
+    prepared = transaction.prepared
+    return None if prepared is None else ProducerIdentity(prepared.producer_id, prepared.producer_epoch)
+
+
+def _fenced_owners(before: Transaction | None, owner: str | None) -> tuple[str, ...]:
+    if before is None:
+        return ()
+    fenced = tuple(name for name in before.fenced_owners if name != owner)
+    if before.owner is not None and before.owner != owner:
+        fenced = (*fenced, before.owner)
+    return fenced[-_FENCED_OWNERS_KEPT:]
+
+
+def identities_before(transaction: Transaction) -> set[ProducerIdentity]:
+    """Who the holder of a transactional id was before its last end."""
+    before = {ProducerIdentity(transaction.producer_id, transaction.producer_epoch - 1)}
+    if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
+        before.add(ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch))
+    return before
+
+
+def why_aborted(transaction: Transaction, identity: ProducerIdentity) -> str:
+    """Why others aborted the transaction of this identity, empty if they did not or if the id was taken over since.
+
+    Its producer learns it late, aborts too, is given the next epoch and goes on (KIP-588).
+    """
+    if transaction.state is not TransactionState.COMPLETE_ABORT or identity not in identities_before(transaction):
+        return ""
+    return {
+        "timeout": "it timed out",
+        "admin": "an administrator aborted it",
+    }.get(transaction.last_end_reason, "")
+
+
+def check_identity(state: StoreState | Draft, transactional_id: str, identity: ProducerIdentity) -> Transaction:
+    """The transaction of a producer that still holds its transactional id.
+
+    Raises:
+        InvalidProducerIdMapping: the id is unknown or expired, or holds another producer id.
+        InvalidProducerEpoch: its transaction was aborted by a time-out or an administrator.
+        ProducerFenced: another producer took the id over.
+    """
+    transaction = state.transactions.get(transactional_id)
+    if transaction is None:
+        raise InvalidProducerIdMapping(f"transactional id {transactional_id!r} is unknown or has expired")
+    current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if identity == current:
+        return transaction
+    known_ids = (transaction.producer_id, transaction.previous_producer_id)
+    if identity.producer_id not in known_ids:
+        raise InvalidProducerIdMapping(
+            f"transactional id {transactional_id!r} has producer id {current.producer_id}, not {identity.producer_id}"
+        )
+    why = why_aborted(transaction, identity)
+    if why:
+        raise InvalidProducerEpoch(
+            f"transactional id {transactional_id!r}: the transaction of epoch {identity.producer_epoch} was aborted "
+            f"({why}); call abort_transaction() and begin it again"
+        )
+    raise ProducerFenced(
+        f"transactional id {transactional_id!r}: another producer has taken it over (epoch "
+        f"{current.producer_epoch}, this producer has {identity.producer_epoch}); close this producer"
+    )
+
+
+def check_registered(state: StoreState | Draft, identity: ProducerIdentity) -> None:
+    """A producer id without transactional id must be registered in the store.
+
+    Raises:
+        UnknownProducerId: it expired, or never was.
+    """
+    if identity.producer_id not in state.producers or identity.producer_epoch != 0:
+        raise UnknownProducerId(
+            f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is not registered: it expired or "
+            "never was; open a new producer"
+        )

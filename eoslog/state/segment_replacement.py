@@ -1,0 +1,204 @@
+"""Sealed segments are replaced by one with the same rows in fewer files, or with those that compaction left.
+
+Kafka replaces segments as its cleaner does (``LogCleaner``, ``UnifiedLog.replaceSegments``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from eoslog.errors import InvalidEntry, OffsetOutOfRange
+from eoslog.state.draft import Draft
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import NO_TIME, Batch, Partition, ProducerState, SealedSegment, Verdict
+from eoslog.state.partitions import check_file_place, check_upload, partition_of, topic_of
+from eoslog.state.segment_entries import LogCleaned, SegmentsReplaced
+from eoslog.state.store_state import Doomed
+
+
+class CleanedTransactions:
+    """The transactions that compaction comes across on its way from the log's start (``CleanedTransactionMetadata``).
+
+    A transaction is named by its id and the slot that ended it. The tasks of a job share the marker of the job.
+    """
+
+    def __init__(self) -> None:
+        self._with_batches: set[tuple[str | None, int]] = set()
+
+    def on_batch(self, batch: Batch) -> None:
+        """A batch of rows, or one that was kept without rows, is still there."""
+        if batch.transactional:
+            self._with_batches.add((batch.transactional_id, batch.end_slot))
+            job, separator, _ = (batch.transactional_id or "").rpartition("/")
+            if separator:
+                self._with_batches.add((job, batch.end_slot))
+
+    def is_empty(self, marker: Batch) -> bool:
+        """Whether no batch of the marker's transaction is left before it, or the marker itself was emptied."""
+        return marker.record_count == 0 or (marker.transactional_id, marker.end_slot) not in self._with_batches
+
+
+def cleaned_marker(
+    marker: Batch, transaction_is_empty: bool, producers: dict[int, ProducerState], now_ms: int, retention_ms: int
+) -> Batch | None:
+    """What is left of a control row; None if nothing is.
+
+    Args:
+        producers: what the partition knows of its producers.
+        now_ms: the store's time.
+        retention_ms: how long the marker of an empty transaction is kept.
+    """
+    if not transaction_is_empty:
+        return marker
+    if marker.record_count and marker.delete_horizon_ms == NO_TIME:
+        return marker._replace(delete_horizon_ms=now_ms + retention_ms)
+    if marker.record_count and now_ms < marker.delete_horizon_ms:
+        return marker
+    return without_rows(marker) if is_last_of_its_producer(marker, producers) else None
+
+
+def without_rows(batch: Batch) -> Batch:
+    """A batch, or a control row, of which only its place, its sequence and its epoch are left."""
+    return batch._replace(record_count=0, file=None, first_row=0, delete_horizon_ms=NO_TIME, statistics=None)
+
+
+def is_last_of_its_producer(batch: Batch, producers: dict[int, ProducerState]) -> bool:
+    """Whether a batch holds the last sequence of a producer that the partition knows, or a control row its epoch."""
+    producer = producers.get(batch.producer_id)
+    if producer is None:
+        return False
+    if producer.batches:
+        return batch.control is None and batch.end_offset - 1 == producer.batches[-1].last_offset
+    return batch.control is not None and batch.producer_epoch == producer.producer_epoch
+
+
+def is_aborted(batch: Batch) -> bool:
+    """Whether the rows of a batch go at once: those of an aborted transaction."""
+    return batch.control is None and batch.verdict is Verdict.ABORTED
+
+
+def may_drop_tombstones(batch: Batch, now_ms: int) -> bool:
+    """Whether the tombstones of a batch have been kept for long enough (KIP-534)."""
+    return batch.delete_horizon_ms != NO_TIME and now_ms >= batch.delete_horizon_ms
+
+
+def dirty_ratio(partition: Partition, uncleanable_offset: int) -> float:
+    """Which part of the bytes below an offset was never compacted."""
+    cleanable = [segment for segment in partition.sealed if segment.base_offset < uncleanable_offset]
+    dirty = sum(segment.bytes for segment in cleanable if segment.end_offset > partition.cleaned_offset)
+    return dirty / max(1, sum(segment.bytes for segment in cleanable))
+
+
+def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
+    """Put one segment in the place of some. Files that only the replaced ones named are doomed.
+
+    Raises:
+        OffsetOutOfRange: one of the segments was replaced or dropped meanwhile.
+        StagedFilesExpired: the new files are older than the horizon.
+        InvalidEntry: the new segment cannot hold what the replaced ones held.
+    """
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    partition = partition_of(draft, partition_id)
+    first = bisect_left(partition.sealed, entry.base_offset, key=lambda segment: segment.base_offset)
+    replaced = partition.sealed[first : first + len(entry.replaced)]
+    if [(segment.base_offset, segment.index.path) for segment in replaced] != [
+        (segment.base_offset, segment.index) for segment in entry.replaced
+    ]:
+        raise OffsetOutOfRange(
+            f"segments of partition {entry.partition} from offset {entry.base_offset} on were replaced or dropped "
+            "meanwhile"
+        )
+    check_upload(draft, entry.upload_ms)
+    _check_replacement(entry, replaced)
+    topic = topic_of(draft, entry.topic_id)
+    for file in (entry.index, entry.txnindex):
+        if file is not None:
+            check_file_place(topic, partition_id, file)
+    partition = draft.edit_partition(partition_id)
+    partition.sealed = (
+        *partition.sealed[:first],
+        SealedSegment(
+            entry.base_offset,
+            entry.end_offset,
+            entry.batch_count,
+            entry.bytes,
+            entry.min_timestamp,
+            entry.max_timestamp,
+            max(segment.max_end_slot for segment in replaced),
+            entry.index,
+            entry.txnindex,
+            entry.snapshot,
+            draft.slot,
+            entry.file_count,
+        ),
+        *partition.sealed[first + len(replaced) :],
+    )
+    if entry.removed_end_slot is not None:
+        _note_removed_rows(draft, partition, entry.removed_end_slot)
+    kept = (entry.txnindex, entry.snapshot)
+    derived = [file for segment in replaced for file in (segment.txnindex, segment.snapshot) if file is not None]
+    draft.doomed = (
+        *draft.doomed,
+        Doomed(
+            draft.slot,
+            "",
+            tuple(file for file in derived if file not in kept),
+            tuple(segment.index for segment in replaced),
+        ),
+    )
+
+
+def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, ...]) -> None:
+    problems = {
+        "begins or ends elsewhere": (entry.base_offset, entry.end_offset)
+        != (replaced[0].base_offset, replaced[-1].end_offset),
+        "names another snapshot": entry.snapshot != replaced[0].snapshot,
+        "has more batches": entry.batch_count > sum(segment.batch_count for segment in replaced),
+        "lacks rows of transactions that they do not hold": entry.removed_end_slot is not None
+        and entry.removed_end_slot > max(segment.max_end_slot for segment in replaced),
+        "names an index that is in use": entry.index in [segment.index for segment in replaced],
+    }
+    if entry.reason == "merge":
+        dated = [segment for segment in replaced if segment.batch_count]
+        problems |= {
+            "lacks batches": entry.batch_count != sum(segment.batch_count for segment in replaced),
+            "lacks rows": entry.removed_end_slot is not None,
+            "has other timestamps": (entry.min_timestamp, entry.max_timestamp)
+            != (
+                min((segment.min_timestamp for segment in dated), default=-1),
+                max((segment.max_timestamp for segment in dated), default=-1),
+            ),
+            "forgets aborted transactions": entry.txnindex is None
+            and any(segment.txnindex is not None for segment in replaced),
+        }
+    for problem, found in problems.items():
+        if found:
+            raise InvalidEntry(
+                f"partition {entry.partition}: the segment that would replace those from offset {entry.base_offset} on "
+                f"{problem}"
+            )
+
+
+def _note_removed_rows(draft: Draft, partition: Partition, end_slot: int) -> None:
+    partition.snapshot_floor = draft.slot
+    partition.snapshot_floor_ms = draft.time_ms
+    partition.removed_end_slot = max(partition.removed_end_slot, end_slot)
+
+
+def clean_log(draft: Draft, entry: LogCleaned) -> None:
+    """Note how far compaction has come.
+
+    Raises:
+        OffsetOutOfRange: somebody else moved the dirty part's beginning meanwhile.
+        InvalidEntry: it would move back, or into what is not sealed.
+    """
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    partition = partition_of(draft, partition_id)
+    if entry.dirty_offset != partition.cleaned_offset:
+        raise OffsetOutOfRange(f"partition {entry.partition} is compacted up to offset {partition.cleaned_offset}")
+    if not entry.dirty_offset < entry.cleaned_offset <= partition.segment_base_offset:
+        raise InvalidEntry(
+            f"partition {entry.partition} cannot be compacted from offset {entry.dirty_offset} up to "
+            f"{entry.cleaned_offset}: it is sealed up to {partition.segment_base_offset}"
+        )
+    draft.edit_partition(partition_id).cleaned_offset = entry.cleaned_offset

@@ -1,0 +1,131 @@
+"""The fold: entries as they stand in the log, applied one by one to the state of a store.
+
+Applying is validating, then changing. It never guesses: an entry of an unknown type or a feature that is needed and
+unknown is an error of its own, apart from an entry that contradicts the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat, first_problem
+from eoslog.state import batches, groups, partitions, prepared, producer_ids, topics, transactions
+from eoslog.state import expiry as group_forgetting
+from eoslog.state import group_members as members
+from eoslog.state.draft import Draft
+from eoslog.state.entries import ENTRY, Entry, StoreCreated
+from eoslog.state.expiry import expire, forget_doomed, move_horizon
+from eoslog.state.features import add_features, check_features
+from eoslog.state.group_entries import OffsetsCommitted
+from eoslog.state.log_start import move_log_start
+from eoslog.state.segment_replacement import clean_log, replace_segments
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.store_state import StoreState
+
+
+def _create_store(draft: Draft, entry: StoreCreated) -> None:
+    if draft.store_id or draft.slot != 0:
+        raise InvalidEntry("a store is created once, at slot 0")
+    check_features(entry.reader_features, entry.writer_features)
+    draft.store_id = entry.store_id
+    draft.reader_features = entry.reader_features
+    draft.writer_features = entry.writer_features
+
+
+def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
+    groups.check_plain_offsets(draft, entry.committed)
+    groups.commit_offsets(draft, entry.committed, draft.slot)
+
+
+_APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
+    # None: the entry has no results, and stands in the log as it was requested.
+    "store": _create_store,
+    "features": add_features,
+    "topic": topics.create_topic,
+    "topic_config": topics.change_config,
+    "topic_schema": topics.change_schema,
+    "create_partitions": topics.create_partitions,
+    "delete_topic": topics.delete_topic,
+    "init": producer_ids.apply_init,
+    "batch": batches.apply_batch,
+    "prepare": prepared.apply_prepare,
+    "end": transactions.apply_end,
+    "offsets": _commit_offsets,
+    "group": members.change_group,
+    "delete_offsets": group_forgetting.delete_offsets,
+    "delete_group": group_forgetting.delete_group,
+    "seal": partitions.seal,
+    "replace": replace_segments,
+    "clean": clean_log,
+    "log_start": move_log_start,
+    "horizon": move_horizon,
+    "doomed_deleted": forget_doomed,
+    "expire": expire,
+}
+
+
+def apply_entry(draft: Draft, entry: Entry) -> Entry:
+    """Validate an entry against the draft, then change the draft by it.
+
+    The writer calls this with an entry whose results are still to be filled in, the fold with one that has them.
+
+    Returns:
+        The entry with its results at this slot: offsets, markers, identities.
+
+    Raises:
+        The error of the rule that refuses it.
+    """
+    draft.time_ms = max(draft.time_ms, getattr(entry, "time_ms", 0))
+    return _APPLY[entry.type](draft, entry) or entry
+
+
+def new_draft(state: StoreState, slot: int) -> Draft:
+    """A draft of the record of ``slot``, on the state after the slot before."""
+    return Draft(state, slot, apply_entry)
+
+
+def decode_entry(value: object) -> Entry:
+    """An entry from the log's JSON.
+
+    Raises:
+        UnsupportedFormat: its type is unknown.
+        InvalidEntry: its fields are not what its type asks for.
+    """
+    if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in _APPLY:
+        raise UnsupportedFormat(f"the log holds an entry of the unknown type {value['type']!r}; upgrade eoslog")
+    try:
+        return ENTRY.validate_python(value)
+    except ValidationError as error:
+        raise InvalidEntry(f"malformed entry: {first_problem(error)}") from None
+
+
+def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
+    """Apply the entries of a record, all or none. Returns why none was applied, or None.
+
+    Raises:
+        UnsupportedFormat: the record is of a newer version.
+    """
+    draft = new_draft(state, slot)
+    try:
+        for value in entries:
+            entry = decode_entry(value)
+            applied = apply_entry(draft, entry)
+            # Most entries are applied as they are. To compare them would cost more than the rest.
+            if applied is not entry and applied != entry:
+                raise InvalidEntry(f"an entry of the type {entry.type!r} at slot {slot} claims what it does not get")
+    except (UnsupportedFormat, MemoryError, RecursionError):  # of this process, not of the record
+        raise
+    except (EosLogError, DuplicateBatch, transactions.EndRepeated, prepared.PrepareRepeated) as error:
+        return str(error)
+    except Exception as error:  # the fold is total: nothing that stands in a slot may stop a reader
+        return f"{type(error).__name__}: {error}"
+    draft.merge()
+    return None
+
+
+def encode_entry(entry: Entry) -> dict[str, Any]:
+    """An entry as the log's JSON."""
+    return entry.model_dump(mode="json", exclude_none=True)

@@ -1,0 +1,470 @@
+"""The requests of producers to the transaction coordinator, and of others in their place.
+
+A request is a value. ``apply`` validates it on a draft, appends the entries that follow from it, and returns the
+answer, which holds at the slot of the draft and at no other. When the log loses the race for a slot, it calls ``apply``
+again on a newer state.
+
+The coordinator is this code, not a process: it has no memory but the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from eoslog.errors import (
+    EosLogError,
+    InvalidTxnState,
+    RecordFull,
+    Replayed,
+    TransactionAborted,
+    TransactionalIdNotFound,
+    quoted,
+)
+from eoslog.state.application_versions import check_token
+from eoslog.state.draft import Draft
+from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.names import PartitionId
+from eoslog.state.prepared import PrepareRepeated
+from eoslog.state.producer_ids import (
+    ProducerIdentity,
+    check_expected,
+    check_identity,
+    check_timeout,
+    prepared_identity,
+    why_aborted,
+)
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.store_state import Transaction, TransactionState
+from eoslog.state.transaction_entries import (
+    ApplicationToken,
+    BatchAppended,
+    CommitSummary,
+    PreparedBatch,
+    ProducerInitialized,
+    StagedBatch,
+    TransactionEnded,
+    TransactionPrepared,
+)
+from eoslog.state.transactions import EndRepeated, is_shareable_end, overdue_transactions
+
+_MOST_ABORTED_A_RECORD = 100
+_MOST_PARTITIONS_ABORTED_A_RECORD = 50_000
+"""Of all transactions that a record aborts, unless it aborts only one. The control row of each takes some 100 bytes."""
+_MOST_STATISTICS_BYTES = 16 << 20
+"""Of an entry: a record has room for them, escaped, beside as many files as may be prepared."""
+
+
+class InitAnswer(NamedTuple):
+    """The answer to ``InitProducerId``."""
+
+    identity: ProducerIdentity
+    prepared: ProducerIdentity | None
+    """The name of the prepared transaction that comes with the id; None if there is none."""
+
+
+@dataclass(frozen=True)
+class InitProducerId:
+    """Give out an identity: fence the holder, abort its open transaction, then take the next epoch (KIP-360, KIP-939).
+
+    A repeated request is answered without a new entry.
+    """
+
+    transactional_id: str | None
+    timeout_ms: int
+    time_ms: int
+    expected: ProducerIdentity | None = None
+    """The identity that the producer had before."""
+    kind: str = "producer"
+    owner: str | None = None
+    keep_prepared: bool = False
+    """Leave a prepared transaction open. The new holder may complete it, and may do nothing else before that."""
+
+    name: ClassVar = "init"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> InitAnswer:
+        """
+        Raises:
+            InvalidTransactionTimeout, InvalidRequest
+            ProducerFenced: ``expected`` is another producer's by now.
+        """
+        identity = self.take(draft)
+        # Here and not at the end of the record: the answer must tell whether this aborts the prepared transaction.
+        AbortOverdueTransactions(self.time_ms).apply(draft)
+        if self.transactional_id is None:
+            return InitAnswer(identity, None)
+        transaction = draft.transactions[self.transactional_id]
+        return InitAnswer(_current(transaction), prepared_identity(transaction))
+
+    def take(self, draft: Draft) -> ProducerIdentity:
+        """Give out the identity, and leave the transactions of other ids alone. Raises as ``apply`` does."""
+        check_timeout(self.timeout_ms)
+        expected = self.expected
+        if self.transactional_id is not None:
+            transaction = draft.transactions.get(self.transactional_id)
+            earlier = check_expected(transaction, expected, keep_prepared=self.keep_prepared)
+            if earlier is not None:
+                return earlier
+            keeps = self.keep_prepared and transaction is not None and transaction.prepared is not None
+            if transaction is not None and transaction.state is TransactionState.ONGOING and not keeps:
+                _abort(draft, transaction, "fence", self.time_ms)
+                expected = None
+        entry = draft.append(
+            ProducerInitialized.model_validate(
+                {
+                    "transactional_id": self.transactional_id,
+                    "kind": self.kind,
+                    "owner": self.owner,
+                    "expected_producer_id": expected.producer_id if expected else None,
+                    "expected_producer_epoch": expected.producer_epoch if expected else None,
+                    "timeout_ms": self.timeout_ms,
+                    "keep_prepared": self.keep_prepared,
+                    "time_ms": self.time_ms,
+                }
+            )
+        )
+        return ProducerIdentity(entry.producer_id, entry.producer_epoch)
+
+
+class AppendedRows(NamedTuple):
+    """Consecutive rows of a partition that the log has."""
+
+    partition_id: PartitionId
+    base_offset: int
+    """-1 if the log has forgotten where an old duplicate lies."""
+    record_count: int
+
+
+@dataclass(frozen=True)
+class AppendBatches:
+    """Append those of a producer's batches that have not landed yet. The answer tells where all of them are."""
+
+    batches: Sequence[BatchAppended]
+    name: ClassVar = "batches"
+
+    @property
+    def is_final(self) -> bool:
+        return all(batch.transactional_id is None for batch in self.batches)
+
+    def apply(self, draft: Draft) -> list[AppendedRows]:
+        """Raises what ``apply_batch`` raises, but not ``DuplicateBatch``."""
+        return [
+            AppendedRows(PartitionId(batch.topic_id, batch.partition), _base_offset(draft, batch), batch.record_count)
+            for batch in self.batches
+        ]
+
+    @property
+    def shared_entries(self) -> Sequence[BatchAppended]:
+        return self.batches
+
+    def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
+        """Return where the batches are, from their entries in the log.
+
+        Raises:
+            ValueError: an entry is not that of its batch.
+        """
+        return [_appended(batch, entry) for batch, entry in zip(self.batches, entries, strict=True)]
+
+
+def _base_offset(draft: Draft, batch: BatchAppended) -> int:
+    try:
+        return draft.append(batch).base_offset
+    except DuplicateBatch as duplicate:
+        return duplicate.base_offset
+
+
+def _appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
+    found = BatchAppended.model_validate(entry)
+    if found != batch.model_copy(update={"base_offset": found.base_offset}):
+        raise ValueError(f"{found.file.path} is not the file of this batch, {batch.file.path}")
+    return AppendedRows(PartitionId(found.topic_id, found.partition), found.base_offset, found.record_count)
+
+
+@dataclass(frozen=True)
+class PrepareTransaction:
+    """Prepare a transaction. The answer is the identity that names it. A repeated request is answered again."""
+
+    entry: TransactionPrepared
+    name: ClassVar = "prepare"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> ProducerIdentity:
+        """Raises what ``check_prepare`` and ``check_identity`` raise, but not ``PrepareRepeated``."""
+        entry = self.entry
+        with suppress(PrepareRepeated):
+            draft.append(entry)
+        named = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+        # Here and not at the end of the record: a transaction that an earlier attempt prepared may be past its
+        # timeout. Then the answer must be that it was aborted.
+        AbortOverdueTransactions(entry.time_ms).apply(draft)
+        check_identity(draft, entry.transactional_id, named)
+        return named
+
+
+def prepare_request(
+    transactional_id: str,
+    identity: ProducerIdentity,
+    *,
+    time_ms: int,
+    timeout_ms: int | None,
+    batches: Sequence[StagedBatch] = (),
+    upload_ms: int | None = None,
+    offsets: Sequence[GroupOffsets] = (),
+    summary: CommitSummary | None = None,
+) -> TransactionPrepared:
+    """Make the entry of a prepare.
+
+    Args:
+        timeout_ms: how long the transaction may stay prepared; None for ever.
+    """
+    return TransactionPrepared(
+        transactional_id=transactional_id,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        batches=tuple(
+            PreparedBatch(**batch.model_dump(include=set(PreparedBatch.model_fields)))
+            for batch in _leaving_room(batches)
+        ),
+        upload_ms=upload_ms if batches else None,
+        offsets=tuple(offsets),
+        timeout_ms=timeout_ms,
+        summary=summary,
+        time_ms=time_ms,
+    )
+
+
+class EndAnswer(NamedTuple):
+    """The answer to ``EndTransaction``."""
+
+    identity: ProducerIdentity
+    """The producer's next identity."""
+    is_done: bool
+    """False if the work of the application token was committed before. Then this transaction was aborted."""
+
+
+@dataclass(frozen=True)
+class EndTransaction:
+    """Commit or abort a transaction. A repeated request is answered again.
+
+    If the work of its application token was committed before, a commit aborts the transaction instead.
+    """
+
+    entry: TransactionEnded
+
+    @property
+    def name(self) -> str:
+        return self.entry.verdict
+
+    @property
+    def is_final(self) -> bool:
+        return self.entry.verdict == "commit"
+
+    def apply(self, draft: Draft) -> EndAnswer:
+        """
+        Raises:
+            TransactionAborted: others aborted it. Its producer must abort it, too, and may go on (KIP-588).
+            What ``apply_end`` raises, but neither ``EndRepeated`` nor ``Replayed``.
+        """
+        entry = self.entry
+        identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+        try:
+            return EndAnswer(_end(draft, entry), True)
+        except Replayed:
+            pass
+        except InvalidTxnState as refused:
+            # Perhaps the transaction was aborted by an earlier attempt at this request, as a replay.
+            with suppress(Replayed):
+                check_token(draft, entry.transactional_id, entry.token)
+                _check_not_aborted(draft.transactions[entry.transactional_id], identity, refused)
+                raise
+        transaction = draft.transactions[entry.transactional_id]
+        if identity == _current(transaction) and transaction.state is not TransactionState.ONGOING:
+            return EndAnswer(identity, False)
+        abort = end_request(entry.transactional_id, identity, "abort", owner=entry.owner, time_ms=entry.time_ms)
+        return EndAnswer(_end(draft, abort), False)
+
+    @property
+    def shared_entries(self) -> Sequence[TransactionEnded]:
+        return (self.entry,) if is_shareable_end(self.entry) else ()
+
+    def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> EndAnswer:
+        """Return the answer from the entry in the log that ended the transaction.
+
+        Raises:
+            ValueError: the entry is not that of this request.
+        """
+        (entry,) = entries
+        found = TransactionEnded.model_validate(entry)
+        named = ("transactional_id", "producer_id", "producer_epoch", "verdict")
+        if any(getattr(found, name) != getattr(self.entry, name) for name in named):
+            raise ValueError(f"another end of transactional id {found.transactional_id!r}")
+        return EndAnswer(_next_identity(found), True)
+
+
+def _end(draft: Draft, entry: TransactionEnded) -> ProducerIdentity:
+    try:
+        return _next_identity(draft.append(entry))
+    except EndRepeated as repeated:
+        return repeated.identity
+
+
+def _check_not_aborted(transaction: Transaction, identity: ProducerIdentity, refused: InvalidTxnState) -> None:
+    why = why_aborted(transaction, identity)
+    if why:
+        raise TransactionAborted(
+            f"transactional id {transaction.transactional_id!r}: the transaction was not committed, for {why}; call "
+            "abort_transaction() and begin it again"
+        ) from refused
+
+
+def _next_identity(ended: TransactionEnded) -> ProducerIdentity:
+    return ProducerIdentity(ended.next_producer_id, ended.next_producer_epoch)
+
+
+def end_request(
+    transactional_id: str,
+    identity: ProducerIdentity,
+    verdict: str,
+    *,
+    time_ms: int,
+    reason: str = "client",
+    owner: str | None = None,
+    batches: Sequence[StagedBatch] = (),
+    upload_ms: int | None = None,
+    offsets: Sequence[GroupOffsets] = (),
+    token: ApplicationToken | None = None,
+    task_count: int = 0,
+    summary: CommitSummary | None = None,
+) -> TransactionEnded:
+    """Make the entry of an end. Its results are filled in when it is applied."""
+    return TransactionEnded.model_validate(
+        {
+            "transactional_id": transactional_id,
+            "producer_id": identity.producer_id,
+            "producer_epoch": identity.producer_epoch,
+            "owner": owner,
+            "verdict": verdict,
+            "reason": reason,
+            "batches": tuple(_leaving_room(batches)),
+            "upload_ms": upload_ms,
+            "offsets": tuple(offsets),
+            "token": token,
+            "task_count": task_count,
+            "summary": summary,
+            "time_ms": time_ms,
+        }
+    )
+
+
+def _leaving_room(batches: Sequence[StagedBatch]) -> Iterator[StagedBatch]:
+    """The batches without the statistics that are too much for one entry: they are a help, and no commit needs them."""
+    size = 0
+    for batch in batches:
+        size += len(batch.statistics.encode()) if batch.statistics is not None else 0
+        yield batch if size <= _MOST_STATISTICS_BYTES else batch.model_copy(update={"statistics": None})
+
+
+@dataclass(frozen=True)
+class AbortTransaction:
+    """Abort the open transaction of an id, in its producer's place. The answer is False if none is open."""
+
+    transactional_id: str
+    reason: str
+    time_ms: int
+
+    def apply(self, draft: Draft) -> bool:
+        """
+        Raises:
+            TransactionalIdNotFound
+            InvalidTxnState: the transaction is prepared. The decision to commit it may have been taken.
+        """
+        transaction = _known(draft, self.transactional_id)
+        if transaction.prepared is not None:
+            raise InvalidTxnState(
+                f"transactional id {self.transactional_id!r}: its transaction is prepared, and whoever prepared it may "
+                "have decided to commit; to abort it all the same use force_terminate_transaction "
+                "(eoslog transactions force-terminate)"
+            )
+        if transaction.state is not TransactionState.ONGOING:
+            return False
+        _abort(draft, transaction, self.reason, self.time_ms)
+        return True
+
+
+@dataclass(frozen=True)
+class ForceTerminateTransaction:
+    """Abort the open transaction of an id, prepared or not, and fence its producer by an init in its place (KIP-939).
+
+    The answer is False if no transaction is open. Then no producer is fenced.
+    """
+
+    transactional_id: str
+    time_ms: int
+
+    def apply(self, draft: Draft) -> bool:
+        """Raises: TransactionalIdNotFound"""
+        transaction = _known(draft, self.transactional_id)
+        if transaction.state is not TransactionState.ONGOING:
+            return False
+        InitProducerId(
+            self.transactional_id, timeout_ms=transaction.timeout_ms, time_ms=self.time_ms, kind=transaction.kind
+        ).take(draft)
+        return True
+
+
+def _known(draft: Draft, transactional_id: str) -> Transaction:
+    transaction = draft.transactions.get(transactional_id)
+    if transaction is None:
+        raise TransactionalIdNotFound(
+            f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
+        )
+    return transaction
+
+
+@dataclass(frozen=True)
+class AbortOverdueTransactions:
+    """Abort transactions past their timeout at ``now_ms`` of the store's clock.
+
+    The answer is the list of their transactional ids. More may be left for the next record.
+    """
+
+    now_ms: int
+
+    def apply(self, draft: Draft) -> list[str]:
+        aborted = []
+        overdue = overdue_transactions(draft, self.now_ms)
+        there = [entry for entry in draft.entries if isinstance(entry, TransactionEnded) and entry.reason == "timeout"]
+        partitions = sum(len(entry.markers) for entry in there)
+        for transaction in overdue[: max(0, _MOST_ABORTED_A_RECORD - len(there))]:
+            if partitions and partitions + len(transaction.partitions) > _MOST_PARTITIONS_ABORTED_A_RECORD:
+                break
+            partitions += len(transaction.partitions)
+            child = draft.child()
+            try:
+                _abort(child, transaction, "timeout", self.now_ms)
+            except (RecordFull, EosLogError):
+                # This may share the record of another writer's work. An abort that is refused must not hinder it.
+                continue
+            child.merge()
+            aborted.append(transaction.transactional_id)
+        return aborted
+
+
+def _abort(draft: Draft, transaction: Transaction, reason: str, time_ms: int) -> None:
+    draft.append(
+        end_request(
+            transaction.transactional_id,
+            _current(transaction),
+            "abort",
+            reason=reason,
+            owner=transaction.owner,
+            time_ms=time_ms,
+        )
+    )
+
+
+def _current(transaction: Transaction) -> ProducerIdentity:
+    return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)

@@ -1,0 +1,1 @@
+"""Object stores: put-if-absent, retry, clock, probe."""

@@ -1,0 +1,98 @@
+"""Allowing one thread at a time: a second thread's call fails at once instead of waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn, TypeVar
+
+from eoslog.errors import ConcurrentAccess
+from eoslog.storage.process import HomeProcess, cannot_be_pickled
+
+T = TypeVar("T")
+
+
+class Exclusive:
+    """Admits the calls of one thread to an object (Kafka's ``KafkaConsumer.acquire``).
+
+    Threads may use the object one after the other.
+    """
+
+    def __init__(self, what: str, advice: str, *, reentrant: bool) -> None:
+        """
+        Args:
+            what: the object, as an error names it.
+            advice: what the caller of a refused call should do, as a sentence.
+            reentrant: whether a call may be made within another one of the same thread, as by a callback.
+        """
+        # Acquiring a lock is atomic: two threads never both succeed.
+        self._lock = threading.RLock() if reentrant else threading.Lock()
+        self._what = what
+        self._advice = advice
+        self._under_way: tuple[str, str] | None = None
+        """The outermost call and its thread. Used only in error messages, so a slightly outdated value is harmless."""
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Make a call.
+
+        Raises:
+            ConcurrentAccess: another call is under way. It is not disturbed.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentAccess(f"{name} is not allowed: {self._described()}. {self._advice}")
+        outer = self._under_way
+        try:
+            if outer is None:
+                self._under_way = name, threading.current_thread().name
+            yield
+        finally:
+            self._under_way = outer
+            self._lock.release()
+
+    def _described(self) -> str:
+        call, thread = self._under_way or ("a call", "another one")
+        return f"{call} in thread {thread} is under way on this {self._what}"
+
+
+class ExclusiveIterator(Iterator[T]):
+    """Passes on another iterator's items to one thread at a time. After an error it raises that error again.
+
+    Two threads that advance one generator get Python's ``ValueError``. And a generator that has raised an error looks
+    finished on the next call, so a caller that retries would take part of the rows for all of them.
+    """
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._home = HomeProcess("iterator")
+        self._error: BaseException | None = None
+        # Not reentrant: a callback of a read must not advance the read that calls it.
+        self._exclusive = Exclusive("iterator", "Make an iterator for each thread.", reentrant=False)
+
+    def __next__(self) -> T:
+        """
+        Raises:
+            ConcurrentAccess: another thread advances the iterator at this moment.
+            OpenedBeforeFork
+        """
+        # In a forked child it may be in the middle of a step that the parent makes.
+        self._home.check("next()")
+        with self._exclusive.call("next()"):
+            if self._error is not None:
+                raise self._error
+            try:
+                return next(self._items)
+            except StopIteration:
+                raise
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "the store's URL, and make an iterator there")
+
+    def close(self) -> None:
+        """End the iterator and drop what it holds. It gives nothing more."""
+        with self._exclusive.call("close()"):
+            self._items = iter(())

@@ -1,0 +1,501 @@
+"""A store in a local directory: objects are written aside, made durable and then linked into place.
+
+Durability of an earlier object given a later one in another directory relies on a file system that commits metadata in
+order (ext4, XFS, APFS do).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable, StoreVanished
+from eoslog.storage.clock import StoreClock
+from eoslog.storage.environment import Environment, host_time_ms
+from eoslog.storage.host_queue import HostQueue
+from eoslog.storage.local_walk import has_object, irregular, walk
+from eoslog.storage.object_paths import TEMPORARY, check_directory, check_path, check_prefix, check_range
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+
+
+class LocalClockFile:
+    """A file that is touched to learn the time. One for each user, who may be unable to touch another's."""
+
+    def __init__(self, root: str, temporary: str, environment: Environment) -> None:
+        self._root = root
+        self._environment = environment
+        self._file = os.path.join(temporary, f"clock-{os.geteuid()}")
+
+    def date_ms(self) -> int:
+        """The file system's time now (ms since the epoch).
+
+        Where nothing can be written there is no way to ask for it, and such a process cannot expire or delete anything
+        either: only there the host's time serves.
+        """
+        try:
+            return self._touch()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return host_time_ms()
+        try:
+            return self._create()
+        except OSError:
+            return host_time_ms()
+
+    def _touch(self) -> int:
+        os.utime(self._file, follow_symlinks=False)
+        return os.lstat(self._file).st_ctime_ns // 1_000_000
+
+    def _create(self) -> int:
+        """Make the file if the store has been written to; otherwise leave nothing behind in a foreign directory."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        kept = os.path.isdir(os.path.dirname(self._file))
+        name = self._file if kept else os.path.join(self._root, f".clock-{self._environment.new_token()}")
+        descriptor = os.open(name, flags, 0o600)
+        try:
+            return os.fstat(descriptor).st_ctime_ns // 1_000_000
+        finally:
+            os.close(descriptor)
+            if not kept:
+                with contextlib.suppress(OSError):
+                    os.unlink(name)
+
+
+_REFUSALS = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EROFS,
+        errno.EPERM,
+        errno.EFBIG,
+        errno.EXDEV,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
+)
+"""What cannot have landed and will not by trying again."""
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
+_LARGEST_WATCHED_BYTES = 1 << 20
+_LEFTOVER_AGE_MS = 24 * 3600 * 1000
+
+
+class LocalStore(ObjectStore):
+    """Objects as files below ``root``, which the first put makes. Holds no descriptor or thread: it survives a fork.
+
+    ``fsync=False`` gives durability up, for tests; atomicity and exclusivity stay.
+    """
+
+    least_poll_pause_ms = 20
+    lists_in_order = True
+    queues_writers = True
+
+    def __init__(self, root: str | os.PathLike[str], environment: Environment, fsync: bool = True) -> None:
+        super().__init__(str(root), StoreClock(environment))
+        self._root = os.path.realpath(root)
+        self._temporary = os.path.join(self._root, TEMPORARY)
+        self._environment = environment
+        self._fsync = fsync
+        self._host_queue = HostQueue(self._temporary)
+        self._clock_file = LocalClockFile(self._root, self._temporary, environment)
+        self._known_directories: set[str] = set()
+        """Directories that exist durably and that no symbolic link leads to."""
+        self._watched: _Watched | None = None
+        self._not_durable: set[str] = set()
+        """Objects that this process put in place, but whose directory it could not make durable."""
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        target = self._target(path)
+        if os.path.lexists(target):
+            # The link below decides; this only spares the loser of a race its fsync.
+            self.requests["PUT"] += 1
+            self.clock.observe(self._clock_file.date_ms())
+            if target in self._not_durable:
+                self._make_durable(path, target)
+            return PutOutcome.EXISTS
+        with self._written_aside(path, body) as aside:
+            # Again, because to write the file aside takes long.
+            self._check_watched()
+            outcome = self._link(path, aside, target)
+            self.clock.observe(_ctime_ms(os.fstat(aside.descriptor)))
+            if outcome is PutOutcome.CREATED:
+                self._make_durable(path, target)
+        return outcome
+
+    def put(self, path: str, body: bytes) -> None:
+        target = self._target(path)
+        with self._written_aside(path, body) as aside:
+            self._make_directory(path, target)
+            try:
+                try:
+                    os.replace(aside.name, target)
+                except FileNotFoundError:
+                    self._make_directory(path, target, anew=True)
+                    os.replace(aside.name, target)
+            except OSError as error:
+                raise self._refused_or_unavailable(path, error) from error
+            aside.is_named = False
+            self.clock.observe(_ctime_ms(os.fstat(aside.descriptor)))
+            self._make_durable(path, target)
+
+    def get(self, path: str) -> StoredObject:
+        with self._opened(path) as (descriptor, status):
+            body = _read_fully(descriptor, 0, status.st_size)
+        return StoredObject(body, _ctime_ms(status))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        with self._opened(path) as (descriptor, status):
+            return _read_fully(descriptor, start, min(length, max(0, status.st_size - start)))
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        self._check_watched()
+        self.requests["LIST"] += 1
+        self.clock.observe(self._clock_file.date_ms())
+        found = 0
+        try:
+            for path, status in walk(self._root, prefix, start_after):
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+                yield ObjectInfo(path, status.st_size, _ctime_ms(status))
+        except OSError as error:
+            raise self._refused_or_unavailable(prefix, error) from error
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        check_directory(prefix)
+        self._check_watched()
+        self.requests["LIST"] += 1
+        self.clock.observe(self._clock_file.date_ms())
+        try:
+            with os.scandir(os.path.join(self._root, prefix)) as entries:
+                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return [name for name in names if prefix + name != TEMPORARY and has_object(self._root, f"{prefix}{name}/")]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._refused_or_unavailable(prefix, error) from error
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            target = self._target(path)
+            self.requests["DELETE"] += 1
+            try:
+                os.unlink(target)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue
+            except OSError as error:
+                raise self._refused_or_unavailable(path, error) from error
+            self._remove_empty_directories(os.path.dirname(target))
+        if paths:
+            self.clock.observe(self._clock_file.date_ms())
+
+    def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:
+        # Without an identity the first request compares the bytes: the file may be another since the caller read it.
+        self._watched = _Watched(os.path.join(self._root, check_path(path)), is_same, identity=None)
+
+    def is_missing(self, path: str) -> bool:
+        return not os.path.lexists(os.path.join(self._root, check_path(path)))
+
+    def _check_watched(self) -> None:
+        """Raises: StoreVanished"""
+        watched = self._watched
+        if watched is None:
+            return
+        try:
+            status = os.lstat(watched.target)
+            identity = _file_identity(status)
+            if identity == watched.identity:
+                return
+            if not stat.S_ISREG(status.st_mode):
+                raise FileNotFoundError
+            # The file was touched, copied back, or belongs to another store. Only its bytes tell which.
+            descriptor = os.open(watched.target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                found = _read_fully(descriptor, 0, _LARGEST_WATCHED_BYTES)
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreVanished(
+                f"{self.url}: the store that was opened here has been removed: {os.path.basename(watched.target)} is "
+                "missing. Nothing more is written. Call eoslog.connect() again"
+            ) from None
+        except OSError:
+            # Any other error of the file system: the request itself will meet it and report it.
+            return
+        if not watched.is_same(found):
+            raise StoreVanished(
+                f"{self.url}: the store that was opened here has been replaced by another. Nothing more is "
+                "written. Call eoslog.connect() again to use the new one"
+            )
+        self._watched = watched._replace(identity=identity)
+
+    def turn(self) -> contextlib.AbstractContextManager[bool]:
+        self._check_watched()
+        return self._host_queue.turn()
+
+    @contextlib.contextmanager
+    def _written_aside(self, path: str, body: bytes) -> Iterator[_TemporaryFile]:
+        """The body in a durable temporary file, whose name is gone afterwards."""
+        self.requests["PUT"] += 1
+        aside = _TemporaryFile(os.path.join(self._temporary, self._environment.new_token()))
+        try:
+            try:
+                aside.descriptor = self._create(aside.name)
+                _write_fully(aside.descriptor, body)
+                if self._fsync:
+                    os.fsync(aside.descriptor)
+            except OSError as error:
+                raise self._refused_or_unavailable(path, error) from error
+            yield aside
+        finally:
+            if aside.descriptor >= 0:
+                os.close(aside.descriptor)
+                if aside.is_named:
+                    with contextlib.suppress(OSError):
+                        os.unlink(aside.name)
+
+    def _create(self, temporary: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        if self._temporary not in self._known_directories:
+            os.makedirs(self._temporary, exist_ok=True)
+            self._sweep()
+            self._known_directories.add(self._temporary)
+        try:
+            return os.open(temporary, flags, 0o644)
+        except FileNotFoundError:
+            self._check_watched()
+            os.makedirs(self._temporary, exist_ok=True)
+            return os.open(temporary, flags, 0o644)
+
+    def leftovers(self) -> Iterator[ObjectInfo]:
+        self._check_watched()
+        self.clock.observe(self._clock_file.date_ms())
+        for entry in self._left_aside():
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, _ctime_ms(status))
+
+    def remove_leftovers(self, older_than_ms: int) -> int:
+        self._check_watched()
+        removed = 0
+        before_ms = self._clock_file.date_ms() - older_than_ms
+        for entry in self._left_aside():
+            try:
+                if _ctime_ms(entry.stat(follow_symlinks=False)) < before_ms:
+                    os.unlink(entry.path)
+                    removed += 1
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._refused_or_unavailable(f"{TEMPORARY}/{entry.name}", error) from error
+        return removed
+
+    def irregular(self) -> Iterator[tuple[str, str]]:
+        try:
+            yield from irregular(self._root)
+        except OSError as error:
+            where = str(error.filename or "").removeprefix(f"{self._root}/")
+            raise self._refused_or_unavailable(where, error) from error
+
+    def _left_aside(self) -> Iterator[os.DirEntry[str]]:
+        """Files that are being written, or were when their writer died."""
+        try:
+            with os.scandir(self._temporary) as entries:
+                found = list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise self._refused_or_unavailable(TEMPORARY, error) from error
+        yield from (each for each in found if len(each.name) == 32 and each.is_file(follow_symlinks=False))
+
+    def _sweep(self) -> None:
+        """Remove what writers that died left aside. One that merely slept a day finds its put unanswered."""
+        with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
+            self.remove_leftovers(_LEFTOVER_AGE_MS)
+
+    def _make_directory(self, path: str, target: str, *, anew: bool = False) -> None:
+        """Make the target's directory where it is missing, durably up to the root; once, or ``anew`` as it vanished."""
+        directory = os.path.dirname(target)
+        if directory in self._known_directories and not anew:
+            return
+        self._check_watched()
+        try:
+            os.makedirs(directory, exist_ok=True)
+            self._refuse_symlinked_directory(path, directory)
+            if self._fsync:
+                # All of them, not only those made here: another process may have made one and died before its fsync.
+                ancestor = directory
+                while ancestor != self._root:
+                    ancestor = os.path.dirname(ancestor)
+                    _fsync_directory(ancestor)
+                with contextlib.suppress(PermissionError):
+                    _fsync_directory(os.path.dirname(self._root))
+        except OSError as error:
+            raise self._refused_or_unavailable(path, error) from error
+        self._known_directories.add(directory)
+
+    def _link(self, path: str, aside: _TemporaryFile, target: str) -> PutOutcome:
+        self._make_directory(path, target)
+        try:
+            try:
+                os.link(aside.name, target, follow_symlinks=False)
+            except FileNotFoundError:
+                self._make_directory(path, target, anew=True)
+                os.link(aside.name, target, follow_symlinks=False)
+        except OSError as error:
+            # The link count knows better than an answer that was lost on its way (NFS).
+            if os.fstat(aside.descriptor).st_nlink == 2:
+                return PutOutcome.CREATED
+            if isinstance(error, FileExistsError):
+                return PutOutcome.EXISTS
+            if error.errno in _NO_LINKS:
+                raise PutIfAbsentUnsupported(
+                    f"{self.url}: the file system makes no hard link for {path!r} ({error.strerror}), so it cannot hold"
+                    " a store; use one that does, such as ext4, XFS or APFS."
+                ) from error
+            raise self._refused_or_unavailable(path, error) from error
+        return PutOutcome.CREATED
+
+    def _make_durable(self, path: str, target: str) -> None:
+        if not self._fsync:
+            return
+        try:
+            _fsync_directory(os.path.dirname(target))
+            self._not_durable.discard(target)
+        except OSError as error:
+            self._not_durable.add(target)
+            raise StoreUnavailable(
+                f"{self.url}: {path!r} is in place, but whether durably is unknown ({error.strerror}); put it again."
+            ) from error
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
+        """The object's descriptor and status, its date taken in. Whatever is no plain file is refused."""
+        target = self._target(path)
+        self.requests["GET"] += 1
+        self.clock.observe(self._clock_file.date_ms())
+        try:
+            # Without O_NONBLOCK a named pipe in the object's place would hang the reader.
+            descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectNotFound(path) from None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._is_symlink(path) from error
+            raise self._refused_or_unavailable(path, error) from error
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                raise ObjectNotFound(path)
+            if not stat.S_ISREG(status.st_mode):
+                raise StoreAccessDenied(f"{self.url}: {path!r} is not a plain file; remove it.")
+            yield descriptor, status
+        except OSError as error:
+            raise self._refused_or_unavailable(path, error) from error
+        finally:
+            os.close(descriptor)
+
+    def _target(self, path: str) -> str:
+        self._check_watched()
+        target = os.path.join(self._root, check_path(path))
+        directory = os.path.dirname(target)
+        if directory not in self._known_directories:
+            self._refuse_symlinked_directory(path, directory)
+        return target
+
+    def _refuse_symlinked_directory(self, path: str, directory: str) -> None:
+        if os.path.realpath(directory) != directory:
+            raise self._is_symlink(path)
+
+    def _is_symlink(self, path: str) -> StoreAccessDenied:
+        return StoreAccessDenied(
+            f"{self.url}: {path!r} is or lies behind a symbolic link, which a store never follows; remove the link."
+        )
+
+    def _remove_empty_directories(self, directory: str) -> None:
+        """An object store knows no empty directories, so none is left; a writer that meets this makes its own anew."""
+        with contextlib.suppress(OSError):
+            while directory != self._root:
+                os.rmdir(directory)
+                self._known_directories.discard(directory)
+                directory = os.path.dirname(directory)
+
+    def _refused_or_unavailable(self, path: str, error: OSError) -> StoreAccessDenied | StoreUnavailable:
+        reason = error.strerror or type(error).__name__
+        if error.errno in _REFUSALS:
+            return StoreAccessDenied(
+                f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."
+            )
+        return StoreUnavailable(f"{self.url}: the file system failed on {path!r} ({reason}); try again.")
+
+
+@dataclass(slots=True)
+class _TemporaryFile:
+    """A file on its way to its place."""
+
+    name: str
+    descriptor: int = -1
+    """-1 before it was created."""
+    is_named: bool = True
+    """False once a rename took the name away."""
+
+
+class _Watched(NamedTuple):
+    """The object by which a local store recognizes itself."""
+
+    target: str
+    """Its path in the file system."""
+    is_same: Callable[[bytes], bool]
+    """Whether the bytes of a file at this path are this store's."""
+    identity: tuple[int, int, int] | None
+    """Of the file that was compared last."""
+
+
+def _file_identity(status: os.stat_result) -> tuple[int, int, int]:
+    """The fields that tell a file from a later one at the same path. An inode number alone may be reused."""
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def _ctime_ms(status: os.stat_result) -> int:
+    return status.st_ctime_ns // 1_000_000
+
+
+def _write_fully(descriptor: int, body: bytes) -> None:
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _read_fully(descriptor: int, start: int, length: int) -> bytes:
+    parts = []
+    while length > 0:
+        part = os.pread(descriptor, min(length, 1 << 30), start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _fsync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

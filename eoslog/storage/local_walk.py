@@ -1,0 +1,81 @@
+"""Walks a local directory in the order in which an object store lists: by whole path, never following a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from eoslog.storage.object_paths import LONGEST_PATH_BYTES, TEMPORARY
+
+
+def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Paths of plain files that begin with ``prefix`` and sort after ``start_after``, with their status.
+
+    Directories that cannot hold any are not read, nor those deeper than any object's path.
+    """
+    directory = prefix[: prefix.rfind("/") + 1]
+    if not _escapes(root, directory):
+        yield from _walk(root, directory, prefix, start_after)
+
+
+def irregular(root: str) -> Iterator[tuple[str, str]]:
+    """What ``walk`` passes over as no object, and what each is; no link is followed. Paths are from the root."""
+    for directory, directories, files in os.walk(root, followlinks=False):
+        below = os.path.relpath(directory, root) + "/" if directory != root else ""
+        for name in sorted((*directories, *files)):
+            if _is_too_long(below + name):
+                yield below + name, f"at a path of more than {LONGEST_PATH_BYTES} bytes, which no object has"
+                continue
+            try:
+                mode = os.lstat(os.path.join(directory, name)).st_mode
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if stat.S_ISLNK(mode):
+                yield below + name, "a symbolic link"
+            elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                yield below + name, "no plain file"
+        directories[:] = [name for name in directories if not _is_too_long(below + name)]
+
+
+def has_object(root: str, directory: str) -> bool:
+    """Whether any object lies below ``directory`` (which ends in ``/``)."""
+    return next(_walk(root, directory, directory, ""), None) is not None
+
+
+def _walk(root: str, directory: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
+    try:
+        with os.scandir(os.path.join(root, directory)) as entries:
+            # A directory sorts as its paths do, with the slash: "a.json" comes before "a/b".
+            found = sorted((_listed_name(directory, entry), entry) for entry in entries if _is_listed(directory, entry))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path, entry in found:
+        if path.endswith("/"):
+            within = path.startswith(prefix) or prefix.startswith(path)
+            if within and (path > start_after or start_after.startswith(path)):
+                yield from _walk(root, path, prefix, start_after)
+        elif path.startswith(prefix) and path > start_after:
+            try:
+                yield path, entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+
+
+def _listed_name(directory: str, entry: os.DirEntry[str]) -> str:
+    return directory + entry.name + ("/" if entry.is_dir(follow_symlinks=False) else "")
+
+
+def _is_listed(directory: str, entry: os.DirEntry[str]) -> bool:
+    plain = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+    hidden = not directory and entry.name == TEMPORARY
+    return plain and not hidden and not _is_too_long(directory + entry.name)
+
+
+def _is_too_long(path: str) -> bool:
+    return len(os.fsencode(path)) > LONGEST_PATH_BYTES
+
+
+def _escapes(root: str, directory: str) -> bool:
+    below = os.path.join(root, directory).rstrip("/")
+    return os.path.realpath(below) != below

@@ -1,0 +1,97 @@
+"""Finds out whether a store enforces put-if-absent, on which every promise rests."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore, PutOutcome
+
+PROBE_DIRECTORY = ".probe/"
+_RACERS = 8
+_ROUNDS = 4
+_ATTEMPTS = 5
+_PAUSE_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What the probe saw of a store that passed."""
+
+    put_if_absent: bool
+    races: int
+    """How many contested creates had exactly one winner."""
+
+
+def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeResult:
+    """Create keys twice, in turn and at once; raises ``PutIfAbsentUnsupported`` unless each time one writer wins.
+
+    A race that goes right proves nothing by itself, so it is repeated; a store that checks and then writes is caught
+    with high probability, not with certainty. Raises ``StoreUnavailable`` where the store's answers were lost.
+    """
+    directory = f"{PROBE_DIRECTORY}{environment.new_token()}"
+    keys = [f"{directory}/twice", *(f"{directory}/race-{number}" for number in range(_ROUNDS))]
+    try:
+        _probe_twice(store, environment, keys[0])
+        for key in keys[1:]:
+            _probe_race(store, environment, key)
+    finally:
+        # A key left behind does no harm, and a writer need not be allowed to delete.
+        with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
+            store.delete(keys)
+    return ProbeResult(put_if_absent=True, races=_ROUNDS)
+
+
+def _probe_twice(store: ObjectStore, environment: Environment, key: str) -> None:
+    first, second = b"first", b"second"
+    if not _created(store, environment, key, first):
+        raise _unsupported(store, "the first create of a key was told that the key exists")
+    if _created(store, environment, key, second):
+        raise _unsupported(store, "the second create of a key was told that it made the key")
+    if store.get(key).body != first:
+        raise _unsupported(store, "the second create of a key replaced the object")
+
+
+def _probe_race(store: ObjectStore, environment: Environment, key: str) -> None:
+    start = threading.Barrier(_RACERS)
+
+    def race(number: int) -> bool:
+        start.wait()
+        return _created(store, environment, key, str(number).encode())
+
+    with ThreadPoolExecutor(_RACERS) as threads:
+        winners = [number for number, won in enumerate(threads.map(race, range(_RACERS))) if won]
+    body = store.get(key).body
+    if [str(winner).encode() for winner in winners] != [body]:
+        raise _unsupported(
+            store, f"{len(winners)} of {_RACERS} concurrent creates of a key were told that they made it"
+        )
+
+
+def _created(store: ObjectStore, environment: Environment, key: str, body: bytes) -> bool:
+    """Whether this body took the key, whatever answers were lost or asked for another attempt on the way."""
+    lost: StoreUnavailable | None = None
+    for attempt in range(_ATTEMPTS):
+        try:
+            outcome = store.put_if_absent(key, body)
+        except StoreUnavailable as error:
+            lost = error
+        else:
+            if outcome is PutOutcome.CREATED:
+                return True
+            if outcome is PutOutcome.EXISTS:
+                return lost is not None and store.get(key).body == body
+        environment.sleep_ms(_PAUSE_MS * 2**attempt * (0.5 + environment.jitter()))
+    cause = f" The last time: {lost}" if lost is not None else ""
+    raise StoreUnavailable(f"{store.url}: the probe's puts were not answered {_ATTEMPTS} times; try again.{cause}")
+
+
+def _unsupported(store: ObjectStore, finding: str) -> PutIfAbsentUnsupported:
+    return PutIfAbsentUnsupported(
+        f"{store.url}: {finding}, so it does not enforce put-if-absent and cannot hold a store; use one that does, such"
+        " as Amazon S3 or a local file system."
+    )

@@ -1,0 +1,334 @@
+"""A store in an S3 bucket, through s3fs: If-None-Match for put-if-absent, and no retry that is not counted here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
+
+from eoslog.errors import InvalidOption, PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.storage.clock import StoreClock
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_paths import check_directory, check_path, check_prefix, check_range
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from eoslog.storage.process import forks
+from eoslog.storage.s3_connection import S3Connection
+from eoslog.storage.s3_errors import answer_of, code_of, status_of, translated
+from eoslog.storage.s3_options import S3Options
+
+_T = TypeVar("_T")
+_PAGE = 1000
+_PARALLEL_REQUESTS = 32
+_LONGEST_WAIT_MS = 5_000
+_DIRECTORY_BUCKET = "--x-s3"
+
+
+class S3Store(ObjectStore):
+    """Objects below ``prefix`` in ``bucket``. It connects in each process anew, so it may be used after a fork."""
+
+    tail_bytes = 64 * 1024
+
+    def __init__(self, bucket: str, prefix: str, environment: Environment, options: S3Options | None = None) -> None:
+        if not bucket:
+            raise InvalidOption("An S3 URL names a bucket: s3://bucket/prefix.")
+        prefix = prefix.strip("/")
+        if prefix:
+            check_path(prefix)
+        super().__init__(f"s3://{bucket}/{prefix}".rstrip("/"), StoreClock(environment))
+        self.lists_in_order = not bucket.endswith(_DIRECTORY_BUCKET)
+        self._bucket = bucket
+        self._key_prefix = f"{prefix}/" if prefix else ""
+        self._environment = environment
+        self._options = options or S3Options()
+        self._connections: dict[int, S3Connection] = {}
+        """By ``forks()``. A child keeps its parent's connection, but never uses or closes it: closing would hang."""
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r}, {self._options!r})"
+
+    def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+        key = self._key(path)
+        return self._run(lambda: self._put_if_absent(path, key, body))
+
+    def put(self, path: str, body: bytes) -> None:
+        self.put_many([(path, body)])
+
+    def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        named = [(path, self._key(path), body) for path, body in objects]
+        self._run_all([partial(self._put, path, key, body) for path, key, body in named])
+
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+        named = [(path, self._key(path), body) for path, body in objects]
+        self._run_all([partial(self._put_new, path, key, body) for path, key, body in named])
+
+    def get(self, path: str) -> StoredObject:
+        key = self._key(path)
+        return self._run(lambda: self._get(path, key))
+
+    def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
+        named = [(path, self._key(path)) for path in paths]
+        return self._run_all([partial(self._get_or_nothing, path, key) for path, key in named])
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        key = self._key(path)
+        # S3 has no empty range; one byte tells whether the object exists.
+        asked = max(length, 1)
+        found = self._run(lambda: self._get(path, key, Range=f"bytes={start}-{start + asked - 1}"))
+        return found.body[:length]
+
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        check_prefix(prefix)
+        parameters: dict[str, Any] = {"MaxKeys": _PAGE if limit is None else max(1, min(limit, _PAGE))}
+        asked = prefix
+        if self.lists_in_order:
+            if start_after:
+                parameters["StartAfter"] = self._key_prefix + start_after
+        else:
+            # A directory bucket lists directories only, and knows no StartAfter.
+            asked = prefix[: prefix.rfind("/") + 1]
+        found = 0
+        for page in self._pages(asked, parameters):
+            for entry in page.get("Contents", ()):
+                path = entry["Key"][len(self._key_prefix) :]
+                if not path.startswith(prefix) or path <= start_after or path.endswith("/"):
+                    continue
+                if limit is not None and found >= limit:
+                    return
+                found += 1
+                yield ObjectInfo(path, entry["Size"], _milliseconds(entry["LastModified"]))
+            if limit is not None:
+                return
+
+    def list_directories(self, prefix: str) -> Sequence[str]:
+        check_directory(prefix)
+        below = len(self._key_prefix + prefix)
+        pages = self._pages(prefix, {"MaxKeys": _PAGE, "Delimiter": "/"})
+        return sorted(
+            common["Prefix"][below:].rstrip("/") for page in pages for common in page.get("CommonPrefixes", ())
+        )
+
+    def unfinished_uploads(self) -> Iterator[str]:
+        asked: dict[str, Any] = {"Prefix": self._key_prefix}
+        while True:
+            page = self._run(partial(self._uploads, asked))
+            for upload in page.get("Uploads") or ():
+                yield upload["Key"][len(self._key_prefix) :]
+            if not page.get("IsTruncated"):
+                return
+            asked |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    def delete(self, paths: Sequence[str]) -> None:
+        # One by one: S3 does not promise an order within one request for many.
+        named = [(path, self._key(path)) for path in paths]
+
+        async def work() -> None:
+            for path, key in named:
+                await self._delete(path, key)
+
+        self._run(work)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        keys = [self._key(path) for path in paths]
+        self._run_all([partial(self._delete_batch, keys[at : at + _PAGE]) for at in range(0, len(keys), _PAGE)])
+
+    async def _put_if_absent(self, path: str, key: str, body: bytes) -> PutOutcome:
+        try:
+            await self._send("put_object", Key=key, Body=body, IfNoneMatch="*")
+        except Exception as error:
+            status = status_of(error)
+            if status == 412:
+                return PutOutcome.EXISTS
+            if status == 409:
+                return PutOutcome.CONFLICT
+            if status == 501:
+                raise PutIfAbsentUnsupported(
+                    f"{self.url} answered {status} {code_of(error)} to a put with If-None-Match, so it cannot hold a"
+                    " store; use an object store that supports conditional writes."
+                ) from error
+            raise self._meaning_of_failed_put(error, path) from error
+        return PutOutcome.CREATED
+
+    async def _put(self, path: str, key: str, body: bytes) -> None:
+        async def attempt() -> None:
+            try:
+                await self._send("put_object", Key=key, Body=body)
+            except Exception as error:
+                raise self._meaning_of_failed_put(error, path) from error
+
+        await self._retried(attempt)
+
+    async def _put_new(self, path: str, key: str, body: bytes) -> None:
+        """A policy may demand If-None-Match of whoever writes here, so that nothing is ever replaced."""
+
+        async def attempt() -> None:
+            try:
+                await self._send("put_object", Key=key, Body=body, IfNoneMatch="*")
+            except Exception as error:
+                if status_of(error) != 412:
+                    raise self._meaning_of_failed_put(error, path) from error
+                # Nobody else draws this name: an attempt that was not answered has landed.
+                if (await self._get(path, key)).body != body:
+                    raise StoreAccessDenied(
+                        f"{self.url}: {path!r} is there already, with other bytes than those to be written under this"
+                        " new name; nothing was replaced."
+                    ) from error
+
+        await self._retried(attempt)
+
+    async def _get(self, path: str, key: str, **parameters: str) -> StoredObject:
+        async def attempt() -> StoredObject:
+            try:
+                answer = await self._send("get_object", Key=key, **parameters)
+                async with answer["Body"] as stream:
+                    body = await stream.read()
+            except Exception as error:
+                if status_of(error) == 416:
+                    return StoredObject(b"", 0)
+                raise translated(error, self.url, path) from error
+            if len(body) != answer["ContentLength"]:
+                raise StoreUnavailable(
+                    f"{self.url}: {path!r} came with {len(body)} of {answer['ContentLength']} bytes; try again."
+                )
+            return StoredObject(body, _milliseconds(answer["LastModified"]))
+
+        return await self._retried(attempt)
+
+    async def _get_or_nothing(self, path: str, key: str) -> StoredObject | None:
+        try:
+            return await self._get(path, key)
+        except ObjectNotFound:
+            return None
+
+    async def _delete(self, path: str, key: str) -> None:
+        async def attempt() -> None:
+            try:
+                await self._send("delete_object", Key=key)
+            except Exception as error:
+                meaning = translated(error, self.url, path)
+                if not isinstance(meaning, ObjectNotFound):
+                    raise meaning from error
+
+        await self._retried(attempt)
+
+    async def _delete_batch(self, keys: Sequence[str]) -> None:
+        async def attempt() -> None:
+            objects = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+            try:
+                answer = await self._send("delete_objects", Delete=objects)
+            except Exception as error:
+                raise translated(error, self.url, "several objects", of_an_object=False) from error
+            for failure in answer.get("Errors", ()):
+                code, path = failure.get("Code"), str(failure.get("Key"))[len(self._key_prefix) :]
+                if code == "AccessDenied":
+                    raise StoreAccessDenied(
+                        f"{self.url}: DeleteObjects of {path!r} was refused with {code}; check credentials,"
+                        " permissions and options."
+                    )
+                if code not in ("NoSuchKey", "NoSuchVersion"):
+                    raise StoreUnavailable(f"{self.url}: {path!r} was not deleted ({code}); try again.")
+
+        await self._retried(attempt)
+
+    def _pages(self, prefix: str, parameters: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        asked = {**parameters, "Prefix": self._key_prefix + prefix}
+        while True:
+            page = self._run(partial(self._page, prefix, asked))
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            asked = {**asked, "ContinuationToken": page["NextContinuationToken"]}
+
+    async def _page(self, prefix: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        async def attempt() -> Mapping[str, Any]:
+            try:
+                return await self._send("list_objects_v2", **parameters)
+            except Exception as error:
+                raise translated(error, self.url, prefix, of_an_object=False) from error
+
+        return await self._retried(attempt)
+
+    async def _uploads(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        async def attempt() -> Mapping[str, Any]:
+            try:
+                return await self._send("list_multipart_uploads", **parameters)
+            except Exception as error:
+                raise translated(error, self.url, "", of_an_object=False) from error
+
+        return await self._retried(attempt)
+
+    async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
+        """One request. The Date of its answer is taken in, also of one that reports an error."""
+        try:
+            client = await self._connected().client()
+            answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
+        except Exception as error:
+            self._observe(answer_of(error))
+            raise
+        self._observe(answer)
+        return answer
+
+    async def _retried(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(StoreUnavailable),
+            stop=stop_after_attempt(self._options.max_attempts),
+            wait=self._wait_seconds,
+            reraise=True,
+        )
+        return await retrying(attempt)
+
+    def _wait_seconds(self, state: RetryCallState) -> float:
+        wait_ms = min(_LONGEST_WAIT_MS, self._options.retry_base_ms * 2 ** (state.attempt_number - 1))
+        return float(wait_ms * (0.5 + self._environment.jitter()) / 1000)
+
+    def _meaning_of_failed_put(self, error: Exception, path: str) -> Exception:
+        meaning = translated(error, self.url, path)
+        if isinstance(meaning, ObjectNotFound):
+            return StoreUnavailable(f"{self.url}: the put of {path!r} was answered 404; try again.")
+        return meaning
+
+    def _connected(self) -> S3Connection:
+        connection = self._connections.get(forks())
+        if connection is None:
+            # Threads that come here at once all get the first one's; a lock might be held for ever after a fork.
+            connection = self._connections.setdefault(forks(), S3Connection(self._options, self.requests))
+        return connection
+
+    def _run(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        return self._connected().run(work)
+
+    def _run_all(self, works: Sequence[Callable[[], Awaitable[_T]]]) -> Sequence[_T]:
+        """Run all in parallel; the first error is raised once none is under way any more."""
+
+        async def gathered() -> Sequence[_T]:
+            free = asyncio.Semaphore(_PARALLEL_REQUESTS)
+
+            async def bounded(work: Callable[[], Awaitable[_T]]) -> _T:
+                async with free:
+                    return await work()
+
+            results = await asyncio.gather(*(bounded(work) for work in works), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+            return results  # type: ignore[return-value]
+
+        return self._run(gathered) if works else []
+
+    def _observe(self, answer: Mapping[str, Any]) -> None:
+        """Take in the Date of an answer, of an error's too."""
+        date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        if date:
+            self.clock.observe(_milliseconds(parsedate_to_datetime(date)))
+
+    def _key(self, path: str) -> str:
+        return self._key_prefix + check_path(path)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

@@ -1,1 +1,0 @@
-"""Object stores: put-if-absent on each, retries, request counting, the store's clock, the capability probe."""

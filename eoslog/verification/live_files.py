@@ -1,0 +1,115 @@
+"""The newest state, asked again before something is reported: what others dropped meanwhile is no fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from typing import TypeVar
+
+from eoslog.errors import CorruptRecord
+from eoslog.format.data_file import read_file
+from eoslog.format.segment_index import iterate_segment_index
+from eoslog.log.log import Log
+from eoslog.maintenance.vacuum import DroppedFiles
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Batch, Partition, SealedSegment
+from eoslog.state.store_state import Doomed, StoreState
+
+T = TypeVar("T")
+
+
+class Live:
+    """A store while others may be at work in it."""
+
+    def __init__(self, log: Log[StoreState]) -> None:
+        self.log = log
+
+    def look(self, function: Callable[[StoreState], T]) -> T:
+        """The answer of the newest state."""
+        return self.log.read(lambda state, slot: function(state))
+
+    def has_segment(self, place: PartitionId, segment: SealedSegment) -> bool:
+        """Whether the log still names a sealed segment, with these files."""
+        return self.look(lambda state: place in state.partitions and segment in state.partitions[place].sealed)
+
+    def names_file(self, place: PartitionId, batch: Batch) -> bool:
+        """Whether the log still names a batch's file: in the state, or in an index that it moved to since."""
+        assert batch.file is not None
+        path = batch.file.path
+        partition = self.look(lambda state: state.partitions.get(place))
+        if partition is None:
+            return False
+        if any(each.file is not None and each.file.path == path for each in partition.active):
+            return True
+        return any(self._in_index(segment, path) for segment in _overlapping(partition, batch))
+
+    def is_prepared(self, transactional_id: str, path: str) -> bool:
+        """Whether a prepared transaction still waits with a file."""
+
+        def look(state: StoreState) -> bool:
+            transaction = state.transactions.get(transactional_id)
+            prepared = None if transaction is None else transaction.prepared
+            return prepared is not None and any(
+                batch.file.path == path and batch.topic_id in state.topics for batch in prepared.batches
+            )
+
+        return self.look(look)
+
+    def unnamed(self, place: PartitionId, paths: Set[str], known: Sequence[SealedSegment]) -> set[str]:
+        """Those of a partition's paths that no entry names, nor named and dropped before a vacuum could delete them.
+
+        Args:
+            paths: none that the ``known`` segments name.
+        """
+        if not paths:
+            return set()
+        found = self.look(lambda state: (state.partitions.get(place), _doomed(state, place), _prepared_files(state)))
+        partition, doomed, prepared = found
+        if partition is None:
+            return set()
+        named = {batch.file.path for batch in partition.active if batch.file is not None} | prepared
+        try:
+            for segment in partition.sealed:
+                if segment not in known:
+                    named |= {file.path for file in segment.files}
+                    named |= set(self._files_in(segment))
+        except CorruptRecord:
+            # Dropped meanwhile; or damaged, and then nobody knows which files are named.
+            return set()
+        dropped = DroppedFiles(self.log.store, doomed)
+        return {path for path in paths - named if not dropped.may_name(path)}
+
+    def _in_index(self, segment: SealedSegment, path: str) -> bool:
+        try:
+            return path in self._files_in(segment)
+        except CorruptRecord:
+            # Dropped meanwhile; or it is a finding of its own.
+            return False
+
+    def _files_in(self, segment: SealedSegment) -> Iterator[str]:
+        body = read_file(self.log.store, segment.index)
+        for batch in iterate_segment_index(body, segment.index.path):
+            if batch.file is not None:
+                yield batch.file.path
+
+
+def _prepared_files(state: StoreState) -> set[str]:
+    prepared = (state.transactions[name].prepared for name in state.ongoing)
+    return {batch.file.path for each in prepared if each is not None for batch in each.batches}
+
+
+def _doomed(state: StoreState, place: PartitionId) -> list[Doomed]:
+    """What entries dropped of a partition."""
+    topic = state.topics.get(place.topic_id)
+    here = "" if topic is None else f"{topic.prefix}{place.partition}/"
+
+    def own(files: Iterable[FileReference]) -> tuple[FileReference, ...]:
+        return tuple(file for file in files if file.path.startswith(here))
+
+    return [each._replace(files=own(each.files), indexes=own(each.indexes)) for each in state.doomed]
+
+
+def _overlapping(partition: Partition, batch: Batch) -> list[SealedSegment]:
+    return [
+        each for each in partition.sealed if each.base_offset < batch.end_offset and batch.base_offset < each.end_offset
+    ]

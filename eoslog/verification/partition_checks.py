@@ -1,0 +1,498 @@
+"""A partition: its state, the index files of its segments, and its data files. One partition's paths are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eoslog.errors import CorruptRecord, without_code
+from eoslog.format.data_file import (
+    OFFSET_COLUMN,
+    check_file,
+    encode_data_file,
+    open_data_file,
+    read_data_file,
+    read_file,
+)
+from eoslog.format.producer_snapshot import decode_producer_snapshot
+from eoslog.format.segment_index import decode_segment_index, decode_txnindex_copy
+from eoslog.format.statistics import ColumnBounds, Value, decode_statistics, order
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.transaction_index import decode_transaction_index
+from eoslog.maintenance.index_restore import derived_snapshot
+from eoslog.maintenance.segment_rewriting import SourceFile, source_files
+from eoslog.state.entry_fields import FileReference
+from eoslog.state.invariants import broken_in_aborted, broken_in_batches, broken_in_partition, gaps
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import NO_SLOT, Batch, Partition, SealedSegment, Verdict
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore
+from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, of_broken
+from eoslog.verification.live_files import Live
+from eoslog.verification.unknown_files import count_unreferenced
+
+_TIMESTAMP = "timestamp"
+_EXACT = Context(prec=38)
+
+
+class Fault(NamedTuple):
+    kind: str
+    problem: str
+    offsets: tuple[int, int] | None = None
+
+
+def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterator[Fault]:
+    """What of a file is not what the log says of it; no more than its first faults of each kind."""
+    try:
+        check_file(body, source.file.length, source.file.crc32c, source.file.path)
+    except CorruptRecord as error:
+        yield Fault("data-damaged", without_code(error))
+        return
+    try:
+        file = open_data_file(pa.BufferReader(body), source.file.path)
+        found, rows = file.schema_arrow, file.metadata.num_rows
+    except CorruptRecord as error:
+        yield Fault("data-unreadable", without_code(error))
+        return
+    if rows != source.rows:
+        yield Fault("data-rows-differ", f"it has {rows} rows, its entries say {source.rows}")
+        return
+    declared = stored_schema(topic)
+    unlike = next(_unlike(found, _as_stored(declared)), None)
+    if unlike is not None:
+        yield Fault("data-schema-differs", unlike)
+        return
+    try:
+        yield from _in_rows(topic, source, body, declared, has_offsets=OFFSET_COLUMN.name in found.names)
+    except CorruptRecord as error:
+        yield Fault("data-unreadable", without_code(error))
+
+
+def _as_stored(declared: pa.Schema) -> pa.Schema:
+    """The declared columns as Parquet gives them back: it does not keep every type of Arrow's."""
+    empty = encode_data_file(declared.empty_table())
+    return open_data_file(pa.BufferReader(empty), "the declared columns").schema_arrow.append(OFFSET_COLUMN)
+
+
+def _unlike(found: pa.Schema, declared: pa.Schema) -> Iterator[str]:
+    for column in found:
+        if column.name not in declared.names:
+            yield f"its column {column.name!r} is not the topic's"
+        elif not _is_part(column.type, declared.field(column.name).type):
+            yield f"its column {column.name!r} is {column.type}, the topic says {declared.field(column.name).type}"
+    for column in declared:
+        if not column.nullable and column.name not in found.names and column.name != OFFSET_COLUMN.name:
+            yield f"it lacks the column {column.name!r}, which may not be null"
+
+
+def _is_part(found: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether a type is the declared one, or one from before fields were added to it."""
+    types = pa.types
+    if types.is_struct(found) and types.is_struct(declared):
+        known = {field.name: field.type for field in declared}
+        return all(field.name in known and _is_part(field.type, known[field.name]) for field in found)
+    if types.is_list(found) and types.is_list(declared):
+        return _is_part(found.value_type, declared.value_type)
+    if types.is_map(found) and types.is_map(declared):
+        return _is_part(found.key_type, declared.key_type) and _is_part(found.item_type, declared.item_type)
+    return bool(found == declared)
+
+
+def _in_rows(
+    topic: Topic, source: SourceFile, body: bytes, declared: pa.Schema, *, has_offsets: bool
+) -> Iterator[Fault]:
+    checks = [_BatchCheck(topic, batch, declared) for batch in source.batches]
+    if not has_offsets and any(batch.has_gaps for batch in source.batches):
+        yield Fault("data-offsets-differ", "rows were removed from it, and it does not tell the offsets of the others")
+        return
+    schema = declared.append(OFFSET_COLUMN) if has_offsets else declared
+    begin, current = 0, 0
+    for rows in read_data_file(
+        body, schema, None, first_row=0, row_count=None, expected_rows=source.rows, name=source.file.path
+    ):
+        end = begin + rows.num_rows
+        while current < len(checks):
+            batch = checks[current].batch
+            first, last = max(begin, batch.first_row), min(end, batch.first_row + batch.record_count)
+            if first < last:
+                yield from checks[current].add(rows.slice(first - begin, last - first))
+            if batch.first_row + batch.record_count > end:
+                break
+            current += 1
+        begin = end
+
+
+class _BatchCheck:
+    """Looks at the rows of one batch, piece by piece."""
+
+    def __init__(self, topic: Topic, batch: Batch, declared: pa.Schema) -> None:
+        self.batch = batch
+        self._here = (batch.base_offset, batch.end_offset)
+        self._next_offset = batch.base_offset
+        self._is_records = topic.topic_schema.kind == "records"
+        types: Mapping[str, Any] = {field.name: field.type for field in declared}
+        self._bounds = {} if self._is_records else decode_statistics(batch.statistics, types)
+        self._told: set[str] = set()
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[Fault]:
+        for fault in self._faults(rows):
+            if fault.kind not in self._told:
+                self._told.add(fault.kind)
+                yield fault
+
+    def _faults(self, rows: pa.RecordBatch) -> Iterator[Fault]:
+        if OFFSET_COLUMN.name in rows.schema.names:
+            offsets = rows.column(OFFSET_COLUMN.name).to_numpy()
+            steps = np.diff(offsets, prepend=self._next_offset - 1)
+            if (steps < 1).any() or offsets[-1] >= self.batch.end_offset:
+                yield Fault("data-offsets-differ", "its offsets do not rise within those of the batch", self._here)
+            elif not self.batch.has_gaps and (steps != 1).any():
+                yield Fault("data-offsets-differ", "its offsets leave some out, though no row was removed", self._here)
+            self._next_offset = int(offsets[-1]) + 1
+        if self._is_records:
+            least, greatest = _ends(rows.column(_TIMESTAMP).cast(pa.int64()))
+            if not self.batch.min_timestamp <= max(-1, least) <= max(-1, greatest) <= self.batch.max_timestamp:
+                problem = (
+                    f"its timestamps are {least} to {greatest} ms, its entry says "
+                    f"{self.batch.min_timestamp} to {self.batch.max_timestamp}"
+                )
+                yield Fault("data-timestamps-differ", problem, self._here)
+        for name, bounds in self._bounds.items():
+            if name in rows.schema.names and not _holds(rows.column(name), bounds):
+                yield Fault(
+                    "data-statistics-false", f"column {name!r} has values beyond what is said of it", self._here
+                )
+
+
+def _ends(values: Any) -> tuple[Any, Any]:
+    found = pc.min_max(values)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _holds(values: Any, bounds: ColumnBounds) -> bool:
+    if values.null_count and not bounds.has_nulls:
+        return False
+    values = values.drop_null()
+    if not len(values):
+        return True
+    if not bounds.has_values:
+        return False
+    least, greatest = _least_and_greatest(values)
+    return (bounds.least is None or order(bounds.least) <= order(least)) and (
+        bounds.greatest is None or order(greatest) <= order(bounds.greatest)
+    )
+
+
+def _least_and_greatest(values: Any) -> tuple[Value, Value]:
+    """As statistics have them: decimals as whole numbers of their last digit, times as their unit."""
+    types = pa.types
+    if types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
+        is_nan = np.isnan(numbers)
+        ends = (float("nan"),) * 2 if is_nan.all() else (float(np.nanmin(numbers)), float(np.nanmax(numbers)))
+        return ends[0], float("nan") if is_nan.any() else ends[1]
+    if types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    elif types.is_time64(values.type) or types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    least, greatest = _ends(values)
+    if isinstance(least, Decimal):
+        scale = values.type.scale
+        return int(least.scaleb(scale, _EXACT)), int(greatest.scaleb(scale, _EXACT))
+    return least, greatest
+
+
+def index_differences(
+    topic: Topic, partition: Partition, segment: SealedSegment, batches: list[Batch], txnindex: bytes
+) -> Iterator[str]:
+    """What is not as it is said elsewhere, in words."""
+    yield from _unlike_the_entry(segment, batches)
+    yield from _unlike_the_txnindex(segment, txnindex)
+    yield from _unlike_the_topic(topic, partition, segment, batches)
+
+
+def _unlike_the_entry(segment: SealedSegment, batches: list[Batch]) -> Iterator[str]:
+    files = {batch.file.path: batch.file.length for batch in batches if batch.file is not None}
+    latest = max((each.end_slot for each in batches if each.verdict is Verdict.COMMITTED), default=NO_SLOT)
+    for what, said, found in (
+        ("batches", segment.batch_count, len(batches)),
+        ("data files", segment.file_count, len(files)),
+        ("bytes of data files", segment.bytes, sum(files.values())),
+        ("ms as its least timestamp", segment.min_timestamp, min((each.min_timestamp for each in batches), default=-1)),
+        (
+            "ms as its greatest timestamp",
+            segment.max_timestamp,
+            max((each.max_timestamp for each in batches), default=-1),
+        ),
+    ):
+        if said != found:
+            yield f"it has {found} {what}, its entry says {said}"
+    if latest > segment.max_end_slot:
+        yield f"it holds what slot {latest} committed, its entry says {segment.max_end_slot} at most"
+    if any(batch.verdict is Verdict.OPEN for batch in batches):
+        yield "it holds undecided rows"
+
+
+def _unlike_the_txnindex(segment: SealedSegment, txnindex: bytes) -> Iterator[str]:
+    if segment.txnindex is None:
+        if txnindex:
+            yield "it knows aborted transactions, and its entry names no .txnindex"
+        return
+    try:
+        check_file(txnindex, segment.txnindex.length, segment.txnindex.crc32c, segment.txnindex.path)
+    except CorruptRecord:
+        yield "what it holds of its .txnindex is not what its entry says"
+
+
+def _unlike_the_topic(
+    topic: Topic, partition: Partition, segment: SealedSegment, batches: list[Batch]
+) -> Iterator[str]:
+    outside = [
+        each for each in batches if each.base_offset < segment.base_offset or each.end_offset > segment.end_offset
+    ]
+    if outside:
+        yield f"it holds offset {outside[0].base_offset}, outside of its segment"
+    # Compaction removes batches, and only compaction.
+    compacted = topic.config.is_compacted or partition.cleaned_offset > 0
+    for first, end in gaps(batches, segment.base_offset, segment.end_offset):
+        overlaps = any(each.base_offset < end and first < each.end_offset for each in batches)
+        if not compacted or overlaps:
+            yield f"offsets {first} to {end - 1} are no batch's, or those of several"
+
+
+@dataclass(slots=True)
+class SegmentContent:
+    """What came of reading a segment's index files."""
+
+    findings: list[Finding] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+
+
+def check_segment(
+    store: ObjectStore, state: StoreState, slot: int, topic: Topic, place: PartitionId, segment: SealedSegment
+) -> SegmentContent:
+    """Look at a segment's files, and compare them with the state."""
+    content = SegmentContent()
+    before = [each for each in state.partitions[place].sealed if each.base_offset <= segment.base_offset]
+
+    def add(kind: str, problem: str, path: str) -> None:
+        offsets = (segment.base_offset, segment.end_offset)
+        content.findings.append(
+            Finding(
+                kind=kind, problem=problem, path=path, topic=topic.topic, partition=place.partition, offsets=offsets
+            )
+        )
+
+    def read(kind: str, file: FileReference, body: bytes | None) -> bytes | None:
+        if body is None:
+            what, problem = "missing", "the object is missing"
+        else:
+            try:
+                check_file(body, file.length, file.crc32c, file.path)
+                return body
+            except CorruptRecord as error:
+                what, problem = "damaged", without_code(error)
+        if kind == "snapshot" and derived_snapshot(store, before) is None:
+            what, problem = "lost", f"{problem}, and its content does not follow from the segments before"
+        add(f"{kind}-{what}", problem, file.path)
+        return None
+
+    files = [("index", segment.index), ("snapshot", segment.snapshot)]
+    if segment.txnindex is not None:
+        files.append(("txnindex", segment.txnindex))
+    stored = store.get_many([file.path for _, file in files])
+    bodies = {
+        kind: read(kind, file, None if found is None else found.body)
+        for (kind, file), found in zip(files, stored, strict=True)
+    }
+    index, snapshot = bodies["index"], bodies["snapshot"]
+    if snapshot is not None:
+        try:
+            decode_producer_snapshot(snapshot, segment.snapshot.path)
+        except CorruptRecord as error:
+            add("snapshot-lost", f"it was written like this: {without_code(error)}", segment.snapshot.path)
+    if index is None:
+        return content
+    try:
+        content.batches = decode_segment_index(index, segment.index.path)
+        txnindex = decode_txnindex_copy(index, segment.index.path)
+        aborted = decode_transaction_index(txnindex, segment.index.path)
+    except CorruptRecord as error:
+        add("index-damaged", without_code(error), segment.index.path)
+        return content
+    for problem in index_differences(topic, state.partitions[place], segment, content.batches, txnindex):
+        add("index-differs", problem, segment.index.path)
+    broken = broken_in_batches(content.batches, topic, place.partition, state.time_ms, slot)
+    for each in (*broken, *broken_in_aborted(content.batches, aborted)):
+        content.findings.append(of_broken(each, state, place, segment.index.path))
+    return content
+
+
+class PartitionVerification:
+    """Looks at one partition as it is in a state, and asks the newest state before it reports."""
+
+    def __init__(
+        self, live: Live, state: StoreState, slot: int, topic: Topic, place: PartitionId, *, with_data: bool
+    ) -> None:
+        self._live = live
+        self._store: ObjectStore = live.log.store
+        self._state = state
+        self._slot = slot
+        self._topic = topic
+        self._place = place
+        self._with_data = with_data
+        self._partition = state.partitions[place]
+        self._prefix = f"{topic.prefix}{place.partition}/"
+        self._listed: dict[str, ObjectInfo] = {}
+        self._named: set[str] = set()
+        """Paths of data files that the state, or an index, names."""
+        self._is_whole = True
+        """Whether all indexes could be read: if not, nobody knows which files are named."""
+        self._aborted: dict[tuple[int, int], Batch] = {}
+        """Aborted rows whose marker was not met yet, by producer id and end slot."""
+
+    def findings(self) -> Iterator[Finding]:
+        for broken in broken_in_partition(self._state, self._topic, self._partition, self._slot):
+            yield of_broken(broken, self._state)
+        # Whatever the state names was put before: it is listed, or was dropped since.
+        self._listed = {info.path: info for info in self._store.list(self._prefix)}
+        index_files: set[str] = set()
+        for segment in self._partition.sealed:
+            content = self._segment(segment)
+            self._is_whole &= bool(content.batches) or segment.batch_count == 0
+            yield from content.findings
+            index_files |= {file.path for file in segment.files}
+            yield from self._batches(content.batches)
+        yield from self._batches(self._partition.active)
+        yield from self._prepared()
+        if self._is_whole:
+            yield from self._without_marker()
+            yield from self._unreferenced(index_files)
+
+    def _segment(self, segment: SealedSegment) -> SegmentContent:
+        """A segment's content, with what is wrong with it, if that is so at each look and the log still names it."""
+        for _ in range(READS_BEFORE_REPORT):
+            content = check_segment(self._store, self._state, self._slot, self._topic, self._place, segment)
+            if not content.findings:
+                return content
+            if not self._live.has_segment(self._place, segment):
+                return SegmentContent()
+        return content
+
+    def _batches(self, batches: list[Batch]) -> Iterator[Finding]:
+        for source in source_files(batches):
+            if source.file.path in self._named or not _follow_each_other(source):
+                yield self._finding("file-shared", "two batches name the same rows of the file", source)
+                continue
+            self._named.add(source.file.path)
+            yield from self._file(source)
+        for batch in batches:
+            key = (batch.producer_id, batch.end_slot)
+            if batch.control is not None:
+                self._aborted.pop(key, None)
+            elif batch.verdict is Verdict.ABORTED:
+                self._aborted.setdefault(key, batch)
+
+    def _without_marker(self) -> Iterator[Finding]:
+        """Each aborted transaction of which rows are left has its marker behind them."""
+        for (producer_id, _), batch in self._aborted.items():
+            yield Finding(
+                kind="aborted-inconsistent",
+                problem=f"rows of producer {producer_id} are aborted, and no marker follows them",
+                topic=self._topic.topic,
+                partition=self._place.partition,
+                offsets=(batch.base_offset, batch.end_offset),
+            )
+
+    def _file(self, source: SourceFile) -> Iterator[Finding]:
+        info = self._listed.get(source.file.path)
+        found: list[Finding] = []
+        if info is None:
+            found.append(self._finding("data-missing", "the object is missing", source))
+        elif info.size != source.file.length:
+            problem = f"has {info.size} bytes, but its entry says {source.file.length}"
+            found.append(self._finding("data-damaged", problem, source))
+        elif self._with_data:
+            found += self._rows(source)
+        if found and self._live.names_file(self._place, source.batches[0]):
+            yield from found
+
+    def _rows(self, source: SourceFile) -> Iterator[Finding]:
+        faults: list[Fault] = []
+        for _ in range(READS_BEFORE_REPORT):
+            try:
+                body = self._store.get(source.file.path).body
+            except ObjectNotFound:
+                yield self._finding("data-missing", "the object is missing", source)
+                return
+            faults = list(faults_in_data_file(self._topic, source, body))
+            if not faults:
+                return
+        for fault in faults:
+            yield self._finding(fault.kind, fault.problem, source, fault.offsets)
+
+    def _finding(self, kind: str, problem: str, source: SourceFile, offsets: tuple[int, int] | None = None) -> Finding:
+        return Finding(
+            kind=kind,
+            problem=problem,
+            path=source.file.path,
+            topic=self._topic.topic,
+            partition=self._place.partition,
+            offsets=offsets or (source.batches[0].base_offset, source.batches[-1].end_offset),
+        )
+
+    def _prepared(self) -> Iterator[Finding]:
+        """Files of prepared transactions: they have no offsets yet."""
+        for name in self._state.ongoing:
+            prepared = self._state.transactions[name].prepared
+            for batch in prepared.batches if prepared is not None else ():
+                if PartitionId(batch.topic_id, batch.partition) != self._place:
+                    continue
+                self._named.add(batch.file.path)
+                fault = self._fault_of(batch.file)
+                if fault is not None and self._live.is_prepared(name, batch.file.path):
+                    yield Finding(
+                        kind=fault[0],
+                        problem=f"a file of the prepared transaction of {name!r}: {fault[1]}",
+                        path=batch.file.path,
+                        topic=self._topic.topic,
+                        partition=self._place.partition,
+                    )
+
+    def _fault_of(self, file: FileReference) -> tuple[str, str] | None:
+        """Whether a file is there as it was written: kind and problem if it is not."""
+        info = self._listed.get(file.path)
+        if info is None:
+            return "data-missing", "the object is missing"
+        if info.size != file.length:
+            return "data-damaged", f"has {info.size} bytes, but its entry says {file.length}"
+        problem = ""
+        for _ in range(READS_BEFORE_REPORT if self._with_data else 0):
+            try:
+                read_file(self._store, file)
+                return None
+            except CorruptRecord as error:
+                problem = without_code(error)
+        return ("data-damaged", problem) if problem else None
+
+    def _unreferenced(self, index_files: set[str]) -> Iterator[Finding]:
+        paths = self._live.unnamed(self._place, self._listed.keys() - self._named - index_files, self._partition.sealed)
+        if paths:
+            count = count_unreferenced(self._store, self._prefix, paths.__contains__)
+            yield from count.findings(self._prefix, self._topic.topic, self._place.partition)
+
+
+def _follow_each_other(source: SourceFile) -> bool:
+    """Whether each batch of a file begins where the one before ends."""
+    row = 0
+    for batch in source.batches:
+        if batch.first_row != row:
+            return False
+        row += batch.record_count
+    return True

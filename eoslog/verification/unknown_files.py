@@ -1,0 +1,128 @@
+"""What lies in a store and is not named by its log: files that nobody names, leftovers, and what is not the store's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from eoslog.log.slot_paths import CHECKPOINTS, SLOTS, pending_name, slot_of
+from eoslog.state.expiry import STAGED_MAX_AGE_MS
+from eoslog.state.store_state import StoreState
+from eoslog.storage.object_store import ObjectInfo, ObjectStore
+from eoslog.storage.probe import PROBE_DIRECTORY
+from eoslog.verification.findings import Finding
+from eoslog.verification.live_files import Live
+
+LEFTOVER_AGE_MS = 24 * 3600 * 1000
+"""What a writer left aside is removed when it is older."""
+
+_DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
+_HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
+_CHECKPOINT = re.compile(r"[0-9]{20}-[0-9a-f]{32}\.(json|part[0-9]+)")
+_SHOWN = 5
+
+
+@dataclass(slots=True)
+class Unreferenced:
+    """Counts files that no entry names, or none any more."""
+
+    files: int = 0
+    bytes: int = 0
+    old: int = 0
+
+    def add(self, info: ObjectInfo, now_ms: int) -> None:
+        self.files += 1
+        self.bytes += info.size
+        self.old += info.last_modified_ms < now_ms - STAGED_MAX_AGE_MS
+
+    def findings(self, prefix: str, topic: str | None = None, partition: int | None = None) -> Iterator[Finding]:
+        if self.files:
+            problem = f"{self.files} files, {self.bytes} bytes, that no entry names; {self.old} are older than 7 days"
+            yield Finding(kind="files-unreferenced", problem=problem, path=prefix, topic=topic, partition=partition)
+
+
+@dataclass(slots=True)
+class _Unknown:
+    count: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, path: str) -> None:
+        self.count += 1
+        if len(self.shown) < _SHOWN:
+            self.shown.append(path)
+
+
+def find_irregular(store: ObjectStore) -> Iterator[Finding]:
+    """Look at every name once for what can be no object. A link in the place of one is refused to who reads that."""
+    for path, what in store.irregular():
+        yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
+
+
+def find_strays(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
+    """Look at every object's name once. Partitions of topics that there are have been looked at before.
+
+    Args:
+        checkpoint_objects: those that the log's checkpoints name.
+    """
+    store = live.log.store
+    unknown, old_checkpoints = _Unknown(), Unreferenced()
+    probes = 0
+    of_topics: set[str] = set()
+    for info in store.list(""):
+        now_ms = store.clock.now_ms()
+        path = info.path
+        data = _DATA.fullmatch(path)
+        if path == description_path or (path.startswith(SLOTS) and slot_of(path) is not None):
+            continue
+        if path.startswith(CHECKPOINTS) and _CHECKPOINT.fullmatch(path[len(CHECKPOINTS) :]):
+            # Those that were replaced stay for a while.
+            if path not in checkpoint_objects and info.last_modified_ms < now_ms - STAGED_MAX_AGE_MS:
+                old_checkpoints.add(info, now_ms)
+        elif path.startswith(PROBE_DIRECTORY):
+            probes += info.last_modified_ms < now_ms - LEFTOVER_AGE_MS
+        elif _HEARTBEAT.fullmatch(path) or pending_name(path) is not None:
+            # They come and go beside the log. A coordinator deletes those that were left behind.
+            continue
+        elif data is not None and not path.startswith(("__", ".")):
+            of_topics.add(f"{data[1]}/{data[2]}/")
+        else:
+            unknown.add(path)
+    for prefix in sorted(of_topics - live.look(_topics)):
+        # If the topic was deleted and vacuumed since, its files are gone by now.
+        yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
+    yield from old_checkpoints.findings(CHECKPOINTS)
+    if unknown.count:
+        problem = f"{unknown.count} objects are not the store's: {', '.join(unknown.shown)}"
+        yield Finding(kind="files-unknown", problem=problem, path=unknown.shown[0])
+    if probes:
+        problem = f"{probes} objects were left by a probe of put-if-absent"
+        yield Finding(kind="leftovers", problem=problem, path=PROBE_DIRECTORY)
+    yield from _of_the_place(store)
+
+
+def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], bool]) -> Unreferenced:
+    """What lies below a prefix now and is a file that no entry names."""
+    count = Unreferenced()
+    for info in store.list(prefix):
+        if is_one(info.path):
+            count.add(info, store.clock.now_ms())
+    return count
+
+
+def _topics(state: StoreState) -> set[str]:
+    """The directories of the topics there are, and of those whose files wait to be deleted."""
+    return {topic.prefix for topic in state.topics.values()} | {each.prefix for each in state.doomed}
+
+
+def _of_the_place(store: ObjectStore) -> Iterator[Finding]:
+    """What no LIST shows beside links and special files: interrupted writes, and uploads that were not finished."""
+    leftovers = [each for each in store.leftovers() if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
+    if leftovers:
+        size = sum(each.size for each in leftovers)
+        problem = f"{len(leftovers)} files, {size} bytes, that writers left aside a day ago or longer"
+        yield Finding(kind="leftovers", problem=problem, path=leftovers[0].path)
+    uploads = list(store.unfinished_uploads())
+    if uploads:
+        problem = f"{len(uploads)} multipart uploads were begun and not finished, the first is of {uploads[0]}"
+        yield Finding(kind="uploads-unfinished", problem=problem, path=uploads[0])

@@ -1,0 +1,224 @@
+"""The native scan: planned files as a DataFrame that Spark's own Parquet reader scans.
+
+Files of which all rows are read, and whose offsets follow from the row, cost no more than plain Parquet. The others are
+scanned apart: those that hold their offsets themselves, and those of which some rows must not be read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, StructField, StructType, TimeType
+
+from eoslog.errors import InvalidOption
+from eoslog.format.data_file import OFFSET_COLUMN
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.read.columns import CREATE_TIME
+from eoslog.state.store_state import Topic
+from pyspark_eoslog.native.expressions import FileExpressions, file_expressions
+from pyspark_eoslog.native.lookup import PlannedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_READ_OPTIONS = {
+    # A file that vacuum deleted meanwhile, or that is damaged, is an error: never fewer rows.
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    # The schema is the topic's, and a directory of the store's root such as "year=2026" is no column.
+    "mergeSchema": "false",
+    "recursiveFileLookup": "true",
+    # No calendar but Gregorian's is ever written.
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+_LISTING_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_LISTING_PARALLELISM = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTING_TASKS = 64
+_GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
+_listing = threading.Lock()
+
+
+class NativeFiles:
+    """Where Spark finds the files of a store.
+
+    Args:
+        store_url: of the store, as its object store names it.
+        options: those of the object store.
+    """
+
+    def __init__(self, store_url: str, options: Mapping[str, str]) -> None:
+        self._is_s3 = store_url.startswith("s3://")
+        root = "s3a" + store_url.removeprefix("s3") if self._is_s3 else f"file:{os.path.realpath(store_url)}"
+        self._root = root.rstrip("/").translate(_GLOB_CHARACTERS)
+        self.read_options = _READ_OPTIONS | (s3a_options(options) if self._is_s3 else {})
+
+    def path(self, file: PlannedFile) -> str:
+        """The file's path as Hadoop reads it."""
+        return f"{self._root}/{file.path}"
+
+    def listing_setting(self, file_count: int, known: Callable[[str], int]) -> dict[str, str]:
+        """The setting under which Spark looks so many files up without a task for each.
+
+        On S3 some tasks do it, because each look is a request; on a disk the driver does it alone.
+        """
+        if self._is_s3:
+            return {_LISTING_PARALLELISM: str(_LISTING_TASKS)} if known(_LISTING_PARALLELISM) > _LISTING_TASKS else {}
+        return {_LISTING_THRESHOLD: str(file_count)} if known(_LISTING_THRESHOLD) < file_count else {}
+
+
+def s3a_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of an S3 store as those of Hadoop's ``s3a``, as far as both have them."""
+    found = {
+        hadoop: options[name]
+        for name, hadoop in (
+            ("endpoint_url", "fs.s3a.endpoint"),
+            ("region", "fs.s3a.endpoint.region"),
+            ("key", "fs.s3a.access.key"),
+            ("secret", "fs.s3a.secret.key"),
+            ("token", "fs.s3a.session.token"),
+        )
+        if options.get(name)
+    }
+    if "fs.s3a.endpoint" in found:
+        found["fs.s3a.path.style.access"] = "true"
+        if found["fs.s3a.endpoint"].lower().startswith("http://"):
+            found["fs.s3a.connection.ssl.enabled"] = "false"
+    provider = None
+    if options.get("anon", "").lower() == "true":
+        provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+    elif "token" in options and "key" in options:
+        provider = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+    elif "key" in options:
+        provider = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+    if provider is not None:
+        found["fs.s3a.aws.credentials.provider"] = provider
+    return found
+
+
+def native_frame(
+    spark: SparkSession, place: NativeFiles, topic: Topic, files: Sequence[PlannedFile], wanted: StructType
+) -> DataFrame:
+    """A DataFrame of the rows of these files with the columns ``wanted``, all of which may be null.
+
+    Raises:
+        InvalidOption: Spark's Parquet reader cannot give a column.
+    """
+    _check(topic, wanted)
+    if not files:
+        return spark.createDataFrame([], _nullable(wanted))
+    with _listing_many(spark, place, len(files)):
+        frames = []
+        for _, group in groupby(sorted(files, key=_kind), key=_kind):
+            frames.append(_scan(spark, place, topic, list(group), wanted))
+        frame = reduce(lambda left, right: left.unionAll(right), frames)
+        # A client of Spark Connect has it analysed here, where files are looked up, and not at its first action.
+        _ = frame.schema
+    return frame
+
+
+def _kind(file: PlannedFile) -> tuple[bool, bool]:
+    computed = file.first_offset is not None and len({each.timestamp for each in file.times}) == 1
+    return file.hidden_rows, not (computed or file.hidden_rows)
+
+
+def _scan(
+    spark: SparkSession, place: NativeFiles, topic: Topic, files: Sequence[PlannedFile], wanted: StructType
+) -> DataFrame:
+    """One scan of files that are read alike."""
+    stored = set(stored_schema(topic).names)
+    in_file = [field for field in wanted if field.name in stored and not isinstance(field.dataType, NullType)]
+    scanned = [*in_file]
+    if any(file.first_offset is None for file in files):
+        scanned.append(StructField(OFFSET_COLUMN.name, LongType()))
+    told = file_expressions(files, [field.name for field in scanned])
+    # Parquet has no schema of no columns, so one is named that nobody asks for.
+    schema = StructType(scanned or [StructField(OFFSET_COLUMN.name, LongType())])
+    paths = [place.path(file) for file in files]
+    frame = spark.read.schema(schema).options(**place.read_options).parquet(*paths)
+    frame = frame.selectExpr(*(quoted(field.name) for field in scanned), *told.columns)
+    if told.condition is not None:
+        frame = frame.where(told.condition)
+    return frame.selectExpr(*(_column(field, topic, in_file, told) for field in wanted))
+
+
+def _column(field: StructField, topic: Topic, in_file: Sequence[StructField], told: FileExpressions) -> str:
+    if field in in_file:
+        return quoted(field.name)
+    # Constants may be null too, as in every other read: nullif says so until Spark folds it.
+    known = {
+        "topic": f"nullif('{topic.topic}', '')",
+        "partition": told.partition,
+        "offset": told.offset,
+        "timestamp": told.timestamp,
+        "timestamptype": f"nullif({CREATE_TIME}, -1)",
+    }
+    value = "null" if isinstance(field.dataType, NullType) else known[field.name.lower().removeprefix("_")]
+    return f"{value} as {quoted(field.name)}"
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _check(topic: Topic, wanted: StructType) -> None:
+    stored = stored_schema(topic).names
+    for field in wanted:
+        if field.name.lower() == "_metadata" and field.name in stored:
+            reason = "has the name by which Spark tells of files"
+        elif _holds_time(field.dataType):
+            reason = f"is {field.dataType.simpleString()}, which Spark's Parquet reader does not know"
+        else:
+            continue
+        raise InvalidOption(
+            f"topic {topic.topic}: column {field.name!r} {reason}; leave it out of columns=[…], or read the topic with "
+            'spark.read.format("eoslog")'
+        )
+
+
+def _holds_time(data_type: DataType) -> bool:
+    if isinstance(data_type, StructType):
+        return any(_holds_time(field.dataType) for field in data_type)
+    if isinstance(data_type, ArrayType):
+        return _holds_time(data_type.elementType)
+    if isinstance(data_type, MapType):
+        return _holds_time(data_type.keyType) or _holds_time(data_type.valueType)
+    return isinstance(data_type, TimeType)
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType([StructField(field.name, _nullable_type(field.dataType)) for field in schema])
+
+
+def _nullable_type(data_type: DataType) -> DataType:
+    """With nulls allowed in every part, as Spark reads files."""
+    if isinstance(data_type, StructType):
+        return _nullable(data_type)
+    if isinstance(data_type, ArrayType):
+        return ArrayType(_nullable_type(data_type.elementType))
+    if isinstance(data_type, MapType):
+        return MapType(_nullable_type(data_type.keyType), _nullable_type(data_type.valueType))
+    return data_type
+
+
+@contextmanager
+def _listing_many(spark: SparkSession, place: NativeFiles, file_count: int) -> Iterator[None]:
+    """Change the session's setting for a while. There is no other way, so one thread after another does it."""
+    with _listing:
+        changed = place.listing_setting(file_count, lambda name: int(spark.conf.get(name) or 0))
+        before = {name: spark.conf.get(name) for name in changed}
+        try:
+            for name, value in changed.items():
+                spark.conf.set(name, value)
+            yield
+        finally:
+            for name, was in before.items():
+                if was is not None:
+                    spark.conf.set(name, was)

@@ -1,0 +1,270 @@
+"""The options of ``format("eoslog")``: names and values are those of the Kafka connector, and of Delta Lake."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from eoslog.errors import InvalidOption
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.time_travel import parse_timestamp
+from eoslog.session.settings import load_settings
+from eoslog.state.transaction_entries import QueryVersion
+from pyspark_eoslog.options import delta as delta_options
+from pyspark_eoslog.options import kafka as kafka_options
+from pyspark_eoslog.options.offset_options import OffsetsOption, ending_offsets, starting_offsets
+from pyspark_eoslog.options.topic_options import TopicSelection
+from pyspark_eoslog.options.values import boolean, duration_ms, names, plain_number, size_bytes, text, whole_number
+
+NAMES = (
+    "path",
+    "topic",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "isolationLevel",
+    "slot",
+    "versionAsOf",
+    "timestampAsOf",
+    "transactionConsistent",
+    "columns",
+    "predicate",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxFilesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "metadataColumns",
+    "includeTransactionColumns",
+    "includeControlRows",
+    "transactionalId",
+    "txnAppId",
+    "txnVersion",
+    "startAnewAfter",
+    "mergeSchema",
+)
+STORE_PREFIX = "store."
+_SPARKS_OWN = frozenset({"paths", "queryname", "checkpointlocation", "outputmode", "serialization.format"})
+_MAX_TRIGGER_DELAY_MS = 15 * 60_000
+_LONGEST_QUERY_ID = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLocation:
+    """Where a store is and how to reach it. The options may hold credentials, so they are never printed."""
+
+    url: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options of one read or write, checked one by one; whether they fit together is for its reader or writer."""
+
+    location: StoreLocation
+    given: frozenset[str]
+    """The names of those that were given, as they stand in ``NAMES``."""
+    topics: TopicSelection
+    starting_offsets: OffsetsOption | None
+    ending_offsets: OffsetsOption | None
+    isolation: IsolationLevel
+    slot: int | None
+    timestamp_ms: int | None
+    transaction_consistent: bool
+    columns: tuple[str, ...] | None
+    """The columns to read, in this order; None reads all."""
+    predicate: str | None
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    max_files_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    """How long a stream waits for ``min_offsets_per_trigger`` at most."""
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    include_headers: bool
+    metadata_columns: bool
+    include_transaction_columns: bool
+    include_control_rows: bool
+    transactional_id: str | None
+    application_id: str | None
+    version: int | None
+    start_anew_after: QueryVersion | None
+    """What was committed last and is not to count any more, as the error that asks for it tells it."""
+    merge_schema: bool
+    checkpoint_location: str | None
+    query_name: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Options:
+        """Options as Spark hands them over, their names in any case.
+
+        Raises:
+            InvalidOption: one is unknown or has a value that is not allowed; the message names what is.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        known = {name.lower(): name for name in NAMES}
+        delta_options.refuse(options)
+        _check_known(options, known)
+        kafka_options.pass_over(options)
+        include_control_rows = boolean(options, "includeControlRows", default=False)
+        max_trigger_delay_ms = duration_ms(options, "maxTriggerDelay")
+        return cls(
+            location=_location(options),
+            given=frozenset(known[name] for name in options if name in known),
+            topics=TopicSelection.of(options),
+            starting_offsets=starting_offsets(options),
+            ending_offsets=ending_offsets(options),
+            isolation=_isolation(options),
+            slot=_slot(options),
+            timestamp_ms=_timestamp(options),
+            transaction_consistent=boolean(options, "transactionConsistent", default=False),
+            columns=names(options, "columns"),
+            predicate=text(options, "predicate"),
+            max_offsets_per_trigger=whole_number(options, "maxOffsetsPerTrigger", at_least=1),
+            max_bytes_per_trigger=size_bytes(options, "maxBytesPerTrigger"),
+            max_files_per_trigger=whole_number(options, "maxFilesPerTrigger", at_least=1),
+            min_offsets_per_trigger=whole_number(options, "minOffsetsPerTrigger", at_least=1),
+            max_trigger_delay_ms=_MAX_TRIGGER_DELAY_MS if max_trigger_delay_ms is None else max_trigger_delay_ms,
+            min_partitions=whole_number(options, "minPartitions", at_least=1),
+            max_records_per_partition=whole_number(options, "maxRecordsPerPartition", at_least=1),
+            fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),
+            include_headers=boolean(options, "includeHeaders", default=False),
+            metadata_columns=boolean(options, "metadataColumns", default=True),
+            include_transaction_columns=boolean(options, "includeTransactionColumns", default=include_control_rows),
+            include_control_rows=include_control_rows,
+            transactional_id=text(options, "transactionalId"),
+            application_id=text(options, "txnAppId"),
+            version=whole_number(options, "txnVersion", at_least=0),
+            start_anew_after=_query_version(options),
+            merge_schema=boolean(options, "mergeSchema", default=False),
+            checkpoint_location=options.get("checkpointlocation"),
+            query_name=options.get("queryname"),
+        )
+
+    def refuse(self, refused: Collection[str], why: str) -> None:
+        """Refuse options that would be ignored otherwise.
+
+        Args:
+            refused: names as they stand in ``NAMES``.
+            why: goes on from "option 'name' ".
+
+        Raises:
+            InvalidOption: one of them is given.
+        """
+        for name in refused:
+            if name in self.given:
+                raise InvalidOption(f"option {name!r} {why}")
+
+    def check_consistent_end(self) -> None:
+        """Raises: InvalidOption: a transaction-consistent end is asked for where there is none."""
+        if self.transaction_consistent and self.isolation is not IsolationLevel.READ_COMMITTED:
+            raise InvalidOption(
+                "option 'transactionConsistent' is for isolation level 'read_committed'; a snapshot is always whole"
+            )
+
+    def topics_to_read(self) -> TopicSelection:
+        """Raises: InvalidOption: no topic is named."""
+        if not self.topics:
+            raise InvalidOption('name what to read: option("topic", "flights") or option("subscribe", "a,b")')
+        return self.topics
+
+    def topic_to_write(self) -> str | None:
+        """The topic of all rows; None if each row names its own.
+
+        Raises:
+            InvalidOption: several topics are named.
+        """
+        if self.topics.pattern or self.topics.assigned or len(self.topics.names) > 1:
+            raise InvalidOption(
+                "rows go to one topic, or each to that of its column 'topic'; options 'subscribe', 'subscribePattern' "
+                "and 'assign' are for reading"
+            )
+        return self.topics.names[0] if self.topics.names else None
+
+
+def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
+    for name in options:
+        if name in known or name in _SPARKS_OWN or name.startswith(STORE_PREFIX) or kafka_options.is_of_kafka(name):
+            continue
+        like = get_close_matches(name, known, n=1)
+        hint = f"did you mean {known[like[0]]!r}? Valid are" if like else "valid are"
+        raise InvalidOption(
+            f"option {name!r} is unknown; {hint} {', '.join(NAMES)}, and {STORE_PREFIX}<option of the store>"
+        )
+
+
+def _isolation(options: Mapping[str, str]) -> IsolationLevel:
+    """A slot or a time to read as of asks for a snapshot."""
+    given = options.get("isolationlevel")
+    of_kafka = options.get(kafka_options.ISOLATION_LEVEL)
+    if of_kafka is not None:
+        if given is not None and given.strip().lower() != of_kafka.strip().lower():
+            raise InvalidOption(
+                f"option 'isolationLevel' is {given!r}, but option {kafka_options.ISOLATION_LEVEL!r} is {of_kafka!r}; "
+                "give one of them"
+            )
+        given = of_kafka
+    if given is not None:
+        return IsolationLevel.of(given.strip().lower())
+    travels = any(name in options for name in ("slot", "versionasof", "timestampasof"))
+    return IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED
+
+
+def _slot(options: Mapping[str, str]) -> int | None:
+    """Delta's ``versionAsOf`` is another name of ``slot``."""
+    slot, version = (whole_number(options, name, at_least=0) for name in ("slot", "versionAsOf"))
+    if slot is not None and version is not None:
+        raise InvalidOption("give either option 'slot' or option 'versionAsOf', which mean the same, not both")
+    return version if slot is None else slot
+
+
+def _timestamp(options: Mapping[str, str]) -> int | None:
+    value = options.get("timestampasof")
+    return None if value is None else parse_timestamp(value)
+
+
+def _query_version(options: Mapping[str, str]) -> QueryVersion | None:
+    value = text(options, "startAnewAfter")
+    if value is None:
+        return None
+    query_id, _, version = value.strip().rpartition(":")
+    number = plain_number(version)
+    if number is None or len(query_id) > _LONGEST_QUERY_ID:
+        raise InvalidOption(
+            f"option 'startAnewAfter' is {value!r}; it must be '<query id>:<batch id>' of what was committed last, or "
+            "the version alone if no streaming query committed it, as the error says that asks for it"
+        )
+    return QueryVersion(query_id=query_id or None, version=number)
+
+
+def _location(options: Mapping[str, str]) -> StoreLocation:
+    settings = load_settings()
+    if not options.get("path") and options.get("paths"):
+        raise InvalidOption("give the path of one store, not several")
+    url = options.get("path") or settings.store
+    if not url:
+        raise InvalidOption(
+            "option 'path' is missing: give the store's root, as in load(root), save(root) or start(root), or set "
+            "EOSLOG_STORE for the driver. (Spark hands a table of its catalogue no options over; in SQL use CREATE "
+            "TEMPORARY VIEW v USING eoslog OPTIONS (path '…', topic '…'))"
+        )
+    if url.lower().startswith("memory:"):
+        raise InvalidOption("a memory:// store lives within one process, and Spark runs several; use a path or s3://")
+    given = {name[len(STORE_PREFIX) :]: value for name, value in options.items() if name.startswith(STORE_PREFIX)}
+    # The settings are the driver's, and travel to the tasks, whose machines may have others or none.
+    known = settings.store_options(url, given)
+    return StoreLocation(url, tuple(sorted((name, str(value)) for name, value in known.items())))

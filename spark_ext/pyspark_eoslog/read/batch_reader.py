@@ -1,0 +1,207 @@
+"""The batch reader: planned once, on one consistent state; its tasks fetch files and never read the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from eoslog.errors import InvalidOption, OffsetOutOfRange
+from eoslog.format.kafka_records import RECORDS_SCHEMA
+from eoslog.format.topic_schema_json import decode_schema
+from eoslog.read.consistent_ends import transaction_consistent_ends
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import plan_partition
+from eoslog.read.predicate_rows import read_wanted
+from eoslog.read.time_travel import check_as_of, resolve
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import NO_SLOT, Partition
+from eoslog.store import Store
+from pyspark_eoslog.options import Options, StoreLocation
+from pyspark_eoslog.options.column_options import check_agreement
+from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
+from pyspark_eoslog.read.packing import Piece, pack
+from pyspark_eoslog.read.read_plan import Look, abort_overdue, look_at_topics, piece_of, predicate_of, resolve_offsets
+from pyspark_eoslog.spark_schemas import ReadColumns, choose_columns
+from pyspark_eoslog.stores import object_store, plain_errors, verified_store
+
+_logger = logging.getLogger(__name__)
+ADMISSION_OPTIONS = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxFilesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPartition(InputPartition):
+    """What one task reads."""
+
+    pieces: tuple[tuple[Piece, ReadColumns], ...]
+
+
+def read_partitions(look: Look, schema: StructType, pieces: Sequence[Piece], options: Options) -> list[InputPartition]:
+    """Packed pieces with the columns that are wanted of each.
+
+    Raises:
+        InvalidOption: option ``columns`` and a user's schema do not agree.
+        SchemaMismatch: a topic has no such column, or not as this type.
+    """
+    check_agreement(options.columns, schema)
+    columns = {
+        replica.topic.topic: choose_columns(replica.topic, schema, control_rows=options.include_control_rows)
+        for replica in look.topics
+    }
+    return [
+        ReadPartition(tuple((piece, columns[piece.topic]) for piece in part))
+        for part in pack(pieces, options.min_partitions, options.max_records_per_partition)
+    ]
+
+
+def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. Spark hands over an empty ``InputPartition`` where nothing was planned."""
+    if not isinstance(partition, ReadPartition):
+        return
+    with plain_errors():
+        store = object_store(location)
+        for piece, columns in partition.pieces:
+            stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
+            for batch in read_wanted(
+                store, piece.topic, piece.partition, piece.slices, stored, columns.source, piece.predicate
+            ):
+                yield columns.convert(batch)
+
+
+class EosLogReader(DataSourceReader):
+    """Reads what was visible when Spark planned the first action on the DataFrame."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with plain_errors():
+            _check_options(self._options)
+            return self._plan()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self._options.location, partition)
+
+    def _plan(self) -> list[InputPartition]:
+        options = self._options
+        store = verified_store(options.location)
+        look = look_at_topics(store, options.topics_to_read())
+        if options.isolation is IsolationLevel.READ_COMMITTED and abort_overdue(store, look):
+            look = look_at_topics(store, options.topics_to_read(), refresh=False)
+        as_of = resolve(
+            options.slot,
+            options.timestamp_ms,
+            newest_slot=look.slot,
+            log_time_ms=look.time_ms,
+            now_ms=store.now_ms(),
+        )
+        starts, ends = _ranges(store, look, options)
+        pieces = []
+        for replica in look.topics:
+            predicate = predicate_of(replica.topic, options.predicate)
+            for partition in replica.partitions:
+                place = TopicPartition(replica.topic.topic, partition.id.partition)
+                if as_of is not None:
+                    check_as_of(place.topic, partition, as_of)
+                plan = plan_partition(
+                    store.indexes,
+                    place.topic,
+                    partition,
+                    options.isolation,
+                    start_offset=starts[place],
+                    end_offset=ends[place],
+                    after_slot=NO_SLOT,
+                    slot=as_of.slot if as_of else None,
+                    time_ms=as_of.time_ms if as_of else None,
+                    control_rows=options.include_control_rows,
+                    predicate=predicate,
+                )
+                pieces.append(piece_of(replica.topic, plan, predicate))
+        return read_partitions(look, self._schema, pieces, options)
+
+
+def _ranges(store: Store, look: Look, options: Options) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """The first offset to read of each partition, and the end (exclusive).
+
+    Raises:
+        OffsetOutOfRange: a partition does not have what is asked for; the message says what it has.
+    """
+    starting, ending = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
+    starts = resolve_offsets(store, starting, look, options.isolation, "startingOffsets")
+    ends = resolve_offsets(store, ending, look, options.isolation, "endingOffsets")
+    partitions = look.partitions()
+    for place, partition in partitions.items():
+        starts[place] = _start(place, partition, starts[place], options)
+        ends[place] = _end(place, partition, starts[place], ends[place], options)
+    if options.transaction_consistent:
+        last = {
+            place: max(starts[place], min(ends[place], partition.last_stable_offset))
+            for place, partition in partitions.items()
+        }
+        ends = transaction_consistent_ends(store.indexes, partitions, starts, last)
+    return starts, ends
+
+
+def _start(place: TopicPartition, partition: Partition, start: int, options: Options) -> int:
+    first, name = partition.log_start_offset, f"{place.topic}-{place.partition}"
+    if start > partition.high_watermark:
+        raise OffsetOutOfRange(
+            f"option 'startingOffsets' begins partition {name} at offset {start}, but it ends at "
+            f"{partition.high_watermark}; begin at {first} (or -2, the earliest) to {partition.high_watermark}"
+        )
+    if start < first and options.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f"partition {name} begins at offset {first}: {first - start} offsets from {start} on were deleted before "
+            f"they were read; begin at {first} (or -2, the earliest), or go on without them with option "
+            "failOnDataLoss=false"
+        )
+    return max(start, first)
+
+
+def _end(place: TopicPartition, partition: Partition, start: int, end: int, options: Options) -> int:
+    name = f"{place.topic}-{place.partition}"
+    if end > partition.high_watermark and options.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {partition.high_watermark}; "
+            "end there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
+        )
+    # An end that nobody chose may lie before the start: at an open transaction, or where rows were deleted.
+    given = options.ending_offsets
+    if isinstance(given, dict):
+        given = given[place.topic][place.partition]
+    chosen = given not in (None, LATEST, LATEST_OFFSET)
+    if end < start and chosen and (options.fail_on_data_loss or end >= partition.log_start_offset):
+        raise OffsetOutOfRange(f"partition {name} is to end at offset {end}, before its start {start}")
+    return max(start, min(end, partition.high_watermark))
+
+
+def _check_options(options: Options) -> None:
+    options.check_consistent_end()
+    for name, offsets, nothing, offset, instead in (
+        ("startingOffsets", options.starting_offsets, LATEST, LATEST_OFFSET, EARLIEST),
+        ("endingOffsets", options.ending_offsets, EARLIEST, EARLIEST_OFFSET, LATEST),
+    ):
+        each = [number for parts in offsets.values() for number in parts.values()] if isinstance(offsets, dict) else []
+        if offsets == nothing or offset in each:
+            raise InvalidOption(
+                f"option {name!r} is {nothing!r}, with which a batch would read nothing; use {instead!r}"
+            )
+    ignored = [name for name in ADMISSION_OPTIONS if name in options.given]
+    if ignored:
+        _logger.warning("a batch is read as a whole; ignored, as they are for readStream: %s", ", ".join(ignored))
+    travels = options.slot is not None or options.timestamp_ms is not None
+    if travels and options.isolation is not IsolationLevel.SNAPSHOT:
+        raise InvalidOption(
+            "options 'slot', 'versionAsOf' and 'timestampAsOf' need option 'isolationLevel' to be 'snapshot'"
+        )

@@ -1,0 +1,145 @@
+"""A topic's settings and number of partitions change by entries; what is not named stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eoslog import errors
+from eoslog.admin.topic_config import parsed_settings
+from eoslog.state.features import STATISTICS_COLUMNS
+from eoslog.state.topic_entries import TopicConfig
+from eoslog.store import Store
+from tests.unit.support.world import World
+
+
+def newest_slot(store: Store) -> int:
+    return store.read(lambda state, slot: slot)
+
+
+def test_a_topic_keeps_its_rows_for_ever_unless_told_otherwise(store: Store) -> None:
+    config = store.admin.describe_topic("t").config
+
+    assert (config.retention_ms, config.retention_bytes) == (-1, -1)
+    assert config.segment_ms == 7 * 24 * 3600 * 1000
+
+
+def test_settings_change_one_by_one_and_other_processes_see_it(store: Store, world: World) -> None:
+    store.admin.alter_topic("t", retention_ms=1000)
+    altered = store.admin.alter_topic("t", retention_bytes=5, segment_ms=7)
+
+    assert altered.config == TopicConfig(retention_ms=1000, retention_bytes=5, segment_ms=7)
+    assert world.process().admin.describe_topic("t") == altered
+
+
+def test_none_sets_the_default_again(store: Store) -> None:
+    store.admin.alter_topic("t", retention_ms=1000, segment_batches=3)
+
+    assert store.admin.alter_topic("t", retention_ms=None).config == TopicConfig(segment_batches=3)
+
+
+def test_settings_that_are_there_already_take_no_slot(store: Store) -> None:
+    store.admin.alter_topic("t", retention_ms=1000)
+    slot = newest_slot(store)
+
+    store.admin.alter_topic("t", retention_ms=1000)
+    store.admin.alter_topic("t")
+
+    assert newest_slot(store) == slot
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"retention": 1}, "setting 'retention' is unknown; the settings there are: segment_bytes"),
+        ({"retention_ms": -2}, "setting retention_ms cannot be -2"),
+        ({"retention_ms": "1000"}, "setting retention_ms cannot be '1000'"),
+        ({"segment_ms": 0}, "setting segment_ms cannot be 0"),
+        ({"retention_bytes": 5, "segment_bytes": 0}, "setting segment_bytes cannot be 0"),
+    ],
+)
+def test_wrong_settings_change_nothing(store: Store, settings: dict[str, Any], message: str) -> None:
+    before, slot = store.admin.describe_topic("t"), newest_slot(store)
+
+    with pytest.raises(errors.InvalidTopic, match=message):
+        store.admin.alter_topic("t", **settings)
+
+    assert (store.admin.describe_topic("t"), newest_slot(store)) == (before, slot)
+
+
+def test_settings_are_given_in_kafkas_spelling_too() -> None:
+    assert parsed_settings("t", ["retention.ms=86400000", "segment_bytes = 10"]) == {
+        "retention_ms": 86400000,
+        "segment_bytes": 10,
+    }
+    assert parsed_settings("t", ["cleanup.policy=[compact,delete]"]) == {"cleanup_policy": "compact,delete"}
+
+
+def test_settings_with_commas_between_are_refused_with_what_to_do() -> None:
+    with pytest.raises(errors.InvalidTopic, match="more than one setting: give each by itself"):
+        parsed_settings("t", ["segment.ms=1000,retention.ms=1000"])
+
+
+@pytest.mark.parametrize("text", ["retention.ms", "retention.ms=soon", "retention.ms=", "retain.ms=1", "segment.ms=0"])
+def test_a_setting_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidTopic, match=r"topic t: setting"):
+        parsed_settings("t", [text])
+
+
+def test_a_topic_gets_more_partitions_and_keeps_its_rows(store: Store, world: World) -> None:
+    with store.producer() as producer:
+        producer.send("t", b"1", partition=1)
+
+    assert store.admin.create_partitions("t", 4).partitions == 4
+
+    with world.process().producer() as producer:
+        producer.send("t", b"3", partition=3)
+    assert [each.high_watermark for each in store.admin.offsets("t")] == [0, 1, 0, 1]
+    assert sorted(store.scan("t").to_table()["value"].to_pylist()) == [b"1", b"3"]
+
+
+@pytest.mark.parametrize("total", [1, 2, 0, -1, 10_001, "3", None])
+def test_the_number_of_partitions_only_rises(store: Store, total: Any) -> None:
+    with pytest.raises(errors.InvalidTopic):
+        store.admin.create_partitions("t", total)
+
+    assert store.admin.describe_topic("t").partitions == 2
+
+
+def test_a_topic_that_is_not_there_is_not_changed(store: Store) -> None:
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        store.admin.alter_topic("absent", retention_ms=1)
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        store.admin.create_partitions("absent", 5)
+
+
+def test_a_transaction_keeps_the_partitions_it_began_with_and_the_next_one_has_the_new_ones(
+    store: Store, world: World
+) -> None:
+    producer = store.producer("etl")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"before", partition=0)
+    world.process().admin.create_partitions("t", 3)
+    producer.flush()
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        producer.send("t", b"after", partition=2)
+    producer.commit_transaction()
+
+    producer.begin_transaction()
+    producer.send("t", b"after", partition=2)
+    producer.commit_transaction()
+
+    assert sorted(store.scan("t").to_table()["value"].to_pylist()) == [b"after", b"before"]
+
+
+def test_statistics_alone_change_only_for_those_who_know_them(store: Store) -> None:
+    """Who does not know that setting would find that nothing changed, and leave out the whole record."""
+    store.admin.alter_topic("t", statistics_columns=3, retention_ms=5)
+    before = store.read(lambda state, slot: state.reader_features)
+    store.admin.alter_topic("t", statistics_columns=4)
+
+    assert before == ()
+    assert store.read(lambda state, slot: state.reader_features) == (STATISTICS_COLUMNS,)
+    assert store.admin.alter_topic("t", statistics_columns=5).config.statistics_columns == 5

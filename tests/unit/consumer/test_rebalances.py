@@ -1,0 +1,159 @@
+"""Partitions that move from member to member: given up, told, lost, and gone on with."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog import errors
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
+from tests.unit.support.groups import T0, T1, member, members, send
+from tests.unit.support.world import SLOTS, FaultyStore, World
+
+
+def test_partitions_that_stay_go_on_where_they_were_and_those_that_come_begin_at_the_committed_offset(
+    store: Store, world: World
+) -> None:
+    send(store, b"a", b"b", b"c", partition=0)
+    send(store, b"d", b"e", b"f", partition=1)
+    first = member(world, max_poll_records=10)
+    assert {place: first.position(place) for place in (T0, T1)} == {T0: 3, T1: 3}
+    first.commit({T0: 1, T1: 1})
+    second = member(world)
+
+    assert first.poll(0) == []
+    assert [record.value for record in second.poll(0)] == [b"e", b"f"]
+    assert (first.assignment(), first.position(T0)) == ({T0}, 3)
+
+
+def test_only_partitions_that_move_are_told_and_what_is_about_to_go_may_be_committed(
+    store: Store, world: World
+) -> None:
+    told: list[tuple[str, list[TopicPartition]]] = []
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        told.append(("revoked", partitions))
+        consumer.commit()
+
+    send(store, b"0", partition=0)
+    send(store, b"1", b"2", partition=1)
+    consumer = world.process().consumer("g", auto_offset_reset="earliest")
+    consumer.subscribe("t", on_revoked=revoked, on_assigned=lambda partitions: told.append(("assigned", partitions)))
+    consumer.poll(0)
+    other = member(world)
+    consumer.poll(0)
+    other.poll(0)
+    assert (consumer.assignment(), other.assignment()) == ({T0}, {T1})
+    assert other.committed([T0, T1]) == {T0: (1, "", -1), T1: (2, "", -1)}
+    other.close()
+    consumer.poll(0)
+    consumer.close()
+
+    assert told == [
+        ("assigned", [T0, T1]),
+        ("revoked", [T1]),
+        ("assigned", [T1]),
+        ("revoked", [T0, T1]),
+    ]
+
+
+def test_a_member_does_not_read_what_another_has_not_given_up(store: Store, world: World) -> None:
+    send(store, b"1", partition=1)
+    first, second = member(world), member(world)
+    assert second.poll(0) == []
+    assert second.assignment() == set()
+    first.commit({T1: 0}) if first.poll(0) else None
+
+    assert [record.value for record in second.poll(0)] == [b"1"]
+
+
+def test_a_partition_that_was_given_up_cannot_be_committed_by_its_former_member(store: Store, world: World) -> None:
+    first, second = member(world), member(world)
+    first.poll(0)
+    second.poll(0)
+    assert first.group_metadata().generation == second.group_metadata().generation
+
+    with pytest.raises(errors.IllegalGeneration):
+        first.commit({T1: 5})
+    second.commit({T1: 6})
+
+
+def test_an_application_that_fails_while_it_is_told_is_told_again(store: Store, world: World) -> None:
+    told: list[list[TopicPartition]] = []
+
+    def revoked(partitions: list[TopicPartition]) -> None:
+        told.append(partitions)
+        if len(told) == 1:
+            raise ZeroDivisionError
+
+    consumer = world.process().consumer("g")
+    consumer.subscribe("t", on_revoked=revoked)
+    consumer.poll(0)
+    other = member(world)
+    with pytest.raises(ZeroDivisionError):
+        consumer.poll(0)
+    other.poll(0)
+    assert other.assignment() == set()
+
+    consumer.poll(0)
+    other.poll(0)
+
+    assert told == [[T1], [T1]]
+    assert (consumer.assignment(), other.assignment()) == ({T0}, {T1})
+
+
+def test_a_member_whose_hand_over_was_not_answered_hands_over_at_its_next_poll(store: Store, world: World) -> None:
+    process = world.process()
+    first = process.consumer("g", session_timeout_ms=600_000)
+    first.subscribe("t")
+    first.poll(0)
+    second = member(world, session_timeout_ms=600_000)
+    assert isinstance(process.object_store, FaultyStore)
+    process.object_store.lose_answers(SLOTS, lands=False)
+    with pytest.raises(errors.RetriableError):
+        first.poll(0)
+    process.object_store.heal()
+    assert first.assignment() == {T0}
+
+    first.poll(0)
+    second.poll(0)
+
+    assert (first.assignment(), second.assignment()) == ({T0}, {T1})
+
+
+@pytest.mark.parametrize("with_listener", [True, False])
+def test_an_evicted_member_is_told_that_its_partitions_are_lost_and_begins_at_the_committed_offsets(
+    store: Store, world: World, with_listener: bool
+) -> None:
+    told: list[tuple[str, list[TopicPartition]]] = []
+    send(store, b"1", b"2", partition=0)
+    slow = world.process().consumer("g", auto_offset_reset="earliest")
+    slow.subscribe(
+        "t",
+        on_revoked=lambda partitions: told.append(("revoked", partitions)),
+        on_lost=(lambda partitions: told.append(("lost", partitions))) if with_listener else None,
+    )
+    slow.poll(0)
+    slow.commit({T0: 1})
+    world.pass_time(60_000)
+    other = member(world)
+    other.close()
+
+    assert [record.value for record in slow.poll(0)] == [b"2"]
+    assert told == [("lost" if with_listener else "revoked", [T0, T1])]
+
+
+def test_a_member_that_others_evict_while_it_joins_anew_has_lost_its_partitions_too(store: Store, world: World) -> None:
+    """It proposes a change on what it knew, and meets its eviction only in the log."""
+    store.admin.create_topic("u")
+    send(store, b"1", b"2", partition=0)
+    consumer = member(world)
+    consumer.commit({T0: 1})
+    known = consumer.group_metadata().member_id
+    evictor = member(world)
+    store.admin.remove_members("g")
+    consumer.subscribe(["t", "u"])
+
+    assert [record.value for record in consumer.poll(0)] == [b"2"]
+    assert consumer.group_metadata().member_id != known
+    assert evictor.group_metadata().member_id not in members(store)

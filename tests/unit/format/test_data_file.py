@@ -1,0 +1,316 @@
+"""Data files: what was written is read back, and what is damaged is named."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eoslog.errors import CorruptRecord, InvalidRequest
+from eoslog.format import data_file
+from eoslog.format.data_file import check_file, crc32c, encode_data_file, read_data_file
+from eoslog.format.kafka_records import RECORDS_SCHEMA
+from tests.unit.format.unsafe_arrays import not_utf_8
+
+NAME = "flights/0/x.parquet"
+UTC = datetime.UTC
+EVERY_TYPE: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.bool_(), [True, None, False]),
+    (pa.int8(), [-128, None, 127]),
+    (pa.int16(), [-(2**15), None, 1]),
+    (pa.int32(), [-(2**31), None, 2**31 - 1]),
+    (pa.int64(), [-(2**63), None, 2**63 - 1]),
+    (pa.float32(), [1.5, None, -math.inf]),
+    (pa.float64(), [1e300, None, -0.0]),
+    (pa.string(), ["", None, "ä€"]),
+    (pa.binary(), [b"", None, b"\xff\x00"]),
+    (pa.decimal128(5, 2), [decimal.Decimal("1.25"), None, decimal.Decimal("-999.99")]),
+    (pa.decimal128(38, 0), [decimal.Decimal(10**37), None, decimal.Decimal(-1)]),
+    (pa.date32(), [datetime.date(1, 1, 1), None, datetime.date(9999, 12, 31)]),
+    (
+        pa.timestamp("us", "UTC"),
+        [datetime.datetime(1500, 1, 1, tzinfo=UTC), None, datetime.datetime(2026, 1, 1, tzinfo=UTC)],
+    ),
+    (pa.timestamp("us"), [datetime.datetime(1500, 1, 1), None, datetime.datetime(2026, 1, 1, 0, 0, 0, 1)]),
+    (pa.time64("ns"), [datetime.time(23, 59, 59, 999999), None, datetime.time(0)]),
+    (pa.duration("us"), [datetime.timedelta(days=-3, microseconds=1), None, datetime.timedelta(0)]),
+    (pa.null(), [None, None, None]),
+    (pa.list_(pa.int32()), [[1, None], None, []]),
+    (pa.list_(pa.duration("us")), [[datetime.timedelta(1)], None, []]),
+    (
+        pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+        [{"a": 1, "b": ["x"]}, None, {"a": None, "b": None}],
+    ),
+    (
+        pa.map_(pa.string(), pa.timestamp("us", "UTC")),
+        [[("k", datetime.datetime(2026, 1, 1, tzinfo=UTC))], None, [("k", None)]],
+    ),
+    (RECORDS_SCHEMA.field("headers").type, [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []]),
+]
+
+
+def rows_of(
+    body: bytes,
+    schema: pa.Schema,
+    rows: int,
+    *,
+    columns: list[str] | None = None,
+    first: int = 0,
+    count: int | None = None,
+) -> pa.Table:
+    batches = list(read_data_file(body, schema, columns, first, count, rows, NAME))
+    return pa.Table.from_batches(batches, None if batches else schema)
+
+
+def numbers(count: int) -> pa.Table:
+    return pa.table({"id": pa.array(range(count), pa.int64()), "text": [f"row {index}" for index in range(count)]})
+
+
+@pytest.mark.parametrize(("data_type", "values"), EVERY_TYPE, ids=[str(data_type) for data_type, _ in EVERY_TYPE])
+def test_values_and_type_of_a_column_are_read_back_exactly(data_type: pa.DataType, values: list[Any]) -> None:
+    table = pa.table({"x": pa.array(values, data_type)})
+
+    assert rows_of(encode_data_file(table), table.schema, 3).equals(table)
+
+
+def test_not_a_number_is_read_back() -> None:
+    table = pa.table({"x": pa.array([math.nan, 1.0])})
+
+    assert math.isnan(rows_of(encode_data_file(table), table.schema, 2)["x"][0].as_py())
+
+
+def test_kafka_records_are_read_back() -> None:
+    table = pa.Table.from_pylist(
+        [
+            {"key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"1"}], "timestamp": 1_700_000_000_123},
+            {"key": None, "value": None, "headers": None, "timestamp": 0},
+        ],
+        RECORDS_SCHEMA,
+    )
+
+    assert rows_of(encode_data_file(table), RECORDS_SCHEMA, 2).equals(table)
+
+
+def test_a_file_without_rows_is_a_file() -> None:
+    table = numbers(0)
+
+    assert rows_of(encode_data_file(table), table.schema, 0).equals(table)
+
+
+def test_columns_whose_names_hold_dots_are_not_confused_with_nested_ones() -> None:
+    table = pa.table({"a.b": [1, 2], "a": [{"b": "x"}, {"b": "y"}]})
+
+    assert rows_of(encode_data_file(table), table.schema, 2).equals(table)
+
+
+def test_a_row_group_is_bounded_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 100)
+
+    footer = pq.ParquetFile(pa.BufferReader(encode_data_file(numbers(250)))).metadata
+
+    assert [footer.row_group(index).num_rows for index in range(footer.num_row_groups)] == [100, 100, 50]
+
+
+def test_a_row_group_is_bounded_in_bytes_even_where_rows_are_larger_than_on_average(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(data_file, "ROW_GROUP_BYTES", 1000)
+    table = pa.table({"x": [b"s"] * 500 + [b"l" * 900] * 10})
+
+    body = encode_data_file(table)
+
+    footer = pq.ParquetFile(pa.BufferReader(body)).metadata
+    rows = [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
+    assert max(rows[:3]) > 2
+    assert max(rows[-4:]) <= 2
+    assert rows_of(body, table.schema, 510).equals(table)
+
+
+def test_every_encoding_is_one_that_sparks_vectorised_reader_knows() -> None:
+    known = {"PLAIN", "RLE", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY"}
+    columns = {str(index): pa.array(values, data_type) for index, (data_type, values) in enumerate(EVERY_TYPE)}
+    table = pa.concat_tables([pa.table(columns)] * 100)
+
+    group = pq.ParquetFile(pa.BufferReader(encode_data_file(table))).metadata.row_group(0)
+
+    for index in range(group.num_columns):
+        assert set(group.column(index).encodings) <= known
+        assert group.column(index).compression == "ZSTD"
+
+
+@pytest.mark.parametrize(("rows", "codec"), [(255, "UNCOMPRESSED"), (256, "ZSTD")])
+def test_rows_of_less_than_2_kib_are_not_compressed(rows: int, codec: str) -> None:
+    body = encode_data_file(pa.table({"x": pa.array(range(rows), pa.int64())}))
+
+    assert pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0).compression == codec
+
+
+def test_spark_can_prune_by_the_statistics_of_plain_columns() -> None:
+    table = pa.table({"id": [3, 1], "text": ["b", "a"], "body": [b"x", b"y"]})
+
+    group = pq.ParquetFile(pa.BufferReader(encode_data_file(table))).metadata.row_group(0)
+
+    statistics = [group.column(index).statistics for index in range(2)]
+    assert [found and (found.min, found.max) for found in statistics] == [(1, 3), ("a", "b")]
+    assert not group.column(2).is_stats_set
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_any_range_of_rows_is_read_back(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 40))
+    first = data.draw(st.integers(0, count))
+    wanted = data.draw(st.none() | st.integers(0, count - first))
+    group_rows = data.draw(st.integers(1, 12))
+    batch_rows = data.draw(st.integers(1, 12))
+    table = numbers(count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_file, "ROW_GROUP_ROWS", group_rows)
+        body = encode_data_file(table)
+
+    batches = list(read_data_file(body, table.schema, None, first, wanted, count, NAME, batch_rows=batch_rows))
+
+    assert pa.Table.from_batches(batches, table.schema).equals(table.slice(first, wanted))
+    assert all(0 < batch.num_rows <= batch_rows for batch in batches)
+
+
+def test_only_the_columns_asked_for_are_given_in_the_order_asked_for() -> None:
+    table = pa.table({"a": [1], "b": [2], "c": [3]})
+
+    found = rows_of(encode_data_file(table), table.schema, 1, columns=["c", "a"])
+
+    assert found.to_pydict() == {"c": [3], "a": [1]}
+    assert found.column_names == ["c", "a"]
+
+
+def test_rows_can_be_counted_without_any_column() -> None:
+    table = numbers(10)
+
+    batches = list(read_data_file(encode_data_file(table), table.schema, [], 2, 7, 10, NAME, batch_rows=4))
+
+    assert [batch.num_rows for batch in batches] == [4, 3]
+    assert [batch.num_columns for batch in batches] == [0, 0]
+
+
+def test_a_column_that_the_file_lacks_is_null() -> None:
+    schema = pa.schema([("new", pa.list_(pa.string())), ("id", pa.int64()), ("text", pa.string())])
+    body = encode_data_file(numbers(2))
+
+    assert rows_of(body, schema, 2)["new"].to_pylist() == [None, None]
+    assert rows_of(body, schema, 2, columns=["new"]).to_pydict() == {"new": [None, None]}
+
+
+def test_a_column_that_the_file_lacks_and_that_may_not_be_null_is_corrupt() -> None:
+    schema = pa.schema([pa.field("new", pa.string(), nullable=False)])
+
+    with pytest.raises(CorruptRecord, match="column 'new' is missing"):
+        read_data_file(encode_data_file(numbers(2)), schema, None, 0, None, 2, NAME)
+
+
+def test_a_null_that_the_schema_does_not_allow_is_corrupt() -> None:
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+
+    with pytest.raises(CorruptRecord, match="column 'x' holds a null"):
+        rows_of(encode_data_file(pa.table({"x": [1, None]})), schema, 2)
+
+
+def test_a_column_is_widened_to_the_schemas_type() -> None:
+    body = encode_data_file(pa.table({"x": pa.array([1], pa.int32())}))
+
+    assert rows_of(body, pa.schema([("x", pa.int64())]), 1).schema.field("x").type == pa.int64()
+
+
+def test_a_column_that_cannot_be_cast_is_corrupt() -> None:
+    body = encode_data_file(pa.table({"x": ["no number"]}))
+
+    with pytest.raises(CorruptRecord, match=NAME):
+        rows_of(body, pa.schema([("x", pa.int64())]), 1)
+
+
+@pytest.mark.parametrize("rows", [0, 2, 4])
+def test_a_file_with_another_number_of_rows_than_its_entry_says_is_corrupt(rows: int) -> None:
+    table = numbers(3)
+
+    with pytest.raises(CorruptRecord, match=f"has 3 rows, but its entry says {rows}"):
+        read_data_file(encode_data_file(table), table.schema, None, 0, None, rows, NAME)
+
+
+def test_a_row_group_beyond_any_that_is_written_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = numbers(30)
+    body = encode_data_file(table)
+
+    monkeypatch.setattr(data_file, "_MAX_ROW_GROUP_ROWS", 29)
+    with pytest.raises(CorruptRecord, match="row group 0 claims 30 rows"):
+        read_data_file(body, table.schema, None, 0, None, 30, NAME)
+    monkeypatch.undo()
+    monkeypatch.setattr(data_file, "_MAX_ROW_GROUP_BYTES", 10)
+    with pytest.raises(CorruptRecord, match=r"row group 0 claims \d+ bytes"):
+        read_data_file(body, table.schema, None, 0, None, 30, NAME)
+
+
+def test_two_columns_of_one_name_are_corrupt() -> None:
+    body = encode_data_file(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["id", "id"]))
+
+    with pytest.raises(CorruptRecord, match="column 'id' is there 2 times"):
+        read_data_file(body, pa.schema([("id", pa.int64())]), None, 0, None, 1, NAME)
+
+
+def test_a_file_cut_off_anywhere_is_corrupt() -> None:
+    table = numbers(3)
+    body = encode_data_file(table)
+
+    for length in range(len(body)):
+        with pytest.raises(CorruptRecord, match=NAME):
+            rows_of(body[:length], table.schema, 3)
+
+
+def test_bytes_that_are_no_parquet_are_corrupt() -> None:
+    for body in (b"", b"PAR1", b"not parquet at all", b"PAR1" + bytes(100) + b"PAR1"):
+        with pytest.raises(CorruptRecord, match=NAME):
+            rows_of(body, numbers(0).schema, 1)
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, None), (4, None), (0, 4), (2, 2), (0, -1)])
+def test_rows_beyond_the_file_are_a_mistake_of_the_caller(first: int, count: int | None) -> None:
+    table = numbers(3)
+
+    with pytest.raises(InvalidRequest, match="not within the file's 3"):
+        read_data_file(encode_data_file(table), table.schema, None, first, count, 3, NAME)
+
+
+def test_a_column_that_the_schema_lacks_is_a_mistake_of_the_caller() -> None:
+    table = numbers(3)
+
+    with pytest.raises(InvalidRequest, match="no column 'nope'; there are id, text"):
+        read_data_file(encode_data_file(table), table.schema, ["nope"], 0, None, 3, NAME)
+
+
+def test_the_checksum_is_crc_32c() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+
+
+def test_a_file_is_the_one_its_entry_names_only_with_its_length_and_checksum() -> None:
+    body = b"some bytes"
+    checksum = google_crc32c.value(body)
+
+    check_file(body, 10, checksum, NAME)
+    with pytest.raises(CorruptRecord, match=f"{NAME}: has 9 bytes, but its entry says 10"):
+        check_file(body[:9], 10, checksum, NAME)
+    with pytest.raises(CorruptRecord, match=f"{NAME}: checksum is 0x"):
+        check_file(b"same bytes", 10, checksum, NAME)
+
+
+def test_text_that_is_not_utf_8_is_named() -> None:
+    table = pa.table({"carrier": not_utf_8()})
+    body = encode_data_file(table)
+
+    with pytest.raises(CorruptRecord, match=f"{NAME}: cannot be read as a data file: .*UTF8"):
+        list(read_data_file(body, table.schema, None, 0, None, 1, NAME))

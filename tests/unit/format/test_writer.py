@@ -1,0 +1,86 @@
+"""The writer of data files: what it holds at a time is bounded, however much it is given and wherever the rows go."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
+from eoslog.format.partitioner import split_by_partition
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+
+BUDGET = 1 << 20
+ROWS = 1000
+TARGET = TopicTarget("t", "a" * 32, (0,) * 1000)
+
+
+class Counting(MemoryStore):
+    """A store that forgets what is put, and knows how much was."""
+
+    def __init__(self) -> None:
+        super().__init__(Environment())
+        self.put_bytes = 0
+
+    def put_many(self, objects: list[tuple[str, bytes]]) -> None:  # type: ignore[override]
+        self.put_bytes += sum(len(body) for _, body in objects)
+
+
+@pytest.fixture
+def writer() -> DataFileWriter:
+    names = itertools.count()
+    return DataFileWriter(Counting(), lambda: f"{next(names):032x}", buffer_bytes=BUDGET)
+
+
+def batches(count: int) -> Iterator[pa.Table]:
+    """Batches of 128 KB."""
+    noise = np.random.default_rng(7)
+    for _ in range(count):
+        yield pa.table({f"c{column}": noise.integers(0, 1 << 62, ROWS) for column in range(16)})
+
+
+def write(writer: DataFileWriter, count: int, places: Iterator[int]) -> tuple[list[WrittenFile], int, int]:
+    """Deal batches out to partitions; the files, and the most bytes counted and held by Arrow after any of them."""
+    files: list[WrittenFile] = []
+    before = pa.total_allocated_bytes()
+    counted = held = 0
+    for table in batches(count):
+        dealt = np.fromiter(itertools.islice(places, ROWS), np.int32, ROWS)
+        for partition, rows in split_by_partition(table, dealt, 1000):
+            writer.add(TARGET, partition, rows)
+        del table, rows
+        files += writer.make_room(0)
+        counted = max(counted, writer.buffered_bytes)
+        held = max(held, pa.total_allocated_bytes() - before)
+    return [*files, *writer.flush(0)], counted, held
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param(itertools.repeat(3), id="one partition"),
+        pytest.param(itertools.cycle(range(300)), id="a few rows of each batch to each of 300 partitions"),
+        pytest.param(itertools.cycle([0] * 999 + [1]), id="nearly all to one partition"),
+    ],
+)
+def test_what_is_held_is_bounded_and_no_row_is_lost(writer: DataFileWriter, places: Iterator[int]) -> None:
+    files, counted, held = write(writer, 100, places)
+
+    assert sum(file.record_count for file in files) == 100 * ROWS
+    assert counted <= BUDGET
+    # Twice the budget, and a batch with its dealt copy on the way.
+    assert held < 3 * BUDGET
+    assert writer.buffered_bytes == writer.buffered_rows == 0
+
+
+def test_a_batch_larger_than_the_budget_is_uploaded_at_once(writer: DataFileWriter) -> None:
+    table = pa.concat_tables(list(batches(20)))
+
+    (file,) = writer.append(TARGET, 0, table, 0)
+
+    assert file.record_count == 20 * ROWS
+    assert writer.buffered_bytes == 0

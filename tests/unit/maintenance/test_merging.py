@@ -1,0 +1,461 @@
+"""Merging: small files become large ones and small segments one, and no reader is shown anything else than before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
+from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.transaction_index import decode_transaction_index
+from eoslog.maintenance.file_compaction import MergeReport, chunks, doubling_runs, merge_files
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.append_entry import AppendEntry
+from eoslog.state.partition_state import Partition
+from eoslog.state.segment_entries import LogCleaned, LogStartMoved
+from eoslog.state.store_state import StoreState
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+
+SLOTS_OF_PRODUCE = 30
+DAY_MS = 24 * 3600 * 1000
+ISOLATION = ("read_committed", "read_uncommitted", "snapshot")
+
+
+class Clock:
+    """The memory store's own clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+class At(Environment):
+    """Does something when the process comes to a named point."""
+
+    def __init__(self, point: str, action: Any) -> None:
+        self._point = point
+        self._action = action
+        self.points: list[str] = []
+
+    def reached(self, crash_point: str) -> None:
+        self.points.append(crash_point)
+        if crash_point == self._point:
+            self._action()
+
+
+class Died(BaseException):
+    pass
+
+
+def die() -> None:
+    raise Died
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def objects(clock: Clock) -> MemoryStore:
+    return MemoryStore(Environment(), wall_clock=clock)
+
+
+@pytest.fixture
+def store(objects: MemoryStore) -> Store:
+    """Ten transactions of two files each, every third one aborted, in segments of four batches."""
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    produce(store, 10)
+    seal(store)
+    return store
+
+
+def produce(
+    store: Store, count: int, transactional_id: str = "etl", values: Any = lambda number: b"%d" % number
+) -> None:
+    producer = store.producer(transactional_id)
+    producer.init_transactions()
+    for number in range(count):
+        producer.begin_transaction()
+        for part in range(2):
+            producer.send("t", b"%d" % (10 * number + part), key=b"%d" % number)
+            producer.flush()
+        if number % 3 == 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+
+
+def seal(store: Store) -> None:
+    seal_segments(store.log, store.object_store, store.environment)
+
+
+def merge(store: Store, environment: Environment | None = None, **options: Any) -> MergeReport:
+    return merge_files(store.log, store.object_store, environment or store.environment, **options)
+
+
+def partition(store: Store) -> Partition:
+    def look(state: StoreState, slot: int) -> Partition:
+        return next(iter(state.partitions.values()))
+
+    return store.read(look)
+
+
+def everything(store: Store) -> dict[str, Any]:
+    """All that readers can be shown: rows under each level with who wrote them, every snapshot, every range."""
+    columns = ["key", "value", "offset", "timestamp", "_transactional_id", "_producer_epoch", "_sequence", "_slot"]
+    high_watermark = partition(store).high_watermark
+    shown: dict[str, Any] = {
+        level: store.scan("t", isolation_level=level, columns=columns).to_table().to_pylist() for level in ISOLATION
+    }
+    shown["snapshots"] = [
+        store.scan("t", isolation_level="snapshot", slot=each, columns=["offset"]).to_table().to_pylist()
+        for each in range(0, SLOTS_OF_PRODUCE, 3)
+    ]
+    shown["ranges"] = [
+        store.scan("t", starting_offsets={0: start}, ending_offsets={0: end}, columns=["value"]).to_table().to_pylist()
+        for start in range(0, high_watermark, 3)
+        for end in range(start, high_watermark, 5)
+    ]
+    return shown
+
+
+def data_files(store: Store) -> set[str]:
+    return {
+        info.path
+        for info in store.object_store.list("t/")
+        if info.path.endswith(".parquet") and not info.path.endswith(".index.parquet")
+    }
+
+
+def test_a_merge_changes_nothing_that_any_reader_is_shown(store: Store) -> None:
+    before = everything(store)
+
+    report = merge(store)
+
+    assert [(each.segments, each.files_after) for each in report.merged] == [(7, 1)]
+    assert everything(store) == before
+    assert everything(Store(store.object_store, Environment())) == before
+
+
+def test_a_merge_moves_no_bound_and_no_producer(store: Store) -> None:
+    before = partition(store)
+
+    merge(store)
+
+    after = partition(store)
+    for name in ("log_start_offset", "last_stable_offset", "high_watermark", "snapshot_floor", "removed_end_slot"):
+        assert getattr(after, name) == getattr(before, name)
+    assert (after.producers, after.active) == (before.producers, before.active)
+
+
+def watched(store: Store) -> list[str]:
+    """The data files that are asked for from here on."""
+    asked: list[str] = []
+    get_many = store.object_store.get_many
+
+    def watching(paths: Any) -> Any:
+        asked.extend(paths)
+        return get_many(paths)
+
+    store.object_store.get_many = watching  # type: ignore[method-assign]
+    return asked
+
+
+def test_a_scan_fetches_a_merged_file_once(store: Store) -> None:
+    merge(store)
+    merged = _file_paths(store, 0)
+    asked = watched(store)
+
+    store.scan("t").to_table()
+
+    assert [path for path in asked if path in merged] == list(merged)
+
+
+def test_a_consumer_fetches_a_merged_file_once(store: Store) -> None:
+    merge(store)
+    merged = _file_paths(store, 0)
+    offsets = store.scan("t", columns=["offset"]).to_table()["offset"].to_pylist()
+    asked = watched(store)
+    consumer = store.consumer(auto_offset_reset="earliest", max_poll_records=3)
+    consumer.subscribe("t")
+
+    records = []
+    while batch := consumer.poll(0):
+        records += batch
+
+    assert [record.offset for record in records] == offsets
+    assert [path for path in asked if path in merged] == list(merged)
+
+
+def test_an_offset_is_found_by_its_time_in_one_read_of_a_merged_file(store: Store) -> None:
+    merge(store)
+    merged = _file_paths(store, 0)
+    rows = store.scan("t", columns=["offset", "timestamp"]).to_table().to_pylist()
+    time = rows[5]["timestamp"]
+    # A producer's clock follows the store's: rows may share a millisecond, and a later row may have an earlier time.
+    first = min(row["offset"] for row in rows if row["timestamp"] >= time)
+    consumer = store.consumer()
+    asked = watched(store)
+    place = TopicPartition("t", 0)
+
+    found = consumer.offsets_for_times({place: int(time.timestamp() * 1000)})[place]
+
+    assert found is not None
+    assert found.offset == first
+    assert [path for path in asked if path in merged] == list(merged)
+
+
+def _index(store: Store, number: int) -> list[Any]:
+    segment = partition(store).sealed[number]
+    return decode_segment_index(store.object_store.get(segment.index.path).body, segment.index.path)
+
+
+def _file_paths(store: Store, number: int) -> set[str]:
+    return {batch.file.path for batch in _index(store, number) if batch.file is not None}
+
+
+def test_batches_keep_who_wrote_them_and_when_they_were_decided(store: Store) -> None:
+    before = [batch for number in range(len(partition(store).sealed)) for batch in _index(store, number)]
+
+    merge(store)
+
+    after = _index(store, 0)
+    assert [batch._replace(file=None, first_row=0) for batch in after] == [
+        batch._replace(file=None, first_row=0) for batch in before
+    ]
+    assert [batch.first_row for batch in after if batch.file is not None] == list(
+        range(sum(batch.file is not None for batch in after))
+    )
+
+
+def test_the_aborted_transactions_of_a_merged_segment_are_those_of_all_its_parts(store: Store) -> None:
+    def aborted() -> list[Any]:
+        return [
+            each
+            for segment in partition(store).sealed
+            if segment.txnindex is not None
+            for each in decode_transaction_index(store.object_store.get(segment.txnindex.path).body, "index")
+        ]
+
+    before = aborted()
+
+    merge(store)
+
+    assert aborted() == before
+    assert len(before) == 3
+
+
+def test_what_is_merged_is_not_merged_again(store: Store) -> None:
+    merge(store)
+    slot = store.read(lambda state, slot: slot)
+
+    report = merge(store)
+
+    assert report.merged == []
+    assert store.read(lambda state, slot: slot) == slot
+
+
+def test_files_that_are_large_enough_stay_and_are_named_by_the_new_index(store: Store) -> None:
+    before = data_files(store)
+
+    report = merge(store, target_file_bytes=1)
+
+    assert _file_paths(store, 0) <= before
+    assert [each.bytes_written for each in report.merged] == [0]
+
+
+def test_merged_files_are_at_most_as_large_as_wanted(store: Store) -> None:
+    one = next(batch.file.length for batch in _index(store, 0) if batch.file is not None)
+
+    report = merge(store, target_file_bytes=4 * one)
+
+    assert report.merged[0].files_after > 1
+    assert len(_file_paths(store, 0)) == report.merged[0].files_after
+
+
+def test_a_segment_grows_no_larger_than_the_topic_allows(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
+    produce(store, 30)
+    seal(store)
+
+    merge(store)
+
+    assert max(segment.batch_count for segment in partition(store).sealed) <= 2 * 16
+
+
+def test_compacted_and_dirty_segments_stay_apart(store: Store) -> None:
+    middle = partition(store).sealed[3].base_offset
+    topic_id = store.admin.describe_topic("t").topic_id
+    entry = LogCleaned(topic_id=topic_id, partition=0, dirty_offset=0, cleaned_offset=middle, time_ms=1)
+    store.append(AppendEntry(entry))
+
+    merge(store)
+
+    assert [segment.base_offset for segment in partition(store).sealed] == [0, middle]
+
+
+def test_columns_of_the_users_own_are_merged(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    schema = pa.schema([("name", pa.string()), ("tags", pa.list_(pa.string()))])
+    store.admin.create_topic("t", schema=schema, config=TopicConfig(segment_batches=3))
+    producer = store.producer()
+    for number in range(9):
+        producer.send_table("t", pa.table({"name": [f"n{number}", None], "tags": [["a"] * number, None]}, schema))
+        producer.flush()
+    seal(store)
+    names = ["name", "tags", "_offset", "_timestamp"]
+    before = store.scan("t", columns=names).to_table()
+
+    assert merge(store).merged
+
+    assert store.scan("t", columns=names).to_table().to_pylist() == before.to_pylist()
+
+
+@pytest.mark.parametrize(
+    "point", ["segment.merge.files_written", "segment.merge.index_written", "segment.merge.replaced"]
+)
+def test_a_merge_that_dies_leaves_everything_as_it_was_or_done(
+    store: Store, objects: MemoryStore, clock: Clock, point: str
+) -> None:
+    before = everything(store)
+    dying = Store(objects, At(point, die))
+
+    with pytest.raises(Died):
+        merge(dying)
+
+    survivor = Store(objects, Environment())
+    assert everything(survivor) == before
+    merge(survivor)
+    assert everything(survivor) == before
+    clock.now_ms += 8 * DAY_MS
+    vacuum(survivor.log, objects)
+    assert len(data_files(survivor)) == 1 + sum(batch.file is not None for batch in partition(survivor).active)
+    assert everything(Store(objects, Environment())) == before
+
+
+def test_of_two_merges_at_once_one_counts(store: Store, objects: MemoryStore) -> None:
+    before = everything(store)
+    other = Store(objects, Environment())
+
+    overtaken = At("segment.replacement.overtaken", lambda: None)
+
+    report = merge(Store(objects, overtaken), At("segment.merge.index_written", lambda: merge(other)))
+
+    assert (len(report.merged), report.lost_races) == (0, 1)
+    assert "segment.replacement.overtaken" in overtaken.points
+    assert len(partition(store).sealed) == 1
+    assert everything(store) == before
+
+
+def test_a_merge_that_the_log_start_overtakes_is_given_up(store: Store, objects: MemoryStore) -> None:
+    end = partition(store).sealed[1].end_offset
+    topic_id = store.admin.describe_topic("t").topic_id
+    entry = LogStartMoved(topic_id=topic_id, partition=0, offset=end, reason="delete_records")
+
+    report = merge(
+        Store(objects, Environment()),
+        At("segment.merge.index_written", lambda: store.append(AppendEntry(entry))),
+    )
+
+    assert report.lost_races == 1
+    assert partition(store).sealed[0].base_offset == end
+
+
+def test_a_merge_of_a_topic_that_is_deleted_meanwhile_is_given_up(store: Store, objects: MemoryStore) -> None:
+    report = merge(
+        Store(objects, Environment()), At("segment.merge.index_written", lambda: store.admin.delete_topic("t"))
+    )
+
+    assert (report.merged, report.lost_races) == ([], 1)
+
+
+def test_a_merge_that_sleeps_until_others_have_merged_and_vacuumed_is_given_up(
+    store: Store, objects: MemoryStore, clock: Clock
+) -> None:
+    before = everything(store)
+    sleeper = Store(objects, Environment())
+    sleeper.read(lambda state, slot: None)
+    runs = sleeper.log.read
+
+    def late(function: Any, *, refresh: bool = True) -> Any:
+        answer = runs(function, refresh=refresh)
+        if not refresh:
+            sleeper.log.read = runs  # type: ignore[method-assign]
+            merge(store)
+            clock.now_ms += 8 * DAY_MS
+            vacuum(store.log, objects)
+        return answer
+
+    sleeper.log.read = late  # type: ignore[method-assign]
+
+    report = merge(sleeper)
+
+    assert (report.merged, report.lost_races) == ([], 1)
+    assert everything(store) == before
+
+
+def test_a_file_that_is_missing_is_told_and_not_taken_for_a_race(store: Store) -> None:
+    victim = next(batch.file.path for batch in _index(store, 0) if batch.file is not None)
+    store.object_store.delete([victim])
+
+    with pytest.raises(CorruptRecord, match=victim):
+        merge(store)
+
+
+def test_readers_that_planned_before_find_their_files_for_a_day(
+    store: Store, objects: MemoryStore, clock: Clock
+) -> None:
+    scan = store.scan("t")
+    before = scan.to_table()
+    merge(store)
+    clock.now_ms += DAY_MS // 2
+    vacuum(store.log, objects)
+
+    assert scan.to_table().equals(before)
+
+    clock.now_ms += DAY_MS
+    vacuum(store.log, objects)
+    assert len(data_files(store)) == 1 + sum(batch.file is not None for batch in partition(store).active)
+
+
+def test_a_file_that_the_new_index_still_names_outlives_the_index_that_named_it_first(
+    store: Store, objects: MemoryStore, clock: Clock
+) -> None:
+    before = everything(store)
+    merge(store, target_file_bytes=1)
+    clock.now_ms += 10 * DAY_MS
+
+    vacuum(store.log, objects)
+
+    assert store.read(lambda state, slot: state.doomed) == ()
+    assert everything(Store(objects, Environment())) == before
+
+
+@given(st.lists(st.integers(1, 1000), max_size=60), st.integers(1, 2000))
+def test_chunks_keep_the_order_and_weigh_no_more_than_allowed(weights: list[int], most: int) -> None:
+    found = chunks(weights, lambda weight: weight, most)
+
+    assert [weight for chunk in found for weight in chunk] == weights
+    assert all(sum(chunk) <= most or len(chunk) == 1 for chunk in found)
+
+
+@given(st.lists(st.integers(1, 1000), max_size=60))
+def test_what_is_put_together_at_least_doubles_and_is_left_alone_then(weights: list[int]) -> None:
+    found = doubling_runs(weights, lambda weight: weight)
+
+    assert [weight for run in found for weight in run] == weights
+    assert all(sum(run) >= 2 * max(run) for run in found if len(run) > 1)
+    merged = [sum(run) for run in found]
+    assert len(merged) == 1 or doubling_runs(merged, lambda weight: weight) == [[weight] for weight in merged]

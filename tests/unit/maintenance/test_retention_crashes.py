@@ -1,0 +1,144 @@
+"""Whoever dropping rows, changing topics or rebuilding files dies at any step: the next one finishes the work."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from eoslog import Coordinator, Store, TopicConfig, TopicPartition
+from eoslog.format.segment_index import decode_segment_index
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.store_state import StoreState
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+
+DAY_MS = 24 * 3600 * 1000
+POINTS = (
+    "log.slot.before_put",
+    "log.slot.claimed",
+    "segment.seal.files_written",
+    "segment.retention.topic_done",
+    "segment.rebuild.file_written",
+    "segment.vacuum.horizon_moved",
+    "segment.vacuum.files_deleted",
+)
+ROWS = [b"%d" % number for number in range(10)]
+
+
+class _Died(BaseException):
+    pass
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+class _Mortal(Environment):
+    """Dies when it comes to a point for the n-th time, and does nothing any more; has no threads."""
+
+    def __init__(self, point: str, times: int) -> None:
+        self._point = point
+        self._left = times
+
+    def reached(self, crash_point: str) -> None:
+        if crash_point == self._point:
+            self._left -= 1
+        if self._point and self._left <= 0:
+            raise _Died
+
+    def background(self, work: Callable[[], None]) -> None:
+        work()
+
+
+def _life(store: Store, clock: _Clock) -> None:
+    """Begun again at any time, it ends the same."""
+    store.ensure_created()
+    for name in {"by_time", "by_size", "by_hand"} - set(store.admin.list_topics()):
+        store.admin.create_topic(name, config=TopicConfig(segment_batches=4))
+    with store.producer("etl") as producer:
+        producer.init_transactions()
+        for topic in ("by_time", "by_size", "by_hand"):
+            if store.admin.offsets(topic)[0].earliest == 0 and not store.scan(topic).record_count:
+                producer.begin_transaction()
+                for row in ROWS:
+                    producer.send(topic, row, key=b"k", partition=0)
+                    producer.flush()
+                producer.commit_transaction()
+    coordinator = Coordinator(store)
+    coordinator.seal()
+    for path in store.read(_derivable_files):
+        store.object_store.put(path, b"damaged")
+    for topic in store.admin.list_topics():
+        store.admin.rebuild_indexes(topic)
+    if store.admin.offsets("by_hand")[0].earliest == 0:
+        ninth = store.scan("by_hand", columns=["offset"]).to_table()["offset"].to_pylist()[8]
+        store.admin.delete_records({TopicPartition("by_hand", 0): ninth})
+    store.admin.alter_topic("by_size", retention_bytes=1)
+    store.admin.alter_topic("by_time", retention_ms=1)
+    if store.admin.describe_topic("by_hand").partitions == 1:
+        store.admin.create_partitions("by_hand", 3)
+    clock.now_ms += 8 * DAY_MS
+    coordinator.apply_retention()
+    vacuum(store.log, store.object_store)
+    clock.now_ms += 8 * DAY_MS
+    vacuum(store.log, store.object_store)
+
+
+def _derivable_files(state: StoreState, slot: int) -> list[str]:
+    """Files beside the indexes; the first snapshot of a partition follows from nothing once rows were dropped."""
+    sealed = [partition.sealed for partition in state.partitions.values()]
+    txnindexes = [each.txnindex.path for segments in sealed for each in segments if each.txnindex is not None]
+    return txnindexes + [each.snapshot.path for segments in sealed for each in segments[1:]]
+
+
+def _named_files(store: Store) -> set[str]:
+    def look(state: StoreState, slot: int) -> tuple[list[str], set[str]]:
+        partitions = state.partitions.values()
+        sealed = [segment for partition in partitions for segment in partition.sealed]
+        active = {batch.file.path for partition in partitions for batch in partition.active if batch.file is not None}
+        beside = {file.path for each in sealed for file in (each.txnindex, each.snapshot) if file is not None}
+        return [segment.index.path for segment in sealed], active | beside
+
+    indexes, named = store.read(look)
+    for index in indexes:
+        batches = decode_segment_index(store.object_store.get(index).body, index)
+        named |= {index, *(batch.file.path for batch in batches if batch.file is not None)}
+    return named
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_dies_leaves_nothing_half_done(point: str) -> None:
+    deaths = 0
+    for times in itertools.count(1, 9 if point.startswith("log.") else 1):
+        clock = _Clock()
+        objects = MemoryStore(Environment(), wall_clock=clock)
+        died = True
+        with contextlib.suppress(_Died):
+            _life(Store(objects, _Mortal(point, times)), clock)
+            died = False
+        survivor = Store(objects, _Mortal("", 0))
+        _life(survivor, clock)
+
+        by_time, by_size, by_hand = (
+            survivor.scan(topic).to_table()["value"].to_pylist() for topic in ("by_time", "by_size", "by_hand")
+        )
+        assert by_time == []
+        assert by_size == ROWS[len(ROWS) - len(by_size) :]
+        assert 0 < len(by_size) < len(ROWS)
+        assert by_hand == ROWS[8:]
+        assert [survivor.admin.rebuild_indexes(topic) for topic in survivor.admin.list_topics()] == [[], [], []]
+        cold = Store(objects, Environment())
+        assert cold.read(lambda state, slot: state) == survivor.log.replica.state
+        assert {info.path for info in objects.list("by_")} == _named_files(cold)
+        if not died:
+            break
+        deaths += 1
+    assert deaths > 0

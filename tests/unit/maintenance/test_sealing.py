@@ -1,0 +1,156 @@
+"""Sealed segments: index files say what the state said, and readers see no difference."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog import Store, TopicConfig
+from eoslog.format.producer_snapshot import decode_producer_snapshot
+from eoslog.format.segment_index import decode_segment_index
+from eoslog.format.transaction_index import decode_transaction_index
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.partition_state import AbortedTransaction, SealedSegment
+from eoslog.state.store_state import StoreState
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+
+
+class _Crash(BaseException):
+    pass
+
+
+class _CrashingEnvironment(Environment):
+    def __init__(self, crash_point: str) -> None:
+        self._crash_point = crash_point
+
+    def reached(self, crash_point: str) -> None:
+        if crash_point == self._crash_point:
+            raise _Crash
+
+
+@pytest.fixture
+def store(memory_store: ObjectStore, environment: Environment) -> Store:
+    store = Store(memory_store, environment)
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    return store
+
+
+def _transactions(store: Store, verdicts: str) -> None:
+    """One record a transaction: c commits, a aborts, o leaves it open."""
+    producer = store.producer("etl")
+    producer.init_transactions()
+    for number, verdict in enumerate(verdicts):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % number)
+        producer.flush()
+        if verdict == "c":
+            producer.commit_transaction()
+        elif verdict == "a":
+            producer.abort_transaction()
+
+
+def _seal(store: Store) -> int:
+    return len(seal_segments(store.log, store.object_store, store.environment))
+
+
+def _sealed(store: Store) -> tuple[SealedSegment, ...]:
+    def look(state: StoreState, slot: int) -> tuple[SealedSegment, ...]:
+        return next(iter(state.partitions.values())).sealed
+
+    return store.read(look)
+
+
+def _rows(store: Store, isolation: str) -> list[tuple[int, bytes]]:
+    rows = store.scan("t", isolation_level=isolation, columns=["offset", "value"]).to_table().to_pylist()
+    return [(row["offset"], row["value"]) for row in rows]
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted", "snapshot"])
+def test_sealing_changes_no_row_that_a_reader_is_shown(store: Store, isolation: str) -> None:
+    _transactions(store, "cacacaco")
+    before = _rows(store, isolation)
+
+    assert _seal(store) == 3
+
+    assert _rows(store, isolation) == before
+
+
+def test_a_segment_at_or_above_the_last_stable_offset_is_not_sealed(store: Store) -> None:
+    _transactions(store, "cco")
+    assert _seal(store) == 1
+    other = store.producer("other")
+    other.init_transactions()
+    for _ in range(8):
+        other.begin_transaction()
+        other.send("t", b"x")
+        other.commit_transaction()
+
+    assert _seal(store) == 0
+
+
+def test_the_transaction_index_of_a_segment_holds_the_aborts_whose_marker_lies_in_it(store: Store) -> None:
+    _transactions(store, "caca")
+
+    _seal(store)
+
+    first, second = _sealed(store)
+    assert first.txnindex is not None
+    assert second.txnindex is not None
+    producer_id = store.read(lambda state, slot: state.transactions["etl"].producer_id)
+    body = store.object_store.get(first.txnindex.path).body
+    assert decode_transaction_index(body, "first") == [AbortedTransaction(producer_id, 2, 3, 4)]
+    body = store.object_store.get(second.txnindex.path).body
+    assert decode_transaction_index(body, "second") == [AbortedTransaction(producer_id, 6, 7, 8)]
+
+
+def test_the_snapshot_of_a_segment_is_the_producer_state_at_its_start(store: Store) -> None:
+    _transactions(store, "cccc")
+
+    _seal(store)
+
+    first, second = _sealed(store)
+    assert decode_producer_snapshot(store.object_store.get(first.snapshot.path).body, "first") == []
+    (entry,) = decode_producer_snapshot(store.object_store.get(second.snapshot.path).body, "second")
+    assert entry.producer_id == store.read(lambda state, slot: state.transactions["etl"].producer_id)
+    assert (entry.epoch, entry.last_sequence, entry.current_txn_first_offset) == (2, -1, -1)
+
+
+def test_the_index_of_a_segment_holds_its_batches_and_control_rows_in_order(store: Store) -> None:
+    _transactions(store, "caca")
+
+    _seal(store)
+
+    body = store.object_store.get(_sealed(store)[0].index.path).body
+    batches = decode_segment_index(body, "first")
+    assert [batch.base_offset for batch in batches] == [0, 1, 2, 3]
+    assert [batch.control.name if batch.control else None for batch in batches] == [None, "COMMIT", None, "ABORT"]
+
+
+def test_a_sealer_that_dies_before_its_entry_leaves_everything_to_the_next(
+    memory_store: ObjectStore, store: Store
+) -> None:
+    _transactions(store, "cccc")
+    dying = Store(memory_store, _CrashingEnvironment("segment.seal.files_written"))
+    before = _rows(store, "read_committed")
+
+    with pytest.raises(_Crash):
+        _seal(dying)
+
+    assert _sealed(store) == ()
+    assert _seal(store) == 2
+    assert _rows(store, "read_committed") == before
+
+
+def test_of_two_sealers_the_second_to_come_finds_the_work_done(memory_store: ObjectStore, store: Store) -> None:
+    _transactions(store, "cccc")
+    first = Store(memory_store, Environment())
+
+    class SealedMeanwhile(Environment):
+        def reached(self, crash_point: str) -> None:
+            if crash_point == "segment.seal.files_written" and not _sealed(first):
+                _seal(first)
+
+    assert _seal(Store(memory_store, SealedMeanwhile())) == 0
+
+    assert len(_sealed(store)) == 2
+    assert len(_rows(store, "read_committed")) == 4

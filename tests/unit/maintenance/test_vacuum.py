@@ -1,0 +1,363 @@
+"""Vacuum deletes what no entry names and none can name any more, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eoslog import CorruptRecord, StagedFilesExpired, Store, TopicConfig, TopicPartition
+from eoslog.format.file_writer import DataFileWriter, TopicTarget
+from eoslog.log.slot_deletion import delete_old_slots
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import VacuumReport, vacuum
+from eoslog.producer.rows import records_table
+from eoslog.state.jobs import replace_rows
+from eoslog.state.topics import topic_named
+from eoslog.state.transaction_requests import (
+    ForceTerminateTransaction,
+    InitProducerId,
+    PrepareTransaction,
+    prepare_request,
+)
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from tests.requests import Applying
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class _Clock:
+    """The memory store's own clock, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> _Clock:
+    return _Clock()
+
+
+@pytest.fixture
+def store(clock: _Clock) -> Store:
+    environment = Environment()
+    store = Store(MemoryStore(environment, wall_clock=clock), environment)
+    store.admin.create_topic("t", config=TopicConfig(segment_batches=4))
+    return store
+
+
+def _produce(store: Store, count: int) -> None:
+    producer = store.producer("etl")
+    producer.init_transactions()
+    for number in range(count):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % number)
+        producer.commit_transaction()
+
+
+def _orphan(store: Store) -> str:
+    """Upload a file that no entry names, as a task that died does."""
+    producer = store.producer("dead", staged=True)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"orphan")
+    before = _paths(store)
+    producer.flush()
+    (path,) = _paths(store) - before
+    return path
+
+
+def _paths(store: Store) -> set[str]:
+    return {info.path for info in store.object_store.list("t/")}
+
+
+def _vacuum(store: Store, **options: int | bool) -> VacuumReport:
+    return vacuum(store.log, store.object_store, **options)  # type: ignore[arg-type]
+
+
+def test_a_file_that_no_entry_names_is_deleted_once_it_is_old_enough(store: Store, clock: _Clock) -> None:
+    _produce(store, 3)
+    orphan = _orphan(store)
+    assert _vacuum(store).paths == []
+
+    clock.now_ms += 8 * DAY_MS
+
+    assert _vacuum(store).paths == [orphan]
+    assert orphan not in _paths(store)
+    assert store.scan("t").to_table().num_rows == 3
+
+
+def test_files_of_sealed_segments_and_their_indexes_are_kept(store: Store, clock: _Clock) -> None:
+    _produce(store, 10)
+    assert len(seal_segments(store.log, store.object_store, store.environment)) == 5
+    clock.now_ms += 8 * DAY_MS
+
+    assert _vacuum(store).paths == []
+
+    assert store.scan("t").to_table().num_rows == 10
+
+
+def test_a_dry_run_names_the_files_and_changes_nothing(store: Store, clock: _Clock) -> None:
+    orphan = _orphan(store)
+    clock.now_ms += 8 * DAY_MS
+    slot = store.read(lambda state, slot: slot)
+
+    assert _vacuum(store, dry_run=True).paths == [orphan]
+
+    assert orphan in _paths(store)
+    assert store.read(lambda state, slot: slot) == slot
+
+
+def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Store, clock: _Clock) -> None:
+    slow = store.producer("slow", staged=True)
+    slow.init_transactions()
+    slow.begin_transaction()
+    slow.send("t", b"late")
+    slow.flush()
+    clock.now_ms += 8 * DAY_MS
+    _vacuum(store)
+
+    with pytest.raises(StagedFilesExpired, match=r"\[EOSLOG_STAGED_FILES_EXPIRED\]"):
+        slow.commit_transaction()
+
+    slow.abort_transaction()
+    assert store.scan("t").record_count == 0
+
+
+def test_files_of_a_prepared_transaction_are_kept_until_its_end_however_old_they_are(
+    store: Store, clock: _Clock
+) -> None:
+    (path,) = _prepare(store, "t")
+    clock.now_ms += 30 * DAY_MS
+    assert _vacuum(store).paths == []
+
+    store.append(ForceTerminateTransaction("two-phase", time_ms=clock.now_ms))
+
+    assert _vacuum(store).paths == [path]
+
+
+def test_files_of_a_prepared_transaction_go_with_their_topic(store: Store, clock: _Clock) -> None:
+    store.admin.create_topic("u")
+    (path,) = _prepare(store, "u")
+    store.admin.delete_topic("u")
+    clock.now_ms += 30 * DAY_MS
+
+    assert _vacuum(store).paths == [path]
+
+
+def _prepare(store: Store, topic: str) -> list[str]:
+    """Prepare a transaction with a staged file. Returns its path."""
+    writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=1 << 20)
+    target = store.read(lambda state, slot: TopicTarget.of(state, topic_named(state, topic)))
+    uploaded_ms = store.now_ms()
+    writer.add(target, 0, records_table([(None, b"v", None, uploaded_ms)]))
+    files = writer.flush(uploaded_ms)
+    identity = store.append(
+        Applying(lambda draft: InitProducerId("two-phase", timeout_ms=1000, time_ms=uploaded_ms).take(draft))
+    )
+    request = prepare_request(
+        "two-phase",
+        identity,
+        time_ms=uploaded_ms,
+        timeout_ms=None,
+        batches=[file.staged() for file in files],
+        upload_ms=uploaded_ms,
+    )
+    store.append(PrepareTransaction(request))
+    return [file.reference.path for file in files]
+
+
+def test_the_horizon_is_in_the_log_before_the_first_file_is_deleted(store: Store, clock: _Clock) -> None:
+    _orphan(store)
+    clock.now_ms += 8 * DAY_MS
+    seen: list[int] = []
+    delete: Callable[..., None] = store.object_store.delete_many
+
+    def watched(paths: list[str]) -> None:
+        seen.append(Store(store.object_store, Environment()).read(lambda state, slot: state.horizon_ms))
+        delete(paths)
+
+    store.object_store.delete_many = watched  # type: ignore[method-assign]
+
+    report = _vacuum(store)
+
+    assert seen == [report.horizon_ms]
+    assert report.horizon_ms > 0
+
+
+def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: Store, clock: _Clock) -> None:
+    _produce(store, 2)
+    store.admin.delete_topic("t")
+    assert _vacuum(store).paths == []
+
+    clock.now_ms += 2 * DAY_MS
+
+    assert len(_vacuum(store).paths) == 2
+    assert _paths(store) == set()
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -> None:
+    orphans = {_orphan(store) for _ in range(3)}
+    clock.now_ms += 8 * DAY_MS
+    delete = store.object_store.delete_many
+
+    def dying(paths: list[str]) -> None:
+        delete(paths[:1])
+        raise KeyboardInterrupt
+
+    store.object_store.delete_many = dying  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        _vacuum(store)
+    store.object_store.delete_many = delete  # type: ignore[method-assign]
+
+    _vacuum(store)
+
+    assert orphans.isdisjoint(_paths(store))
+
+
+@pytest.mark.parametrize("deleted", [1, 4, 7])
+def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
+    store: Store, clock: _Clock, deleted: int
+) -> None:
+    _produce(store, 4)
+    seal_segments(store.log, store.object_store, store.environment)
+    overwritten = _paths(store)
+    topic_id = store.admin.describe_topic("t").topic_id
+    store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
+    clock.now_ms += 2 * DAY_MS
+    delete = store.object_store.delete_many
+
+    def dying(paths: list[str]) -> None:
+        delete(sorted(paths, key=lambda path: not path.endswith(".index.parquet"))[:deleted])
+        raise KeyboardInterrupt
+
+    store.object_store.delete_many = dying  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        _vacuum(store)
+    store.object_store.delete_many = delete  # type: ignore[method-assign]
+
+    _vacuum(store)
+    clock.now_ms += 8 * DAY_MS
+    _vacuum(store)
+
+    assert overwritten.isdisjoint(_paths(store))
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+def test_without_the_index_of_a_segment_that_is_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
+    _produce(store, 4)
+    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    store.object_store.delete([sealed.index.path])
+    before = _paths(store)
+    clock.now_ms += 30 * DAY_MS
+
+    with pytest.raises(CorruptRecord, match=sealed.index.path):
+        _vacuum(store)
+
+    assert _paths(store) == before
+
+
+def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> None:
+    _produce(store, 4)
+    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    store.object_store.delete([sealed.index.path])
+
+    with pytest.raises(CorruptRecord, match=sealed.index.path):
+        store.scan("t")
+
+
+def test_dropped_files_wait_for_their_readers_though_the_slot_that_dropped_them_is_gone(
+    store: Store, clock: _Clock
+) -> None:
+    _produce(store, 2)
+    planned = store.scan("t")
+    store.admin.delete_records({TopicPartition("t", 0): -1})
+    store.admin.create_topic("u")
+    for _ in range(2):
+        store.log.checkpoint()
+    clock.now_ms += 2 * DAY_MS
+    store.admin.create_topic("v")
+    for _ in range(2):
+        store.log.checkpoint()
+    assert delete_old_slots(store.log)
+
+    assert _vacuum(store, reader_grace_ms=3 * DAY_MS).paths == []
+
+    assert planned.to_table().num_rows == 2
+    clock.now_ms += 3 * DAY_MS
+    assert len(_vacuum(store, reader_grace_ms=3 * DAY_MS).paths) == 2
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_a_dropped_segment_whose_index_is_lost_goes_by_its_age_and_not_before_its_readers(
+    store: Store, clock: _Clock, damage: str
+) -> None:
+    _produce(store, 4)
+    sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
+    planned = store.scan("t")
+    everything = _paths(store)
+    if damage == "damaged":
+        store.object_store.put(sealed.index.path, b"damaged")
+    else:
+        store.object_store.delete([sealed.index.path])
+    clock.now_ms += 8 * DAY_MS
+    store.admin.delete_records({TopicPartition("t", 0): -1})
+
+    assert _vacuum(store).paths == []
+
+    assert planned.to_table().num_rows == 4
+    clock.now_ms += 2 * DAY_MS
+    _vacuum(store)
+    assert _paths(store).isdisjoint(everything)
+    assert store.read(lambda state, slot: state.doomed) == ()
+
+
+def test_what_is_not_the_stores_is_left_alone(store: Store, clock: _Clock) -> None:
+    foreign = ["checkpoints/query/offsets/0", "t/README.txt", "table/part-0.parquet"]
+    for path in foreign:
+        store.object_store.put(path, b"foreign")
+    clock.now_ms += 30 * DAY_MS
+
+    assert _vacuum(store).paths == []
+
+
+def test_one_answer_with_a_date_far_ahead_neither_expires_files_nor_deletes_them_early(
+    store: Store, clock: _Clock
+) -> None:
+    slow = store.producer("slow", staged=True)
+    slow.init_transactions()
+    slow.begin_transaction()
+    slow.send("t", b"staged")
+    slow.flush()
+    _produce(store, 2)
+    planned = store.scan("t")
+    store.admin.delete_records({TopicPartition("t", 0): -1})
+    clock.now_ms += 3650 * DAY_MS
+    store.object_store.list_directories("")
+    clock.now_ms -= 3650 * DAY_MS
+
+    assert _vacuum(store).paths == []
+
+    assert planned.to_table().num_rows == 2
+    slow.commit_transaction()
+    assert store.scan("t").record_count == 1
+
+
+def test_what_many_entries_dropped_is_forgotten_in_one_slot(store: Store, clock: _Clock) -> None:
+    for number in range(4):
+        store.admin.create_topic(f"u{number}")
+        store.admin.delete_topic(f"u{number}")
+    clock.now_ms += 2 * DAY_MS
+    before = store.read(lambda state, slot: slot)
+
+    _vacuum(store)
+
+    horizon, forgotten = 1, 1
+    assert store.read(lambda state, slot: (slot, state.doomed)) == (before + horizon + forgotten, ())

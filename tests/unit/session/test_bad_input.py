@@ -1,0 +1,389 @@
+"""Bad input gets an error that says what was wrong, where, and what to do; and nothing changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import eoslog
+from eoslog import Store
+from eoslog.storage.environment import Environment
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.object_store import PutOutcome
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = eoslog.connect(str(tmp_path / "store"), fsync=False)
+    store.admin.create_topic("typed", partitions=2, schema=SCHEMA, key="id")
+    store.admin.create_topic("records", partitions=2)
+    with store.producer() as producer:
+        producer.send_table("typed", pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]}))
+    return store
+
+
+def _everything(store: Store) -> dict[str, bytes]:
+    objects = store.object_store
+    return {info.path: objects.get(info.path).body for info in objects.list("")}
+
+
+def _send(store: Store, topic: str, table: pa.Table) -> None:
+    producer = store.producer()
+    producer.send_table(topic, table)
+    producer.flush()
+
+
+def _assigned(store: Store) -> eoslog.Consumer:
+    consumer = store.consumer()
+    consumer.assign([eoslog.TopicPartition("typed", 0)])
+    return consumer
+
+
+REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], str]] = {
+    "an unknown topic": (
+        lambda store: _send(store, "absent", pa.table({"id": [1]})),
+        eoslog.UnknownTopicOrPartition,
+        "absent.*records, typed",
+    ),
+    "an unknown topic to read": (lambda store: store.scan("absent"), eoslog.UnknownTopicOrPartition, "records, typed"),
+    "a vacuum of files that are not there yet": (
+        lambda store: store.admin.vacuum(staged_max_age_ms=-(10**12)),
+        eoslog.InvalidOption,
+        "staged_max_age_ms is -1000000000000; it must be a whole number, 0 or more",
+    ),
+    "a vacuum without a grace": (
+        lambda store: store.admin.vacuum(reader_grace_ms="1d"),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "reader_grace_ms is '1d'",
+    ),
+    "files of no size": (
+        lambda store: store.admin.merge_files(target_file_bytes=0),
+        eoslog.InvalidOption,
+        "target_file_bytes is 0; it must be a whole number, 1 or more",
+    ),
+    "an unknown partition": (
+        lambda store: store.producer().send("records", b"x", partition=2),
+        eoslog.UnknownTopicOrPartition,
+        "partitions 0 to 1, not 2",
+    ),
+    "an unknown partition in a row": (
+        lambda store: _send(store, "records", pa.table({"value": [b"x"], "partition": [9]})),
+        eoslog.UnknownTopicOrPartition,
+        "partitions 0 to 1, not 9",
+    ),
+    "a missing column": (
+        lambda store: _send(store, "typed", pa.table({"id": [1], "nome": ["a"]})),
+        eoslog.SchemaMismatch,
+        "nome",
+    ),
+    "a wrong type": (
+        lambda store: _send(store, "typed", pa.table({"id": ["one"], "name": ["a"]})),
+        eoslog.SchemaMismatch,
+        r"id.*int64.*string|id.*string.*int64",
+    ),
+    "text where bytes belong": (
+        lambda store: store.producer().send("records", "text"),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        "bytes",
+    ),
+    "rows that are no Arrow table": (
+        lambda store: store.producer().send_table("typed", {"id": [1]}),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        "pyarrow.Table or RecordBatch, not dict",
+    ),
+    "headers that are no pairs": (
+        lambda store: store.producer().send("records", b"x", headers={"name": "value"}),  # type: ignore[arg-type]
+        eoslog.SchemaMismatch,
+        "a pair of str and bytes",
+    ),
+    "a partition without its topic": (
+        lambda store: store.consumer().assign(["records"]),  # type: ignore[list-item]
+        eoslog.InvalidRequest,
+        r"TopicPartition\(topic, partition\), not 'records'",
+    ),
+    "a configuration that is none": (
+        lambda store: store.admin.create_topic("t", config={"cleanup.policy": "compact"}),  # type: ignore[arg-type]
+        eoslog.InvalidTopic,
+        "segment_bytes, segment_batches",
+    ),
+    "a time-out in words": (
+        lambda store: store.producer("etl", transaction_timeout_ms="5s"),  # type: ignore[arg-type]
+        eoslog.InvalidTransactionTimeout,
+        "5s ms is not between",
+    ),
+    "a record into a topic of columns": (
+        lambda store: store.producer().send("typed", b"x"),
+        eoslog.SchemaMismatch,
+        "send_table",
+    ),
+    "an illegal topic name": (
+        lambda store: store.admin.create_topic("../etc"),
+        eoslog.InvalidTopic,
+        "1 to 249 of the characters",
+    ),
+    "a reserved topic name": (
+        lambda store: store.admin.create_topic("__transaction_state"),
+        eoslog.InvalidTopic,
+        "reserved",
+    ),
+    "a topic that exists": (
+        lambda store: store.admin.create_topic("typed"),
+        eoslog.TopicAlreadyExists,
+        "typed exists already",
+    ),
+    "a topic without partitions": (
+        lambda store: store.admin.create_topic("t", partitions=0),
+        eoslog.InvalidTopic,
+        "1 to 10000",
+    ),
+    "a schema that cannot be stored": (
+        lambda store: store.admin.create_topic("t", schema=pa.schema([("m", pa.month_day_nano_interval())])),
+        eoslog.UnsupportedSchema,
+        "m",
+    ),
+    "a key that is no column": (
+        lambda store: store.admin.create_topic("t", schema=SCHEMA, key="nome"),
+        eoslog.InvalidTopic,
+        "nome.*id, name",
+    ),
+    "an unknown isolation level": (
+        lambda store: store.scan("typed", isolation_level="serializable"),
+        eoslog.InvalidOption,
+        "read_committed, read_uncommitted, snapshot",
+    ),
+    "an unknown column to read": (
+        lambda store: store.scan("typed", columns=["nome"]),
+        eoslog.InvalidOption,
+        "nome.*id, name",
+    ),
+    "a time-out that is too long": (
+        lambda store: store.producer("etl", transaction_timeout_ms=10**9),
+        eoslog.InvalidTransactionTimeout,
+        "between 1 and 900000",
+    ),
+    "an empty transactional id": (
+        lambda store: store.producer(""),
+        eoslog.InvalidRequest,
+        "transactional id must be a string that is not empty",
+    ),
+    "an unknown transactional id": (
+        lambda store: store.admin.abort_transaction("nobody"),
+        eoslog.TransactionalIdNotFound,
+        "nobody",
+    ),
+    "an offset of a partition that is not there": (
+        lambda store: store.scan("typed", starting_offsets={2: 1}),
+        eoslog.UnknownTopicOrPartition,
+        "partitions 0 to 1, not 2",
+    ),
+    "a partition's number as text": (
+        lambda store: store.scan("typed", ending_offsets={"0": 1}),  # type: ignore[dict-item]
+        eoslog.UnknownTopicOrPartition,
+        "partitions 0 to 1, not '0'",
+    ),
+    "an offset that is no number": (
+        lambda store: store.scan("typed", starting_offsets={0: 1.5}),  # type: ignore[dict-item]
+        eoslog.InvalidOption,
+        "starting_offsets of partition typed-0 is an offset, not 1.5",
+    ),
+    "offsets that are of no partition": (
+        lambda store: store.scan("typed", ending_offsets=5),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "ending_offsets are offsets by partition",
+    ),
+    "a column named twice": (
+        lambda store: store.scan("typed", columns=["id", "id"]),
+        eoslog.InvalidOption,
+        "each column can be read once",
+    ),
+    "one column instead of a list": (
+        lambda store: store.scan("typed", columns="id"),
+        eoslog.InvalidOption,
+        "columns are a list of names, not 'id'",
+    ),
+    "a number of partitions that is none": (
+        lambda store: store.admin.create_partitions("typed", True),
+        eoslog.InvalidTopic,
+        "the number of partitions must be 1 to 10000, not True",
+    ),
+    "a seek to what is no number": (
+        lambda store: _assigned(store).seek(eoslog.TopicPartition("typed", 0), 1.5),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "an offset of typed-0 is a number, not 1.5",
+    ),
+    "an offset for a time that is no number": (
+        lambda store: _assigned(store).offsets_for_times({eoslog.TopicPartition("typed", 0): "now"}),  # type: ignore[dict-item]
+        eoslog.InvalidRequest,
+        "a time for typed-0 is a number of ms, not 'now'",
+    ),
+    "a slot that is no number": (
+        lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "a slot is a number of the log, not '1'",
+    ),
+    "commits after a slot that is no number": (
+        lambda store: store.commits("typed", after_slot=1.5),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "a slot is a number of the log, not 1.5",
+    ),
+    "an offset that is not there": (
+        lambda store: store.scan("typed", starting_offsets={0: 999}),
+        eoslog.OffsetOutOfRange,
+        "holds offsets 0 to",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_is_refused_and_changes_nothing(store: Store, what: str) -> None:
+    call, error, message = REFUSALS[what]
+    before = _everything(store)
+
+    with pytest.raises(error, match=message) as caught:
+        call(store)
+
+    assert str(caught.value).startswith(f"[{error.code}]")
+    assert _everything(store) == before
+
+
+def test_a_relative_place_is_told_with_what_it_is_relative_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(eoslog.NotAStore, match=rf"no eoslog store at here \({tmp_path}/here\)"):
+        eoslog.connect("here").scan("t")
+
+
+def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
+    with pytest.raises(eoslog.NotAStore, match=str(tmp_path)):
+        eoslog.connect(str(tmp_path)).scan("t")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+
+    with pytest.raises(eoslog.NotAStore, match="empty place"):
+        eoslog.connect(str(tmp_path)).admin.create_topic("t")
+
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["mine.txt"]
+
+
+def test_a_store_of_a_newer_format_is_not_guessed_at(store: Store) -> None:
+    path = Path(store.url) / "eoslog.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+
+    with pytest.raises(eoslog.UnsupportedFormat, match=r"99.*upgrade"):
+        eoslog.connect(store.url).scan("typed")
+
+
+def test_a_feature_that_is_needed_and_unknown_is_named(store: Store) -> None:
+    path = Path(store.url) / "eoslog.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"reader_features": ["time-machine"]}))
+
+    with pytest.raises(eoslog.UnsupportedFormat, match="time-machine"):
+        eoslog.connect(store.url).scan("typed")
+
+
+def test_a_slot_record_of_a_newer_format_is_not_guessed_at(store: Store) -> None:
+    newest = max(Path(store.url).rglob("slot/*/*.json"))
+    record = json.loads(newest.read_bytes().splitlines()[0])
+    newest.write_text(json.dumps(record | {"format": 2}))
+
+    with pytest.raises(eoslog.UnsupportedFormat, match="format version 2"):
+        eoslog.connect(store.url).scan("typed")
+
+
+@pytest.mark.parametrize("damage", ["truncate", "garble", "delete"])
+def test_a_damaged_slot_record_is_named_to_readers_and_writers(store: Store, damage: str) -> None:
+    slots = sorted(Path(store.url).rglob("slot/*/*.json"))
+    victim = slots[-2]
+    if damage == "delete":
+        victim.unlink()
+    else:
+        body = victim.read_bytes()
+        victim.write_bytes(body[: len(body) // 2] if damage == "truncate" else b"\x00" + body)
+
+    fresh = eoslog.connect(store.url)
+
+    with pytest.raises(eoslog.CorruptRecord, match=f"slot {len(slots) - 2}"):
+        fresh.scan("typed")
+    with pytest.raises(eoslog.CorruptRecord, match=f"slot {len(slots) - 2}"):
+        fresh.admin.create_topic("another")
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
+def test_a_damaged_data_file_is_named_and_no_row_of_it_is_given(store: Store, damage: str) -> None:
+    victim = next(Path(store.url).glob("typed/*/*/*/*.parquet"))
+    body = bytearray(victim.read_bytes())
+    if damage == "delete":
+        victim.unlink()
+    elif damage == "truncate":
+        victim.write_bytes(body[:-1])
+    else:
+        body[len(body) // 2] ^= 1
+        victim.write_bytes(body)
+
+    with pytest.raises(eoslog.CorruptRecord, match=victim.name):
+        eoslog.connect(store.url).scan("typed").to_table()
+
+
+def test_a_store_that_overwrites_where_it_should_refuse_is_not_used() -> None:
+    class Overwriting(MemoryStore):
+        def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+            self.put(path, body)
+            return PutOutcome.CREATED
+
+    environment = Environment()
+    store = Store(Overwriting(environment), environment)
+
+    with pytest.raises(eoslog.PutIfAbsentUnsupported):
+        store.admin.create_topic("t")
+
+
+def test_without_permission_to_write_the_refusal_is_clean_and_reading_goes_on(store: Store) -> None:
+    class ReadOnly(MemoryStore):
+        def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
+            raise eoslog.StoreAccessDenied(f"may not write {path}")
+
+        def put(self, path: str, body: bytes) -> None:
+            raise eoslog.StoreAccessDenied(f"may not write {path}")
+
+    environment = Environment()
+    name = environment.new_token()
+    source = Store(MemoryStore(environment, name), environment)
+    source.admin.create_topic("t")
+    _send(source, "t", pa.table({"value": [b"x"]}))
+    reader = Store(ReadOnly(environment, name), environment)
+
+    with pytest.raises(eoslog.StoreAccessDenied, match="may not write"):
+        reader.admin.create_topic("u")
+
+    assert reader.scan("t").to_table().num_rows == 1
+    assert source.admin.list_topics() == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda store: store.scan(["typed"]), r"a topic is given by its name, not as \['typed'\]"),
+        (lambda store: store.commits(7), "topics are given as a name or a list of names, not as 7"),
+        (lambda store: store.admin.delete_records({"typed": 1}), r"TopicPartition\(topic, partition\), not 'typed'"),
+        (lambda store: store.consumer("g").committed(["typed"]), r"TopicPartition\(topic, partition\), not 'typed'"),
+    ],
+)
+def test_topics_and_partitions_given_in_another_form_are_named(
+    store: Store, call: Callable[[Store], object], message: str
+) -> None:
+    before = _everything(store)
+
+    with pytest.raises(eoslog.InvalidRequest, match=message):
+        call(store)
+
+    assert _everything(store) == before

@@ -1,0 +1,138 @@
+"""Settings: defaults, file, environment and arguments, each outdoing the one before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import eoslog
+from eoslog.log.replica import LogConfig
+from eoslog.session.settings import LogSettings, Settings, load_settings
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+
+
+def test_the_example_file_shows_every_setting_at_its_default() -> None:
+    example = load_settings(CONF / "eoslog.toml")
+
+    assert example == Settings()
+    text = (CONF / "eoslog.toml").read_text()
+    for section in ("log", "local", "s3", "vacuum", "coordinator"):
+        assert f"[{section}]" in text
+        for name in type(getattr(example, section)).model_fields:
+            assert f"{name} = " in text
+
+
+def test_the_environment_outdoes_the_file_and_an_argument_outdoes_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "eoslog.toml"
+    path.write_text("[log]\ngrace_ms = 1000\ncheckpoint_slots = 7\n")
+    monkeypatch.setenv("EOSLOG_CONFIG", str(path))
+    monkeypatch.setenv("EOSLOG_LOG__GRACE_MS", "2000")
+
+    store = eoslog.connect("memory://")
+    given = eoslog.connect("memory://", log_config=LogConfig(grace_ms=3000))
+
+    assert (store.log.config.grace_ms, store.log.config.checkpoint_slots) == (2000, 7)
+    assert given.log.config.grace_ms == 3000
+
+
+def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
+    path = tmp_path / "eoslog.toml"
+    path.write_text('[local]\nfsync = false\n[s3]\nregion = "eu-central-1"\n')
+
+    settings = load_settings(path)
+
+    assert settings.store_options("some/path") == {"fsync": False}
+    assert settings.store_options("s3://bucket")["region"] == "eu-central-1"
+    assert settings.store_options("memory://x") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[log]\ngrace = 1\n", "log.grace.*grace_ms, checkpoint_slots, commit_timeout_ms"),
+        ("[log]\ngrace_ms = -1\n", "log.grace_ms.*greater than 0"),
+        ('[s3]\nsecret = "hush"\n', r"s3\.secret.*AWS_SECRET_ACCESS_KEY.*profile"),
+        ('[s3]\naws_access_key_id = "hush"\n', r"s3\.aws_access_key_id.*credentials are no settings"),
+        ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are no settings"),
+        ("[lgo]\ngrace_ms = 1\n", "lgo.*is unknown.*store, log, local, s3, vacuum"),
+        ("[local]\nfsync = 7\n", "local.fsync"),
+        ("[log\n", "is not TOML"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "eoslog.toml"
+    path.write_text(text)
+
+    with pytest.raises(eoslog.InvalidOption, match=message) as caught:
+        load_settings(path)
+
+    assert "hush" not in str(caught.value)
+
+
+def test_a_file_that_is_named_and_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(eoslog.InvalidOption, match="no settings file"):
+        load_settings(tmp_path / "absent.toml")
+
+
+def test_a_directory_is_no_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(eoslog.InvalidOption, match="cannot be read"):
+        load_settings(tmp_path)
+
+
+def test_a_file_that_nobody_names_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "eoslog.toml").write_text('store = "elsewhere"\n[s3]\nendpoint_url = "https://s3.example.com"\n')
+    monkeypatch.chdir(tmp_path)
+
+    assert load_settings() == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("EOSLOG_LGO__GRACE_MS", "1", "EOSLOG_LGO__GRACE_MS is unknown.*EOSLOG_LOG__"),
+        ("EOSLOG_LOG__GRACE", "1", "log.grace.*is unknown.*grace_ms"),
+        ("EOSLOG_LOG__GRACE_MS", "soon", "log.grace_ms.*integer"),
+        ("EOSLOG_LOG", "no json", "cannot be read"),
+        ("EOSLOG_S3__SECRET", "hush", r"s3\.secret.*AWS_SECRET_ACCESS_KEY"),
+    ],
+)
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str) -> None:
+    monkeypatch.setenv(variable, value)
+
+    with pytest.raises(eoslog.InvalidOption, match=message) as caught:
+        load_settings()
+
+    assert "hush" not in str(caught.value)
+
+
+def test_a_profile_gives_way_to_credentials_that_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "eoslog.toml"
+    path.write_text('[s3]\nprofile = "production"\n')
+    settings = load_settings(path)
+
+    assert settings.store_options("s3://bucket", {"region": "x"})["profile"] == "production"
+    assert "profile" not in settings.store_options("s3://bucket", {"key": "k", "secret": "s"})
+    assert settings.store_options("S3://bucket", {"profile": "other"})["profile"] == "other"
+
+
+def test_settings_that_are_handed_over_take_the_place_of_those_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EOSLOG_CONFIG", "/absent.toml")
+
+    store = eoslog.connect("memory://", settings=Settings(log=LogSettings(checkpoint_slots=9)))
+
+    assert store.log.config.checkpoint_slots == 9
+
+
+def test_the_spark_settings_are_lines_of_a_key_and_a_value() -> None:
+    lines = (CONF / "spark-defaults.conf").read_text().splitlines()
+
+    settings = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+    assert settings
+    assert all(key.startswith("spark.") for key in settings)

@@ -1,0 +1,30 @@
+"""The parts of checkpoints that hold partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from eoslog.format import checkpoint_codec as shared_parts
+from eoslog.state.store_state import StoreState
+from tests.unit.state.histories import TOPIC_ID
+
+
+def partitions_part(state: StoreState, topic_id: str = TOPIC_ID) -> str:
+    """The name of the part that holds a topic's partitions, all of which are in one."""
+    (name,) = {
+        shared_parts.name_of(part)
+        for part in shared_parts.shared_parts(state)
+        if any(partition.id.topic_id == topic_id for partition in part)
+    }
+    return name
+
+
+@contextmanager
+def parts_of(rows: int) -> Iterator[None]:
+    """Parts have so many rows at most."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_parts, "ROWS_OF_A_PART", rows)
+        yield

@@ -1,0 +1,31 @@
+"""A prepared transaction, and what its ends and other prepares are refused with."""
+
+from __future__ import annotations
+
+from eoslog.state.names import PartitionId
+from eoslog.state.producer_ids import ProducerIdentity
+from eoslog.state.transaction_requests import EndTransaction, PrepareTransaction, end_request, prepare_request
+from tests.unit.state.histories import TOPIC_ID, History
+
+PLACE = PartitionId(TOPIC_ID, 0)
+
+
+def eager(history: History) -> ProducerIdentity:
+    """A prepared transaction with two rows at offsets 0 and 1."""
+    identity = history.init()
+    history.send(identity, 0, 2)
+    return history.prepare(identity)
+
+
+def end_refused(history: History, identity: ProducerIdentity, verdict: str, **options: object) -> Exception:
+    request = end_request("tx", identity, verdict, time_ms=history.now_ms, **options)  # type: ignore[arg-type]
+    return history.refused(lambda draft: EndTransaction(request).apply(draft))
+
+
+def prepare_refused(history: History, identity: ProducerIdentity, **options: object) -> Exception:
+    request = prepare_request(
+        "tx",
+        identity,
+        **({"time_ms": history.now_ms, "timeout_ms": None, "upload_ms": history.now_ms} | options),  # type: ignore[arg-type]
+    )
+    return history.refused(lambda draft: PrepareTransaction(request).apply(draft))

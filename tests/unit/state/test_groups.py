@@ -1,0 +1,153 @@
+"""Offsets of consumer groups: who may commit them, and when they are forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.errors import (
+    EosLogError,
+    FencedInstanceId,
+    IllegalGeneration,
+    UnknownMember,
+    UnknownTopicOrPartition,
+)
+from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
+from eoslog.state.groups import committed_offset
+from eoslog.state.names import PartitionId
+from eoslog.state.transaction_requests import EndTransaction, end_request
+from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
+
+PLACE = PartitionId(TOPIC_ID, 0)
+
+
+def commit(history: History, offset: int, generation: int = -1, member_id: str = "") -> None:
+    entry = OffsetsCommitted(committed=offsets_of("g", offset, generation, member_id), time_ms=history.now_ms)
+    history.append(lambda draft: draft.append(entry))
+
+
+def position(history: History) -> int | None:
+    found = committed_offset(history.state, "g", PLACE)
+    return None if found is None else found.offset
+
+
+def test_offsets_of_a_transaction_count_from_the_slot_that_commits_it() -> None:
+    history = History()
+    identity = history.init()
+    commit(history, 5)
+
+    history.commit(identity, offsets=(offsets_of("g", 42),))
+
+    found = committed_offset(history.state, "g", PLACE)
+    assert found is not None
+    assert (found.offset, found.slot, found.commit_ms) == (42, history.slot, NOW_MS)
+
+
+def test_the_later_slot_wins() -> None:
+    history = History()
+    identity = history.init()
+    history.commit(identity, offsets=(offsets_of("g", 42),))
+    commit(history, 7)
+
+    assert position(history) == 7
+
+
+# Who may commit (KIP-447)
+
+
+def two_members() -> History:
+    """At generation 2; ``m1``, a static member, reads partition 0 and ``m2`` partition 1."""
+    history = History()
+    history.change_group(joining("m1", instance="i1"))
+    history.change_group(joining("m2"))
+    history.change_group(revoked=["m1"])
+    return history
+
+
+REFUSED: dict[str, tuple[GroupOffsets, type[EosLogError]]] = {
+    "a generation that is over": (offsets_of("g", 42, 1, "m1"), IllegalGeneration),
+    "a generation that is not yet": (offsets_of("g", 42, 3, "m1"), IllegalGeneration),
+    "a member id without a generation": (offsets_of("g", 42, -1, "m1"), IllegalGeneration),
+    "a generation without a member id": (offsets_of("g", 42, 2), UnknownMember),
+    "one that is no member": (offsets_of("g", 42, 2, "m3"), UnknownMember),
+    "another than holds the instance id": (offsets_of("g", 42, 2, "m2", instance="i1"), FencedInstanceId),
+    "one that is no member, under its instance id": (offsets_of("g", 42, 2, "m3", instance="i1"), FencedInstanceId),
+    "an instance id that nobody holds": (offsets_of("g", 42, 2, "m3", instance="i3"), UnknownMember),
+    "an instance id alone": (offsets_of("g", 42, instance="i1"), FencedInstanceId),
+    "a partition that is another member's": (offsets_of("g", 42, 2, "m2"), IllegalGeneration),
+}
+
+
+@pytest.mark.parametrize(("committed", "error"), REFUSED.values(), ids=REFUSED.keys())
+def test_offsets_are_refused_from(committed: GroupOffsets, error: type[EosLogError]) -> None:
+    history = two_members()
+    identity = history.init()
+    request = end_request("tx", identity, "commit", offsets=(committed,), time_ms=0)
+    plain = OffsetsCommitted(committed=committed, time_ms=0)
+
+    assert type(history.refused(lambda draft: EndTransaction(request).apply(draft))) is error
+    assert type(history.refused(lambda draft: draft.append(plain))) is error
+    assert position(history) is None
+
+
+def test_a_group_that_is_not_there_is_at_no_generation() -> None:
+    history = History()
+    identity = history.init()
+    request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 3, "m1"),), time_ms=0)
+
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
+
+
+@pytest.mark.parametrize("instance", [None, "i1"])
+def test_offsets_are_accepted_from_the_partitions_member_at_the_groups_generation(instance: str | None) -> None:
+    history = two_members()
+    committed = offsets_of("g", 42, 2, "m1", instance=instance)
+    history.commit(history.init(), offsets=(committed,))
+    plain = OffsetsCommitted(committed=committed, time_ms=0)
+    history.append(lambda draft: draft.append(plain))
+
+    assert position(history) == 42
+
+
+def test_offsets_of_a_partition_that_nobody_in_the_group_reads_are_any_members() -> None:
+    history = two_members()
+    history.append(lambda draft: draft.append(topic_created("u", OTHER_TOPIC_ID)))
+    history.commit(history.init(), offsets=(offsets_of("g", 42, 2, "m2", OTHER_TOPIC_ID),))
+
+    assert committed_offset(history.state, "g", PartitionId(OTHER_TOPIC_ID, 0)) is not None
+
+
+def test_the_generation_is_checked_at_the_slot_that_commits() -> None:
+    history = History()
+    identity = history.init()
+    history.change_group(joining("m1"))
+    request = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 1, "m1"),), time_ms=0)
+    history.change_group(joining("m2"))
+
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), IllegalGeneration)
+    current = end_request("tx", identity, "commit", offsets=(offsets_of("g", 42, 2, "m1"),), time_ms=0)
+    history.append(lambda draft: EndTransaction(current).apply(draft).identity)
+
+
+def test_a_transaction_without_a_member_commits_offsets_of_any_group_and_a_plain_commit_those_of_an_empty_one() -> None:
+    history = History()
+    commit(history, 7)
+    history.change_group(joining("m1"))
+    history.commit(history.init(), offsets=(offsets_of("g", 9),))
+    plain = OffsetsCommitted(committed=offsets_of("g", 11), time_ms=0)
+
+    assert isinstance(history.refused(lambda draft: draft.append(plain)), UnknownMember)
+    assert position(history) == 9
+    history.change_group(left=["m1"])
+    commit(history, 12)
+
+
+def test_offsets_of_a_topic_that_is_no_more_are_refused_and_those_stored_are_forgotten() -> None:
+    history = History()
+    commit(history, 9)
+    history.delete_topic()
+    history.append(lambda draft: draft.append(topic_created("t", OTHER_TOPIC_ID)))
+
+    assert committed_offset(history.state, "g", PLACE) is None
+    assert committed_offset(history.state, "g", PartitionId(OTHER_TOPIC_ID, 0)) is None
+    entry = OffsetsCommitted(committed=offsets_of("g", 9), time_ms=0)
+    assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownTopicOrPartition)

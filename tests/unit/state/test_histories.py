@@ -1,0 +1,476 @@
+"""Random histories against a naive model, and against their own checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
+from eoslog.format import checkpoint_codec as checkpoint
+from eoslog.format.checkpoint_codec import PREFIX
+from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.group_entries import OffsetsCommitted
+from eoslog.state.partition_state import AbortedTransaction, Batch, Control, ProducerState, collect_aborted
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.store_state import StoreState
+from eoslog.state.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged
+from eoslog.state.transaction_entries import BatchAppended
+from eoslog.state.transaction_requests import AbortTransaction, EndTransaction, end_request
+from tests.unit.state.histories import (
+    TOPIC_ID,
+    History,
+    Model,
+    joining,
+    offsets_of,
+    planned_expiry,
+    topic_created,
+    visible,
+)
+from tests.unit.state.parts import parts_of
+
+PARTITIONS = 2
+
+
+@dataclass
+class Sealed:
+    """A sealed segment, as the state had it before."""
+
+    base_offset: int
+    end_offset: int
+    batches: list[Batch]
+    aborted: list[AbortedTransaction]
+    start_producers: dict[int, ProducerState]
+
+
+def replayed(batches: list[Batch], start_producers: dict[int, ProducerState]) -> list[AbortedTransaction]:
+    """A segment's aborted transactions from its batches and the producers at its start, as Kafka recovers them."""
+    started = {each.producer_id: each.current_txn_first_offset for each in start_producers.values()}
+    opened = {producer_id: offset for producer_id, offset in started.items() if offset >= 0}
+    aborted = []
+    for batch in batches:
+        if batch.control is None:
+            if batch.transactional and batch.base_sequence >= 0:
+                opened.setdefault(batch.producer_id, batch.base_offset)
+            continue
+        first_offset = opened.pop(batch.producer_id, None)
+        if first_offset is not None and batch.control is Control.ABORT:
+            stable = min(opened.values(), default=batch.base_offset + 1)
+            aborted.append(AbortedTransaction(batch.producer_id, first_offset, batch.base_offset, stable))
+    return aborted
+
+
+class Run:
+    """A history driven by random steps, with the model beside it."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.history = History(PARTITIONS)
+        self.model = Model()
+        self.identities: dict[str, ProducerIdentity] = {}
+        self.names: dict[str, str] = {}
+        """The open transaction of each transactional id, as the model calls it."""
+        self.prepared: dict[str, tuple[list[int], int | None]] = {}
+        """Of each prepared transaction, the staged rows by partition and its time-out."""
+        self.sequences: dict[tuple[str, int], int] = {}
+        self.sent: list[BatchAppended] = []
+        self.sealed: dict[int, list[Sealed]] = {partition: [] for partition in range(PARTITIONS)}
+        self.producers: dict[tuple[int, int], dict[int, ProducerState]] = {}
+        """What was known of producers when a partition ended at an offset."""
+        self.stable: dict[int, int] = {}
+        self.version = 0
+        self.counter = 0
+
+    def draw_producer(self) -> str:
+        return self.data.draw(st.sampled_from(["x", "y", "z"]))
+
+    def step(self) -> None:
+        kinds = ["send"] * 6 + ["commit", "abort"] * 2
+        kinds += ["init", "retry", "zombie", "time", "stage", "job", "replay", "alone", "roll", "other"]
+        kinds += ["seal", "forget"] + ["prepare"] * 4 + ["keep"] * 2 + ["force"]
+        getattr(self, self.data.draw(st.sampled_from(kinds)))()
+        self.counter += 1
+        self.check()
+
+    def identity(self, name: str) -> ProducerIdentity:
+        if name not in self.identities:
+            self.identities[name] = self.history.init(name)
+        return self.identities[name]
+
+    def begin_sequences(self, name: str) -> None:
+        for partition in range(PARTITIONS):
+            self.sequences[(name, partition)] = 0
+
+    def forget_open(self, name: str, verdict: str) -> None:
+        counts, _ = self.prepared.pop(name, ([], None))
+        if verdict == "commit":
+            for partition, count in enumerate(counts):
+                if count:
+                    self.model.write(partition, self.names[name], count)
+        if name in self.names:
+            self.model.end(self.names.pop(name), verdict)
+        self.begin_sequences(name)
+
+    def send(self) -> None:
+        name, partition = self.draw_producer(), self.data.draw(st.integers(0, PARTITIONS - 1))
+        count = self.data.draw(st.integers(1, 3))
+        sequence = self.sequences.get((name, partition), 0)
+        batch = self.history.batch(self.identity(name), sequence, count, transactional_id=name, partition=partition)
+        if name in self.prepared:
+            assert isinstance(self.history.refused(lambda draft: draft.append(batch).base_offset), InvalidTxnState)
+            return
+        offset = self.history.append(lambda draft: draft.append(batch).base_offset)
+        assert offset == len(self.model.rows.get(partition, ()))
+        self.sent.append(batch)
+        self.sequences[(name, partition)] = sequence + count
+        self.model.write(partition, self.names.setdefault(name, f"{name}#{self.counter}"), count)
+
+    def alone(self) -> None:
+        if "" not in self.identities:
+            self.identities[""] = self.history.init(None)
+        sequence = self.sequences.get(("", 0), 0)
+        batch = self.history.batch(self.identities[""], sequence, 2, transactional_id=None)
+        self.history.append(lambda draft: draft.append(batch).base_offset)
+        self.sent.append(batch)
+        self.sequences[("", 0)] = sequence + 2
+        self.model.write(0, None, 2)
+
+    def retry(self) -> None:
+        """A batch is sent again: it is recognised, or its epoch is over."""
+        if not self.sent:
+            return
+        batch = self.data.draw(st.sampled_from(self.sent))
+        error = self.history.refused(lambda draft: draft.append(batch).base_offset)
+        current = self.identities.get(batch.transactional_id or "")
+        alive = current == (batch.producer_id, batch.producer_epoch)
+        assert isinstance(error, DuplicateBatch if alive else ProducerFenced | InvalidProducerEpoch)
+
+    def end(self, verdict: str) -> None:
+        name = self.draw_producer()
+        if name not in self.names:
+            return
+        before = self.identity(name)
+        self.identities[name] = self.history.end(before, verdict, name)
+        self.forget_open(name, verdict)
+        slot = self.history.slot
+        assert self.history.end(before, verdict, name) == self.identities[name]
+        assert self.history.slot == slot
+
+    def commit(self) -> None:
+        self.end("commit")
+
+    def abort(self) -> None:
+        self.end("abort")
+
+    def init(self) -> None:
+        name = self.draw_producer()
+        self.identities[name] = self.history.init(name)
+        self.forget_open(name, "abort")
+
+    def prepare(self) -> None:
+        name, timeout_ms = self.draw_producer(), self.data.draw(st.sampled_from([None, 30_000]))
+        if name in self.prepared:
+            return
+        counts = [self.data.draw(st.integers(0, 2)) for _ in range(PARTITIONS)]
+        batches = tuple(self.history.staged(n, partition=p) for p, n in enumerate(counts) if n)
+        identity = self.identity(name)
+        named = self.history.prepare(identity, name, batches=batches, timeout_ms=timeout_ms)
+        slot = self.history.slot
+        assert named == identity == self.history.prepare(identity, name, batches=batches, timeout_ms=timeout_ms)
+        assert self.history.slot == slot
+        self.names.setdefault(name, f"{name}#{self.counter}")
+        self.prepared[name] = (counts, timeout_ms)
+
+    def keep(self) -> None:
+        """A holder dies, and the next one keeps what is prepared."""
+        name = self.draw_producer()
+        stale = self.identity(name)
+        self.identities[name] = self.history.init(name, keep_prepared=True)
+        assert self.identities[name] != stale
+        if name not in self.prepared:
+            self.forget_open(name, "abort")
+            return
+        self.begin_sequences(name)
+        for verdict in ("commit", "abort"):
+            request = end_request(name, stale, verdict, time_ms=0)
+            error = self.history.refused(lambda draft, request=request: EndTransaction(request).apply(draft))
+            assert isinstance(error, ProducerFenced)
+
+    def force(self) -> None:
+        name = self.draw_producer()
+        self.identity(name)
+        if name in self.prepared:
+            error = self.history.refused(lambda draft: AbortTransaction(name, reason="admin", time_ms=0).apply(draft))
+            assert isinstance(error, InvalidTxnState)
+        assert self.history.force_terminate(name) is (name in self.names)
+        transaction = self.history.transaction(name)
+        self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+        self.forget_open(name, "abort")
+
+    def zombie(self) -> None:
+        """One that was fenced neither writes nor ends anything."""
+        name = self.draw_producer()
+        stale = self.identity(name)
+        self.identities[name] = self.history.init(name)
+        self.forget_open(name, "abort")
+        batch = self.history.batch(stale, transactional_id=name)
+        assert isinstance(self.history.refused(lambda draft: draft.append(batch).base_offset), ProducerFenced)
+        request = end_request(name, stale, "commit", time_ms=0)
+        assert isinstance(self.history.refused(lambda draft: EndTransaction(request).apply(draft)), ProducerFenced)
+
+    def time(self) -> None:
+        self.history.now_ms += self.data.draw(st.integers(1, 50_000))
+        for name in self.history.abort_timed_out():
+            transaction = self.history.transaction(name)
+            self.identities[name] = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+            assert name not in self.prepared or self.prepared[name][1] is not None
+            self.forget_open(name, "abort")
+
+    def stage(self) -> None:
+        name, count = self.draw_producer(), self.data.draw(st.integers(1, 3))
+        batches = tuple(self.history.staged(count, partition=partition) for partition in range(PARTITIONS))
+        if name in self.prepared:
+            request = end_request(
+                name, self.identity(name), "commit", batches=batches, upload_ms=self.history.now_ms, time_ms=0
+            )
+            assert isinstance(self.history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidTxnState)
+            return
+        self.identities[name] = self.history.commit(
+            self.identity(name), name, batches=batches, upload_ms=self.history.now_ms
+        )
+        transaction = self.names.pop(name, f"{name}#{self.counter}")
+        for partition in range(PARTITIONS):
+            self.model.write(partition, transaction, count)
+        self.model.end(transaction, "commit")
+        self.forget_open(name, "commit")
+
+    def job(self) -> None:
+        self.version += 1
+        owner = self.data.draw(st.sampled_from(["run", f"run#{self.counter}"]))
+        try:
+            self.history.job(
+                owner, self.history.staged(2, task=0), self.history.staged(1, task=1), version=self.version
+            )
+        except ProducerFenced:
+            assert owner in self.history.transaction("job").fenced_owners
+            return
+        self.model.write(0, f"job#{self.counter}", 3)
+        self.model.end(f"job#{self.counter}", "commit")
+
+    def replay(self) -> None:
+        committed = max((last.version for last in self.history.state.tokens.values()), default=-1)
+        if committed < 0:
+            return
+        owner = self.history.transaction("job").owner or ""
+        try:
+            self.history.job(owner, self.history.staged(task=0), version=committed)
+        except Replayed:
+            return
+        raise AssertionError("a replay was committed")
+
+    def seal(self) -> None:
+        for partition in range(PARTITIONS):
+            place = self.history.partition(partition)
+            ends = [batch.end_offset for batch in place.active if batch.end_offset <= place.last_stable_offset]
+            if not ends:
+                continue
+            end = self.data.draw(st.sampled_from(ends))
+            self.sealed[partition].append(
+                Sealed(
+                    place.segment_base_offset,
+                    end,
+                    [batch for batch in place.active if batch.end_offset <= end],
+                    [txn for txn in place.aborted if txn.last_offset < end],
+                    dict(place.start_producers),
+                )
+            )
+            self.history.seal(end, partition)
+
+    def forget(self) -> None:
+        """The log start moves, to anywhere up to the last stable offset: into batches and segments, too."""
+        partition = self.data.draw(st.integers(0, PARTITIONS - 1))
+        place = self.history.partition(partition)
+        if place.log_start_offset == place.last_stable_offset:
+            return
+        offset = self.data.draw(st.integers(place.log_start_offset + 1, place.last_stable_offset))
+        entry = LogStartMoved(topic_id=TOPIC_ID, partition=partition, offset=offset, reason="delete_records")
+        self.history.append(lambda draft: draft.append(entry))
+        self.sealed[partition] = [segment for segment in self.sealed[partition] if segment.end_offset > offset]
+
+    def roll(self) -> None:
+        """An epoch comes near its end, also while a transaction is prepared."""
+        name = self.draw_producer()
+        if name not in self.names or name in self.prepared:
+            self.identity(name)
+            self.identities[name] = self.history.at_epoch(LAST_USABLE_EPOCH, name)
+            self.begin_sequences(name)
+
+    def other(self) -> None:
+        """What touches no row: groups, horizon, topics, expiry."""
+        history, kind = self.history, self.data.draw(st.integers(0, 4))
+        if kind == 0:
+            entry = OffsetsCommitted(committed=offsets_of("g", self.counter), time_ms=0)
+            if history.change_group().members:
+                assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownMember)
+            else:
+                history.append(lambda draft: draft.append(entry))
+        elif kind == 1:
+            self.change_group()
+        elif kind == 2 and history.now_ms > 2 and history.state.horizon_ms < history.now_ms - 1:
+            horizon_ms = history.now_ms - 1
+            history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=horizon_ms)))
+        elif kind == 3:
+            name, topic_id = f"u{self.counter}", f"{self.counter:032x}"
+            history.append(lambda draft: draft.append(topic_created(name, topic_id, 1)))
+            if self.data.draw(st.booleans()):
+                history.delete_topic(name, topic_id)
+        elif kind == 4:
+            name, topic_id = f"v{self.counter}", f"f{self.counter:031x}"
+            history.append(lambda draft: draft.append(topic_created(name, topic_id, 1)))
+            config = TopicConfigChanged(topic=name, topic_id=topic_id, config=TopicConfig(retention_ms=self.counter))
+            history.append(lambda draft: draft.append(config))
+            more = PartitionsCreated(topic=name, topic_id=topic_id, partitions=self.data.draw(st.integers(2, 3)))
+            history.append(lambda draft: draft.append(more))
+
+    def change_group(self) -> None:
+        names = st.sampled_from(["m1", "m2", "m3"])
+        joined = self.data.draw(st.lists(names, max_size=2, unique=True))
+        instance = self.data.draw(st.sampled_from([None, "i"]))
+        self.history.change_group(
+            *(joining(name, instance=instance if name == "m1" else None) for name in joined),
+            left=self.data.draw(st.lists(names, max_size=2, unique=True)),
+            revoked=self.data.draw(st.lists(names, max_size=3, unique=True)),
+        )
+
+    def check(self) -> None:
+        assert self.history.follower == self.history.state
+        assert set(self.history.state.ongoing) == set(self.names)
+        assert {name for name in self.names if self.history.transaction(name).prepared} == set(self.prepared)
+        for partition in range(PARTITIONS):
+            place = self.history.partition(partition)
+            assert place.high_watermark == len(self.model.rows.get(partition, ()))
+            assert place.last_stable_offset == self.model.last_stable_offset(partition)
+            assert place.last_stable_offset >= self.stable.get(partition, 0)
+            assert place.last_stable_offset >= place.log_start_offset
+            self.stable[partition] = place.last_stable_offset
+            self.check_rows(partition)
+            self.check_segments(partition)
+
+    def check_rows(self, partition: int) -> None:
+        """Readers see what the model says, from the log start on."""
+        place = self.history.partition(partition)
+        batches = [batch for segment in self.sealed[partition] for batch in segment.batches] + place.active
+        for committed, wanted in ((True, self.model.committed(partition)), (False, self.model.uncommitted(partition))):
+            found = [each for each in visible(batches, place, committed=committed) if each >= place.log_start_offset]
+            assert found == [each for each in wanted if each >= place.log_start_offset]
+
+    def check_segments(self, partition: int) -> None:
+        """What index files hold is what the model says, and what a replay of each segment gives."""
+        place, sealed = self.history.partition(partition), self.sealed[partition]
+        assert [segment.end_offset for segment in place.sealed] == [segment.end_offset for segment in sealed]
+        first = sealed[0].base_offset if sealed else place.segment_base_offset
+        assert first <= place.log_start_offset
+        index = [
+            (txn.first_offset, txn.last_offset, txn.last_stable_offset)
+            for each in [*(segment.aborted for segment in sealed), place.aborted]
+            for txn in each
+        ]
+        assert index == [txn for txn in self.model.aborted.get(partition, []) if txn[1] >= first]
+        for segment in sealed:
+            assert segment.aborted == replayed(segment.batches, segment.start_producers)
+        self.producers[partition, place.next_offset] = dict(place.producers)
+        starts = [(segment.base_offset, segment.start_producers) for segment in sealed]
+        for base_offset, found in [*starts, (place.segment_base_offset, place.start_producers)]:
+            for producer_id, state in self.producers.get((partition, base_offset), {}).items():
+                if producer_id not in found and producer_id not in place.producers:
+                    # It rolled over after that offset and before the seal.
+                    continue
+                # The marker of staged batches is a row like any other, though they leave no producer state.
+                assert found[producer_id].producer_epoch >= state.producer_epoch
+                if found[producer_id].producer_epoch == state.producer_epoch:
+                    assert found[producer_id] == state._replace(batches=state.batches[-1:])
+
+    def check_lookup(self) -> None:
+        """Kafka's lookup over the sealed indexes and the active one finds what any range must know."""
+        for partition in range(PARTITIONS):
+            segments = [each.aborted for each in self.sealed[partition]] + [self.history.partition(partition).aborted]
+            for fetch, upper in ((0, 3), (2, 9), (5, self.stable.get(partition, 0))):
+                found: list[AbortedTransaction] = []
+                for segment in segments:
+                    part, complete = collect_aborted(segment, fetch, upper)
+                    found += part
+                    if complete:
+                        break
+                wanted = [t for each in segments for t in each if t.last_offset >= fetch and t.first_offset < upper]
+                assert found == wanted
+
+
+def restored(state: StoreState, slot: int) -> StoreState:
+    return checkpoint.restore({part.name: part.encode() for part in checkpoint.parts(state, slot)})
+
+
+@given(st.data())
+def test_readers_see_what_the_definitions_say_at_every_slot_of_any_history(data: st.DataObject) -> None:
+    run = Run(data)
+    for _ in range(data.draw(st.integers(5, 40))):
+        run.step()
+    run.check_lookup()
+
+
+@given(st.data())
+def test_a_checkpoint_holds_the_whole_state_and_the_history_goes_on_from_it(data: st.DataObject) -> None:
+    run = Run(data)
+    for _ in range(data.draw(st.integers(0, 30))):
+        run.step()
+
+    with parts_of(data.draw(st.sampled_from((1, 6, 8192)))):
+        state = restored(run.history.state, run.history.slot)
+
+    assert state == run.history.state
+    for partition_id, partition in state.partitions.items():
+        before = run.history.state.partitions[partition_id]
+        assert list(partition.open_transactions) == list(before.open_transactions)
+    run.history.state = state
+    for _ in range(data.draw(st.integers(0, 10))):
+        run.step()
+
+
+@given(st.data())
+def test_a_part_whose_name_and_changed_slot_are_the_same_is_the_same(data: st.DataObject) -> None:
+    run = Run(data)
+    known: dict[tuple[str, int], bytes] = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        run.step()
+        for rows in (1, 6, 8192):
+            with parts_of(rows):
+                found = list(checkpoint.parts(run.history.state, run.history.slot))
+            for part in found:
+                if part.name.startswith(PREFIX):
+                    body = part.encode()
+                    assert known.setdefault((part.name, part.changed_slot), body) == body
+
+
+@given(st.data())
+def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject) -> None:
+    run = Run(data)
+    for _ in range(data.draw(st.integers(1, 25))):
+        run.step()
+    history = run.history
+    ongoing = dict(history.state.ongoing)
+    tokens = dict(history.state.tokens)
+    history.now_ms += 10**12
+    planned = planned_expiry(history.state, history.now_ms)
+    if planned is not None:
+        history.append(lambda draft: draft.append(planned))
+
+    assert history.state.ongoing == ongoing
+    assert set(history.state.transactions) == set(ongoing)
+    assert history.state.tokens == tokens
+    assert not history.state.producers
+    open_ids = {history.state.transactions[name].open_producer_id for name in ongoing}
+    for partition in range(PARTITIONS):
+        assert set(history.partition(partition).open_transactions) <= open_ids
+    assert history.follower == history.state

@@ -1,0 +1,298 @@
+"""Who gets which producer id and epoch, and who is fenced (KIP-360 under transaction version 2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    ProducerFenced,
+    RecordFull,
+    UnknownProducerId,
+)
+from eoslog.state.draft import Draft
+from eoslog.state.expiry_entries import Expired, ExpiredTransactionalId
+from eoslog.state.producer_ids import (
+    LAST_USABLE_EPOCH,
+    MAX_TASKS,
+    MAX_TRANSACTION_TIMEOUT_MS,
+    ProducerIdentity,
+    check_timeout,
+    task_producer_id,
+)
+from eoslog.state.store_state import TransactionState
+from eoslog.state.transaction_requests import InitProducerId
+from tests.unit.state.histories import NOBODY, History
+
+
+def test_a_new_transactional_id_begins_at_epoch_0_with_the_id_of_its_slot() -> None:
+    history = History()
+
+    identity = history.init()
+
+    assert identity == (history.slot << 20, 0)
+    assert history.transaction().state is TransactionState.EMPTY
+
+
+def test_without_a_transactional_id_each_init_gives_out_a_new_id() -> None:
+    history = History()
+
+    first, second = history.init(None), history.init(None)
+
+    assert first.producer_id != second.producer_id
+    assert (first.producer_epoch, second.producer_epoch) == (0, 0)
+    assert set(history.state.producers) == {first.producer_id, second.producer_id}
+
+
+def test_an_init_without_an_expected_epoch_moves_the_epoch_on() -> None:
+    history = History()
+    first = history.init()
+
+    assert history.init() == (first.producer_id, 1)
+    assert history.transaction().last_producer_epoch == -1
+
+
+def test_an_init_that_expects_the_current_epoch_moves_it_on() -> None:
+    history = History()
+    first = history.init()
+
+    assert history.init(expected=first) == (first.producer_id, 1)
+    assert history.transaction().last_producer_epoch == 0
+
+
+def test_an_init_that_is_repeated_is_answered_the_same_without_a_record() -> None:
+    history = History()
+    first = history.init()
+    second = history.init(expected=first)
+    slot = history.slot
+
+    assert history.init(expected=first) == second
+    assert history.slot == slot
+
+
+def test_an_init_that_expects_an_older_epoch_is_fenced() -> None:
+    history = History()
+    first = history.init()
+    history.init(expected=first)
+    history.init()
+
+    assert isinstance(history.refused(lambda draft: init(draft, expected=first)), ProducerFenced)
+
+
+def test_an_init_that_expects_another_producer_id_is_fenced() -> None:
+    history = History()
+    history.init()
+
+    error = history.refused(lambda draft: init(draft, expected=ProducerIdentity(77, 0)))
+
+    assert isinstance(error, ProducerFenced)
+
+
+def test_an_init_that_expects_what_has_expired_begins_anew() -> None:
+    history = History()
+
+    assert history.init(expected=ProducerIdentity(77, 3)) == (history.slot << 20, 0)
+
+
+def test_a_repeated_init_is_fenced_once_its_successor_has_a_transaction_open() -> None:
+    """The answer would give one epoch to two producers."""
+    history = History()
+    first = history.init()
+    second = history.init(expected=first)
+    history.send(second)
+
+    assert isinstance(history.refused(lambda draft: init(draft, expected=first)), ProducerFenced)
+
+
+def test_an_init_over_an_open_transaction_aborts_it_first() -> None:
+    history = History()
+    first = history.init()
+    history.send(first, count=3)
+
+    second = history.init()
+
+    assert second == (first.producer_id, 2)
+    assert history.partition().last_stable_offset == history.partition().high_watermark == 4
+    assert [txn.last_offset for txn in history.partition().aborted] == [3]
+    assert isinstance(history.refused(lambda draft: draft.append(history.batch(first, 3)).base_offset), ProducerFenced)
+
+
+def test_an_init_entry_over_an_open_transaction_is_invalid() -> None:
+    history = History()
+    identity = history.init()
+    entry = history.records[-1][0]
+    history.send(identity)
+
+    from eoslog.state.state_machine import decode_entry
+
+    assert isinstance(history.refused(lambda draft: draft.append(decode_entry(entry))), InvalidEntry)
+
+
+def test_an_exhausted_epoch_gives_a_new_id_and_keeps_the_old_one_for_a_retry() -> None:
+    history = History()
+    history.init()
+    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
+
+    rolled_over = history.init(expected=exhausted)
+
+    assert rolled_over == (history.slot << 20, 0)
+    assert history.transaction().previous_producer_id == exhausted.producer_id
+    assert history.transaction().last_producer_epoch == LAST_USABLE_EPOCH
+    assert history.init(expected=exhausted) == rolled_over
+    before = ProducerIdentity(exhausted.producer_id, LAST_USABLE_EPOCH - 1)
+    assert isinstance(history.refused(lambda draft: init(draft, expected=before)), ProducerFenced)
+
+
+def test_the_epoch_below_the_last_usable_one_is_still_moved_on() -> None:
+    history = History()
+    first = history.init()
+    history.at_epoch(LAST_USABLE_EPOCH - 1)
+
+    assert history.init() == (first.producer_id, LAST_USABLE_EPOCH)
+
+
+def test_an_init_over_an_open_transaction_of_an_exhausted_epoch_fences_with_the_reserved_one() -> None:
+    history = History()
+    history.init()
+    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(exhausted)
+
+    after = history.init()
+
+    assert after.producer_id == history.slot << 20
+    assert history.partition().active[-1].producer_epoch == 32767
+    assert not history.partition().producers
+
+
+def test_two_new_ids_do_not_fit_into_one_record() -> None:
+    history = History()
+
+    def two(draft: Draft) -> None:
+        init(draft)
+        init(draft, "other")
+
+    assert isinstance(history.refused(two), RecordFull)
+
+
+def test_two_inits_that_move_epochs_on_fit_into_one_record() -> None:
+    history = History()
+    first, second = history.init(), history.init("other")
+
+    def both(draft: Draft) -> tuple[ProducerIdentity, ProducerIdentity]:
+        return init(draft), init(draft, "other")
+
+    assert history.append(both) == ((first.producer_id, 1), (second.producer_id, 1))
+
+
+def test_a_child_of_a_record_that_gave_its_id_out_has_none_left() -> None:
+    history = History()
+
+    def propose(draft: Draft) -> None:
+        child = draft.child()
+        init(child)
+        child.merge()
+        init(draft.child(), "other")
+
+    assert isinstance(history.refused(propose), RecordFull)
+
+
+def test_ids_of_tasks_lie_between_those_of_slots() -> None:
+    job = 5 << 20
+
+    assert task_producer_id(job, 0) == job + 1
+    assert task_producer_id(job, MAX_TASKS - 1) == (6 << 20) - 1
+
+
+def test_the_id_of_a_jobs_task_is_not_given_to_anybody_else() -> None:
+    history = History()
+    history.job("run", history.staged(task=0))
+
+    assert isinstance(history.refused(lambda draft: init(draft, "job/0")), InvalidRequest)
+    assert isinstance(history.refused(lambda draft: init(draft, "job/99")), InvalidRequest)
+    assert history.init("job/zero").producer_epoch == 0
+    assert history.init("another/0").producer_epoch == 0
+
+
+@pytest.mark.parametrize("transactional_id", ["", "x" * 1025, "a\nb", "\x7f"])
+def test_a_transactional_id_must_be_printable_and_short(transactional_id: str) -> None:
+    assert isinstance(History().refused(lambda draft: init(draft, transactional_id)), Exception)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, MAX_TRANSACTION_TIMEOUT_MS + 1])
+def test_a_timeout_out_of_range_is_refused(timeout_ms: int) -> None:
+    error = History().refused(lambda draft: InitProducerId("tx", timeout_ms=timeout_ms, time_ms=0).take(draft))
+
+    assert isinstance(error, InvalidTransactionTimeout)
+    check_timeout(1)
+    check_timeout(MAX_TRANSACTION_TIMEOUT_MS)
+
+
+def test_a_batch_of_an_unregistered_id_is_refused() -> None:
+    history = History()
+    history.init(None)
+    batch = history.batch(NOBODY, transactional_id=None)
+
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
+
+
+def test_a_batch_of_a_registered_id_at_another_epoch_is_refused() -> None:
+    history = History()
+    identity = history.init(None)
+    batch = history.batch(identity._replace(producer_epoch=1), transactional_id=None)
+
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
+
+
+def test_a_batch_of_an_unknown_transactional_id_or_a_foreign_producer_id_is_no_mapping() -> None:
+    history = History()
+    identity = history.init()
+
+    for batch in (
+        history.batch(identity, transactional_id="unknown"),
+        history.batch(ProducerIdentity(12345, 0)),
+        history.batch(history.init(None)),
+    ):
+        assert isinstance(history.refused(lambda draft, b=batch: draft.append(b).base_offset), InvalidProducerIdMapping)
+
+
+def test_a_batch_at_a_stale_epoch_is_fenced() -> None:
+    history = History()
+    stale = history.init()
+    history.init()
+
+    batch = history.batch(stale)
+
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), ProducerFenced)
+
+
+def test_a_producer_whose_transaction_timed_out_learns_that_and_not_that_it_was_fenced() -> None:
+    history = History()
+    identity = history.init()
+    history.send(identity)
+    history.now_ms += 60_001
+    assert history.abort_timed_out() == ["tx"]
+
+    late = history.batch(identity, 1)
+
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), InvalidProducerEpoch)
+
+
+def test_after_expiry_the_same_transactional_id_gets_a_new_producer_id() -> None:
+    history = History()
+    first = history.init()
+    expired = ExpiredTransactionalId(
+        transactional_id="tx", producer_id=first.producer_id, producer_epoch=first.producer_epoch
+    )
+    history.append(lambda draft: draft.append(Expired(transactional_ids=(expired,))))
+
+    assert history.init().producer_id == history.slot << 20
+    batch = history.batch(first)
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), InvalidProducerIdMapping)
+
+
+def init(draft: Draft, transactional_id: str = "tx", **options: ProducerIdentity) -> ProducerIdentity:
+    return InitProducerId(transactional_id, timeout_ms=60_000, time_ms=1, **options).take(draft)

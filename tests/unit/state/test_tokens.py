@@ -1,0 +1,469 @@
+"""Application tokens: work that comes again is recognised, and what only has the same number is not taken for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
+from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH
+from eoslog.state.store_state import LastVersion, TokenKey, TransactionState
+from eoslog.state.transaction_entries import ApplicationToken, QueryVersion
+from eoslog.state.transaction_requests import end_request
+from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
+
+SINK = f"t:{TOPIC_ID}"
+
+
+def token(version: int, application_id: str = "app", sink: str = "*") -> ApplicationToken:
+    return ApplicationToken(application_id=application_id, sink=sink, version=version)
+
+
+def after(version: int, query_id: str | None = "query") -> QueryVersion:
+    return QueryVersion(query_id=query_id, version=version)
+
+
+def commits(history: History) -> int:
+    """How many files were committed."""
+    return sum(batch.file is not None for batch in history.partition().active)
+
+
+def expire_ids(history: History) -> None:
+    history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
+    planned = planned_expiry(history.state, history.now_ms)
+    assert planned is not None
+    history.append(lambda draft: draft.append(planned))
+
+
+def test_a_token_at_or_below_the_last_committed_one_is_a_replay() -> None:
+    history = History()
+    identity = history.commit(history.init(), token=token(5))
+
+    for version in (5, 4, 0):
+        request = end_request("tx", identity, "commit", token=token(version), time_ms=0)
+        error = history.refused(lambda draft, r=request: draft.append(r))
+        assert isinstance(error, Replayed)
+        assert (error.version, error.committed) == (version, 5)
+    history.commit(identity, token=token(6))
+
+
+def test_tokens_of_other_applications_and_sinks_are_kept_apart() -> None:
+    history = History()
+    identity = history.commit(history.init(), token=token(5))
+
+    identity = history.commit(identity, token=token(1, application_id="another"))
+    history.commit(identity, token=token(1, sink=SINK))
+
+    assert set(history.state.tokens.values()) == {LastVersion(5), LastVersion(1)}
+    assert history.state.tokens[TokenKey("tx", "app", "*")] == LastVersion(5)
+
+
+def test_a_commit_with_nothing_but_a_token_writes_it() -> None:
+    history = History()
+
+    history.commit(history.init(), token=token(0))
+
+    assert history.state.tokens[TokenKey("tx", "app", "*")] == LastVersion(0)
+    assert history.transaction().state is TransactionState.COMPLETE_COMMIT
+    assert history.partition().next_offset == 0
+
+
+def test_the_query_of_a_token_outlives_its_transactional_id_and_a_checkpoint() -> None:
+    history = History()
+    history.micro_batch(3)
+    expire_ids(history)
+
+    restored = restore({part.name: part.encode() for part in parts(history.state, history.slot)})
+
+    assert restored == history.state
+    assert restored.tokens == {TokenKey("job", "job", SINK): LastVersion(3, "query")}
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(0, "another query", owner="another run")
+
+
+@pytest.mark.parametrize("batch_id", [0, 3, 4, 9])
+def test_another_query_is_refused_whatever_its_micro_batch_and_told_what_to_do(batch_id: int) -> None:
+    history = History()
+    history.micro_batch(3, "lost")
+
+    with pytest.raises(CheckpointMismatch) as refused:
+        history.micro_batch(batch_id, "fresh", owner="another run")
+
+    for part in ("topic t", "version 3 of streaming query lost", f"version {batch_id} of streaming query fresh"):
+        assert part in str(refused.value)
+    for part in ("restore it", "another transactionalId", "startAnewAfter='lost:3'"):
+        assert part in str(refused.value)
+    assert commits(history) == 1
+    history.micro_batch(4, "lost")
+
+
+def test_another_query_starts_anew_after_exactly_what_was_committed_last() -> None:
+    history = History()
+    history.micro_batch(3, "lost")
+    for wrong in (after(2, "lost"), after(3, "other"), after(3, None)):
+        with pytest.raises(CheckpointMismatch):
+            history.micro_batch(0, "fresh", owner="another run", after=wrong)
+
+    history.micro_batch(0, "fresh", owner="another run", after=after(3, "lost"))
+
+    with pytest.raises(Replayed):
+        history.micro_batch(0, "fresh", owner="another run", after=after(3, "lost"))
+    history.micro_batch(1, "fresh", owner="another run", after=after(3, "lost"))
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(0, "third", owner="third run", after=after(3, "lost"))
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(4, "lost", owner="restored run")
+    assert commits(history) == 3
+
+
+def test_of_a_query_the_last_micro_batch_is_a_replay_and_an_earlier_one_is_refused() -> None:
+    history = History()
+    history.micro_batch(0)
+    history.micro_batch(1)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(1, owner="restarted")
+    with pytest.raises(CheckpointMismatch, match=r"older copy.*newest checkpoint.*startAnewAfter='query:1'"):
+        history.micro_batch(0, owner="restarted")
+    assert commits(history) == 2
+    history.micro_batch(0, owner="restarted", after=after(1))
+    assert commits(history) == 3
+
+
+def test_copies_of_a_query_that_write_to_other_topics_under_other_ids_go_their_own_ways() -> None:
+    history = History()
+    history.micro_batch(3)
+
+    history.micro_batch(0, "another query", sink="t:" + "c" * 32)
+    history.micro_batch(2, sink="u:" + "d" * 32, job_id="copy", owner="copy")
+
+    assert commits(history) == 3
+
+
+@pytest.mark.parametrize("sinks", [(SINK, "*"), ("*", SINK), (SINK, "u:" + "d" * 32)])
+def test_a_query_whose_sink_was_changed_is_known_by_what_it_committed_to_the_other(sinks: tuple[str, str]) -> None:
+    history = History()
+    before, sink = sinks
+    history.micro_batch(3, sink=before)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, sink=sink, owner="restarted")
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(2, sink=sink, owner="restarted")
+    history.micro_batch(4, sink=sink, owner="restarted")
+    with pytest.raises(Replayed):
+        history.micro_batch(4, sink=before, owner="changed back")
+    history.micro_batch(5, sink=before, owner="changed back")
+    assert commits(history) == 3
+
+
+def test_a_fresh_start_below_what_the_same_id_committed_to_this_sink_needs_another_id() -> None:
+    history = History()
+    history.micro_batch(3)
+    history.micro_batch(4, sink="*")
+
+    with pytest.raises(CheckpointMismatch, match=r"another transactionalId, and give option startAnewAfter='query:4'"):
+        history.micro_batch(2, owner="changed back", after=after(4))
+    history.micro_batch(2, owner="changed back", job_id="another", after=after(3))
+    history.micro_batch(3, sink="*", owner="restored", after=after(4))
+    with pytest.raises(Replayed):
+        history.micro_batch(3, sink="*", owner="restarted", after=after(4))
+
+
+def test_what_foreach_batch_committed_to_one_topic_is_not_taken_for_a_sinks_to_another() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=3, query_id="query")
+
+    history.micro_batch(3, owner="sink")
+
+    assert commits(history) == 2
+
+
+def test_a_micro_batch_is_compared_with_what_its_sink_committed_not_with_what_foreach_batch_did_under_its_id() -> None:
+    history = History()
+    history.micro_batch(3, rows=2)
+    history.job("foreachBatch", history.staged(5, task=0), version=3, query_id="query")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, owner="sink again", rows=2)
+
+
+def test_a_micro_batch_is_not_compared_with_what_another_write_of_it_committed_to_another_topic() -> None:
+    """A ``foreachBatch`` that wrote to two topics under a transactional id that a sink takes over."""
+    history = History()
+    for sink, rows in ((SINK, 2), ("*", 5)):
+        batch = history.staged(rows, task=0)
+        history.job("foreachBatch", batch, version=3, query_id="query", application_id="job", sink=sink)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, owner="sink", rows=2)
+
+
+def test_a_micro_batch_of_a_changed_sink_is_compared_with_what_it_was_in_the_other() -> None:
+    history = History()
+    history.micro_batch(3, sink="*", rows=2)
+
+    with pytest.raises(CheckpointMismatch, match="with 2 rows, and has 3 now"):
+        history.micro_batch(3, owner="restarted", rows=3)
+    with pytest.raises(Replayed):
+        history.micro_batch(3, owner="restarted", rows=2)
+
+
+def test_a_query_is_known_after_its_checkpoint_was_moved_or_the_job_was_renamed() -> None:
+    history = History()
+    history.micro_batch(3, job_id="spark-old-path", owner="zombie")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3, job_id="spark-new-path", owner="run")
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(2, job_id="spark-new-path", owner="run")
+    history.micro_batch(4, job_id="spark-new-path", owner="run")
+
+    with pytest.raises(ProducerFenced):
+        history.micro_batch(4, job_id="spark-old-path", owner="zombie")
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="spark-new-path", owner="restarted")
+    assert commits(history) == 2
+
+
+def test_an_older_copy_of_a_checkpoint_that_was_moved_is_known_where_it_lay_before() -> None:
+    history = History()
+    history.micro_batch(0, job_id="old", owner="first")
+    history.micro_batch(1, job_id="new", owner="moved")
+    history.micro_batch(2, job_id="new", owner="moved")
+
+    with pytest.raises(CheckpointMismatch, match=r"older copy.*startAnewAfter='query:2'"):
+        history.micro_batch(1, job_id="old", owner="second")
+    with pytest.raises(Replayed):
+        history.micro_batch(2, job_id="old", owner="second")
+    assert commits(history) == 3
+    history.micro_batch(3, job_id="old", owner="second")
+
+    with pytest.raises(ProducerFenced):
+        history.micro_batch(3, job_id="new", owner="moved")
+    with pytest.raises(Replayed):
+        history.micro_batch(3, job_id="new", owner="moved again")
+    history.micro_batch(4, job_id="old", owner="second")
+    assert commits(history) == 5
+
+
+def test_a_fresh_start_below_what_an_id_committed_itself_needs_another_id() -> None:
+    history = History()
+    history.micro_batch(3, job_id="old", owner="first")
+    history.micro_batch(5, job_id="new", owner="moved")
+
+    with pytest.raises(CheckpointMismatch, match=r"another transactionalId, and give option startAnewAfter='query:5'"):
+        history.micro_batch(2, job_id="old", owner="second", after=after(5))
+    history.micro_batch(2, job_id="another", owner="second", after=after(5))
+
+    assert commits(history) == 3
+
+
+def test_a_run_is_fenced_by_one_that_goes_on_under_another_id_though_both_ids_roll_over_in_its_slot() -> None:
+    history = History()
+    history.micro_batch(3, job_id="old", owner="zombie")
+    history.job("earlier", history.staged(task=0), job_id="new")
+    for job_id in ("old", "new"):
+        history.at_epoch(LAST_USABLE_EPOCH, job_id)
+    history.micro_batch(4, job_id="new", owner="run")
+
+    for batch_id in (4, 5):
+        with pytest.raises(ProducerFenced):
+            history.micro_batch(batch_id, job_id="old", owner="zombie")
+    history.micro_batch(5, job_id="new", owner="run")
+    assert commits(history) == 4
+
+
+def test_a_renamed_job_goes_on_though_the_old_id_has_expired_or_both_roll_over() -> None:
+    history = History()
+    history.micro_batch(3, job_id="old")
+    expire_ids(history)
+    history.micro_batch(4, job_id="new")
+    history.at_epoch(LAST_USABLE_EPOCH, "new")
+
+    history.micro_batch(5, job_id="newest")
+
+    assert commits(history) == 3
+    assert history.state.tokens[TokenKey("newest", "newest", SINK)] == LastVersion(5, "query")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "version", "outcome"),
+    [
+        ("query", "query", 7, Replayed),
+        ("query", "query", 3, Replayed),
+        ("query", "query", 8, None),
+        (None, None, 3, Replayed),
+        (None, None, 8, None),
+        ("query", "other", 0, CheckpointMismatch),
+        ("query", "other", 7, CheckpointMismatch),
+        ("query", "other", 8, CheckpointMismatch),
+        ("query", None, 7, CheckpointMismatch),
+        ("query", None, 8, None),
+        (None, "query", 7, CheckpointMismatch),
+        (None, "query", 8, None),
+    ],
+)
+def test_a_version_of_a_batch_write_is_skipped_only_if_the_same_query_or_none_counted_it(
+    first: str | None, second: str | None, version: int, outcome: Any
+) -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=7, query_id=first)
+
+    if outcome is None:
+        history.job("run", history.staged(task=0), version=version, query_id=second)
+    else:
+        with pytest.raises(outcome):
+            history.job("run", history.staged(task=0), version=version, query_id=second)
+        history.job("run", history.staged(task=0), version=version, query_id=second, after=after(7, first))
+
+    anew = None if outcome is None else after(7, first)
+    assert history.state.tokens[TokenKey("job", "app", "*")] == LastVersion(version, second, anew)
+
+
+def test_the_advice_to_a_batch_write_names_its_options() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=7)
+
+    with pytest.raises(CheckpointMismatch, match=r"no streaming query.*another txnAppId.*startAnewAfter='7'"):
+        history.job("run", history.staged(task=0), version=0, query_id="query")
+
+
+@given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 4)), max_size=12))
+def test_whatever_checkpoints_are_restored_a_number_of_a_query_is_committed_once(
+    asked: list[tuple[str, int]],
+) -> None:
+    history = History()
+    committed: list[tuple[str, int]] = []
+
+    for query_id, batch_id in asked:
+        try:
+            history.micro_batch(batch_id, query_id, owner=query_id)
+        except Replayed:
+            assert committed[-1] == (query_id, batch_id)
+        except CheckpointMismatch:
+            assert committed[-1][0] != query_id or committed[-1][1] > batch_id
+        else:
+            committed.append((query_id, batch_id))
+
+    assert len({query_id for query_id, _ in committed}) <= 1
+    assert commits(history) == len(set(committed)) == len(committed)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 5)), max_size=14))
+def test_wherever_copies_of_a_checkpoint_lie_a_number_of_its_query_is_committed_once(
+    asked: list[tuple[str, int, int]],
+) -> None:
+    history = History()
+    committed: list[int] = []
+
+    for place, run, batch_id in asked:
+        try:
+            history.micro_batch(batch_id, job_id=place, owner=f"{place}-{run}")
+        except Replayed:
+            assert committed[-1] == batch_id
+        except CheckpointMismatch:
+            assert committed[-1] > batch_id
+        except ProducerFenced:
+            assert committed
+        else:
+            committed.append(batch_id)
+
+    assert committed == sorted(set(committed))
+    assert commits(history) == len(committed)
+
+
+def test_a_query_that_comes_back_to_an_earlier_id_is_known_by_what_it_committed_last() -> None:
+    history = History()
+    history.micro_batch(3, job_id="first", owner="1")
+    history.micro_batch(4, job_id="second", owner="2")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="first", owner="3")
+    history.micro_batch(5, job_id="first", owner="3")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(5, job_id="second", owner="4")
+    assert commits(history) == 3
+
+
+def test_a_query_that_comes_back_is_known_after_both_ids_expired() -> None:
+    history = History()
+    history.micro_batch(3, job_id="first", owner="1")
+    history.micro_batch(4, job_id="second", owner="2")
+    expire_ids(history)
+
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="first", owner="3")
+
+
+def test_a_query_that_took_over_anothers_id_is_known_by_what_it_committed_under_its_own() -> None:
+    history = History()
+    history.micro_batch(9, job_id="own", owner="1")
+    history.micro_batch(5, "lost", job_id="other", owner="2")
+
+    with pytest.raises(Replayed):
+        history.micro_batch(9, job_id="other", owner="3", after=after(5, "lost"))
+    history.micro_batch(10, job_id="other", owner="3", after=after(5, "lost"))
+    assert commits(history) == 3
+
+
+def test_after_a_fresh_start_a_query_that_comes_back_is_told_what_its_id_has_counted() -> None:
+    history = History()
+    history.micro_batch(9, job_id="first", owner="1")
+    history.micro_batch(3, job_id="second", owner="2", after=after(9))
+
+    for batch_id in (4, 9):
+        with pytest.raises(CheckpointMismatch, match="startAnewAfter='query:9'"):
+            history.micro_batch(batch_id, job_id="first", owner="3")
+    history.micro_batch(4, job_id="first", owner="3", after=after(9))
+    with pytest.raises(Replayed):
+        history.micro_batch(4, job_id="first", owner="3", after=after(9))
+    assert commits(history) == 3
+
+
+def test_a_fresh_start_has_its_effect_once_though_the_same_number_comes_again() -> None:
+    history = History()
+    history.micro_batch(5)
+    for batch_id in (4, 5):
+        history.micro_batch(batch_id, owner="restored", after=after(5))
+
+    restored = restore({part.name: part.encode() for part in parts(history.state, history.slot)})
+    with pytest.raises(Replayed):
+        history.micro_batch(5, owner="restarted", after=after(5))
+    with pytest.raises(CheckpointMismatch, match=r"another transactionalId .*has had its effect"):
+        history.micro_batch(4, owner="restarted", after=after(5))
+
+    assert restored == history.state
+    assert commits(history) == 3
+    history.micro_batch(6, owner="restarted", after=after(5))
+
+
+def test_a_fresh_start_of_versions_has_its_effect_once() -> None:
+    history = History()
+    history.job("run", history.staged(task=0), version=1)
+    for version in (0, 1):
+        history.job("run", history.staged(task=0), version=version, after=after(1, None))
+
+    for version in (0, 1):
+        with pytest.raises(Replayed):
+            history.job("run", history.staged(task=0), version=version, after=after(1, None))
+    assert commits(history) == 3
+
+
+def test_a_stream_whose_tokens_named_its_query_as_their_application_goes_on() -> None:
+    history = History()
+    identity = history.init("job", kind="job", owner="old run")
+    history.commit(identity, transactional_id="job", owner="old run", task_count=1, token=token(3, "query", SINK))
+
+    with pytest.raises(Replayed):
+        history.micro_batch(3)
+    with pytest.raises(CheckpointMismatch):
+        history.micro_batch(2)
+    history.micro_batch(4)
+    assert commits(history) == 1

@@ -1,0 +1,429 @@
+"""Transactions: begun by a batch, ended in one slot; Kafka's answer to every end in every state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eoslog.errors import (
+    InvalidEntry,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+    StagedFilesExpired,
+    TransactionAborted,
+    UnknownTopicOrPartition,
+)
+from eoslog.state.draft import Draft
+from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.partition_state import Verdict
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
+from eoslog.state.state_machine import decode_entry
+from eoslog.state.store_state import TransactionState
+from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_requests import AbortOverdueTransactions, EndTransaction, InitProducerId, end_request
+from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
+from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
+
+
+def empty(history: History) -> ProducerIdentity:
+    history.init()
+    return history.init()
+
+
+def ongoing(history: History) -> ProducerIdentity:
+    identity = history.init()
+    history.send(identity, count=2)
+    return identity
+
+
+def complete_commit(history: History) -> ProducerIdentity:
+    return history.commit(ongoing(history))
+
+
+def complete_abort(history: History) -> ProducerIdentity:
+    return history.abort(ongoing(history))
+
+
+def prepared(history: History) -> ProducerIdentity:
+    return history.prepare(ongoing(history))
+
+
+def kept(history: History) -> ProducerIdentity:
+    """A prepared transaction that an init has left to a new holder."""
+    prepared(history)
+    return history.init(keep_prepared=True)
+
+
+def refused(history: History, identity: ProducerIdentity, verdict: str) -> type[Exception]:
+    request = end_request("tx", identity, verdict, time_ms=history.now_ms)
+    return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
+
+
+def previous(identity: ProducerIdentity) -> ProducerIdentity:
+    return identity._replace(producer_epoch=identity.producer_epoch - 1)
+
+
+REFUSALS = [
+    (empty, "abort", "retry", ProducerFenced),
+    (empty, "commit", "retry", ProducerFenced),
+    (empty, "commit", "current", InvalidTxnState),
+    (complete_abort, "commit", "retry", InvalidTxnState),
+    (complete_abort, "commit", "current", InvalidTxnState),
+    (complete_commit, "abort", "retry", InvalidTxnState),
+    (complete_commit, "commit", "current", InvalidTxnState),
+    (ongoing, "commit", "retry", ProducerFenced),
+    (ongoing, "abort", "retry", ProducerFenced),
+    (prepared, "commit", "retry", ProducerFenced),
+    (prepared, "abort", "retry", ProducerFenced),
+    (kept, "commit", "retry", ProducerFenced),
+    (kept, "abort", "retry", ProducerFenced),
+]
+
+
+@pytest.mark.parametrize(("reach", "verdict", "epoch", "error"), REFUSALS)
+def test_an_end_is_refused(
+    reach: Callable[[History], ProducerIdentity], verdict: str, epoch: str, error: type[Exception]
+) -> None:
+    history = History()
+    history.init()
+    identity = reach(history)
+
+    assert refused(history, identity if epoch == "current" else previous(identity), verdict) is error
+
+
+@pytest.mark.parametrize("reach", [empty, complete_abort, complete_commit])
+def test_an_abort_outside_of_a_transaction_succeeds_and_moves_the_epoch_on(
+    reach: Callable[[History], ProducerIdentity],
+) -> None:
+    history = History()
+    identity = reach(history)
+    rows = history.partition().next_offset
+
+    after = history.abort(identity)
+
+    assert after == (identity.producer_id, identity.producer_epoch + 1)
+    assert history.transaction().state is TransactionState.COMPLETE_ABORT
+    assert history.partition().next_offset == rows
+
+
+@pytest.mark.parametrize(("reach", "verdict"), [(complete_abort, "abort"), (complete_commit, "commit")])
+def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got(
+    reach: Callable[[History], ProducerIdentity], verdict: str
+) -> None:
+    history = History()
+    identity = reach(history)
+    slot = history.slot
+
+    assert history.end(previous(identity), verdict) == identity
+    assert history.slot == slot
+
+
+@pytest.mark.parametrize("reach", [ongoing, prepared, kept])
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity], verdict: str) -> None:
+    history = History()
+    identity = reach(history)
+
+    after = history.end(identity, verdict)
+
+    assert after == (identity.producer_id, identity.producer_epoch + 1)
+    assert history.transaction().partitions == frozenset()
+    assert "tx" not in history.state.ongoing
+
+
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+def test_the_end_that_exhausts_the_epoch_assigns_the_new_id_and_its_retry_is_recognised(verdict: str) -> None:
+    history = History()
+    history.init()
+    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(exhausted)
+
+    after = history.end(exhausted, verdict)
+
+    assert after == (history.slot << 20, 0)
+    assert history.end(exhausted, verdict) == after
+    other = "abort" if verdict == "commit" else "commit"
+    assert refused(history, exhausted, other) is InvalidTxnState
+    assert history.send(after) == 2
+    assert refused(history, exhausted, verdict) is ProducerFenced
+
+
+def test_an_end_of_a_later_epoch_or_a_foreign_id_is_refused() -> None:
+    history = History()
+    identity = ongoing(history)
+
+    assert refused(history, identity._replace(producer_epoch=9), "commit") is ProducerFenced
+    assert refused(history, identity._replace(producer_id=9), "commit") is InvalidProducerIdMapping
+    request = end_request("unknown", identity, "commit", time_ms=0)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidProducerIdMapping)
+
+
+def test_a_delayed_end_does_not_hit_the_next_transaction() -> None:
+    history = History()
+    first = ongoing(history)
+    second = history.commit(first)
+    history.send(second)
+
+    assert refused(history, first, "abort") is ProducerFenced
+    assert history.transaction().state is TransactionState.ONGOING
+
+
+def test_a_batch_begins_a_transaction_and_further_ones_belong_to_it() -> None:
+    history = History()
+    identity = history.init()
+    history.now_ms += 5
+    history.send(identity, 0, 2)
+    began = history.slot
+    history.now_ms += 5
+    history.send(identity, 0, 1, partition=1)
+
+    transaction = history.transaction()
+    assert transaction.state is TransactionState.ONGOING
+    assert (transaction.start_slot, transaction.start_ms) == (began, history.now_ms - 5)
+    assert {place.partition for place in transaction.partitions} == {0, 1}
+
+
+def test_a_batch_of_an_ended_transaction_is_refused() -> None:
+    history = History()
+    identity = ongoing(history)
+    history.commit(identity)
+    late = history.batch(identity, 2)
+
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
+
+
+def test_every_partition_with_rows_gets_one_control_row_and_no_other() -> None:
+    history = History(partitions=3)
+    identity = history.init()
+    history.send(identity, 0, 2, partition=0)
+    history.send(identity, 0, 3, partition=2)
+
+    history.commit(identity)
+
+    assert [history.partition(p).next_offset for p in range(3)] == [3, 0, 4]
+    marker = history.partition(2).active[-1]
+    assert marker.control is not None
+    assert (marker.record_count, marker.producer_epoch) == (1, identity.producer_epoch + 1)
+    assert all(batch.end_slot == history.slot for p in (0, 2) for batch in history.partition(p).active)
+
+
+def test_a_timed_out_transaction_is_aborted_and_its_commit_refused() -> None:
+    history = History()
+    identity = ongoing(history)
+    history.now_ms += 60_000
+    assert history.abort_timed_out() == []
+    history.now_ms += 1
+
+    assert history.abort_timed_out() == ["tx"]
+    assert history.transaction().last_end_reason == "timeout"
+    assert refused(history, identity, "commit") is TransactionAborted
+    assert history.abort(identity) == (identity.producer_id, identity.producer_epoch + 1)
+
+
+def test_a_commit_that_comes_before_the_timeout_wins() -> None:
+    history = History()
+    identity = ongoing(history)
+    history.now_ms += 120_000
+    history.commit(identity)
+
+    assert history.abort_timed_out() == []
+
+
+def test_an_init_after_a_timeout_fences_the_late_producer() -> None:
+    history = History()
+    identity = ongoing(history)
+    history.now_ms += 60_001
+    history.abort_timed_out()
+    with pytest.raises(InvalidProducerEpoch):
+        check_identity(history.state, "tx", identity)
+
+    history.init()
+
+    with pytest.raises(ProducerFenced):
+        check_identity(history.state, "tx", identity)
+
+
+def test_of_several_timed_out_transactions_at_most_one_rolls_over_in_a_record() -> None:
+    history = History()
+    for name in ("x", "y", "z"):
+        history.init(name)
+        history.send(history.at_epoch(LAST_USABLE_EPOCH, name), transactional_id=name)
+    history.now_ms += 60_001
+
+    rounds = [history.abort_timed_out() for _ in range(4)]
+
+    assert rounds == [["x"], ["y"], ["z"], []]
+
+
+def test_a_roll_over_that_finds_the_records_producer_id_taken_is_done_by_the_next_append() -> None:
+    history = History()
+    history.init("late")
+    history.send(history.at_epoch(LAST_USABLE_EPOCH, "late"), transactional_id="late")
+    identity = history.init("other")
+    history.now_ms += 60_001
+
+    def init_and_sweep(draft: Draft) -> list[str]:
+        InitProducerId("new", timeout_ms=1000, time_ms=history.now_ms).take(draft)
+        return AbortOverdueTransactions(history.now_ms).apply(draft)
+
+    def send_and_sweep(draft: Draft) -> list[str]:
+        draft.append(history.batch(identity, transactional_id="other"))
+        return AbortOverdueTransactions(history.now_ms).apply(draft)
+
+    assert history.append(init_and_sweep) == []
+    assert history.transaction("late").state is TransactionState.ONGOING
+    assert history.append(send_and_sweep) == ["late"]
+
+
+def test_an_administrator_aborts_what_is_open_and_what_its_producer_still_sends_is_refused() -> None:
+    history = History()
+    identity = ongoing(history)
+
+    assert history.abort_by_admin() is True
+    assert history.abort_by_admin() is False
+    late = history.batch(identity, 2)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), InvalidProducerEpoch)
+
+
+def test_a_transaction_ends_without_the_topics_that_were_deleted_meanwhile() -> None:
+    history = History()
+    history.append(lambda draft: draft.append(topic_created("other", OTHER_TOPIC_ID, 1)))
+    identity = ongoing(history)
+    history.send(identity, topic_id=OTHER_TOPIC_ID)
+    history.delete_topic()
+    history.append(lambda draft: draft.append(topic_created("t", "c" * 32, 1)))
+
+    history.commit(identity)
+
+    assert history.partition(0, OTHER_TOPIC_ID).next_offset == 2
+    assert history.partition(0, "c" * 32).next_offset == 0
+
+
+def test_a_transaction_whose_only_topic_was_deleted_ends_all_the_same() -> None:
+    history = History()
+    identity = ongoing(history)
+    history.delete_topic()
+
+    history.abort(identity)
+
+    assert history.transaction().state is TransactionState.COMPLETE_ABORT
+
+
+def test_staged_batches_get_offsets_and_their_control_row_in_the_slot_that_commits() -> None:
+    history = History()
+    identity = history.init()
+    other = history.init("other")
+    history.send(other, 0, 4, transactional_id="other")
+
+    batches = (history.staged(3), history.staged(2), history.staged(5, partition=1))
+    after = history.commit(identity, batches=batches, upload_ms=history.now_ms)
+
+    partition = history.partition()
+    assert [batch.base_offset for batch in partition.active] == [0, 4, 7, 9]
+    assert [batch.verdict for batch in partition.active] == [Verdict.OPEN] + [Verdict.COMMITTED] * 3
+    assert partition.next_offset == 10
+    assert history.partition(1).next_offset == 6
+    assert identity.producer_id not in partition.producers
+    assert after.producer_epoch == identity.producer_epoch + 1
+    assert partition.last_stable_offset == 0
+
+
+def test_staged_and_eager_batches_of_one_transaction_share_one_control_row() -> None:
+    history = History()
+    identity = ongoing(history)
+
+    history.commit(identity, batches=(history.staged(3),), upload_ms=history.now_ms)
+
+    assert [(b.base_offset, b.record_count) for b in history.partition().active] == [(0, 2), (2, 3), (5, 1)]
+
+
+def test_staged_files_older_than_the_horizon_are_refused_before_the_slot_is_claimed() -> None:
+    history = History()
+    identity = history.init()
+    uploaded = history.now_ms
+    history.append(lambda draft: draft.append(HorizonMoved(horizon_ms=uploaded)))
+    request = end_request(
+        "tx", identity, "commit", batches=(history.staged(),), upload_ms=uploaded, time_ms=history.now_ms
+    )
+
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), StagedFilesExpired)
+    later = request.model_copy(update={"upload_ms": uploaded + 1})
+    history.append(lambda draft: EndTransaction(later).apply(draft).identity)
+
+
+def test_staged_batches_of_a_deleted_topic_or_an_unknown_partition_are_refused() -> None:
+    history = History()
+    identity = history.init()
+    for batch in (history.staged(topic_id=OTHER_TOPIC_ID), history.staged(partition=7)):
+        request = end_request("tx", identity, "commit", batches=(batch,), upload_ms=history.now_ms, time_ms=0)
+        assert isinstance(
+            history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), UnknownTopicOrPartition
+        )
+
+
+def test_a_file_outside_of_its_partitions_directory_is_refused() -> None:
+    history = History()
+    identity = history.init()
+    batch = history.batch(identity, file=history.file(1))
+    staged = history.staged().model_copy(update={"file": history.file(1)})
+    request = end_request("tx", identity, "commit", batches=(staged,), upload_ms=history.now_ms, time_ms=0)
+
+    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), InvalidEntry)
+    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidEntry)
+
+
+def test_an_abort_holds_nothing() -> None:
+    history = History()
+    identity = ongoing(history)
+    for extra in (
+        {"batches": (history.staged(),), "upload_ms": history.now_ms},
+        {"offsets": (offsets_of("g", 1),)},
+        {"token": ApplicationToken(application_id="app", sink="*", version=1)},
+    ):
+        request = end_request("tx", identity, "abort", time_ms=0, **extra)  # type: ignore[arg-type]
+        assert isinstance(history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), InvalidEntry)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"next_producer_epoch": 7},
+        {"next_producer_id": 7},
+        {"markers": []},
+        {"markers": [{"topic_id": TOPIC_ID, "partition": 0, "offset": 0}]},
+        {"markers": [{"topic_id": TOPIC_ID, "partition": 1, "offset": 0}]},
+    ],
+)
+def test_an_end_that_claims_what_it_does_not_get_is_invalid(change: dict[str, object]) -> None:
+    history = History()
+    identity = ongoing(history)
+    branch = History()
+    ongoing(branch)
+    branch.commit(identity)
+
+    assert history.is_invalid(decode_entry(branch.records[-1][0] | change))
+    assert not history.is_invalid(decode_entry(branch.records[-1][0]))
+
+
+def test_states_are_entered_as_kafka_allows_and_prepare_is_never_at_rest() -> None:
+    history = History()
+    identity = ongoing(history)
+    transaction = history.transaction()
+
+    passed = (TransactionState.PREPARE_EPOCH_FENCE, TransactionState.PREPARE_ABORT)
+    assert transit(transaction, *passed) is TransactionState.PREPARE_ABORT
+    for illegal in (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.DEAD):
+        with pytest.raises(InvalidTxnState):
+            transit(transaction, illegal)
+    history.commit(identity)
+    with pytest.raises(InvalidTxnState):
+        transit(history.transaction(), TransactionState.PREPARE_COMMIT)
+    assert {state for state, before in VALID_PREVIOUS_STATES.items() if TransactionState.ONGOING in before} == {
+        TransactionState.ONGOING,
+        TransactionState.PREPARE_COMMIT,
+        TransactionState.PREPARE_ABORT,
+        TransactionState.PREPARE_EPOCH_FENCE,
+    }

@@ -1,0 +1,413 @@
+"""What is particular to a store in a local directory."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.object_store import ObjectNotFound, PutOutcome
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def root_of(store: LocalStore) -> Path:
+    return Path(store.url)
+
+
+def leftovers(store: LocalStore) -> list[str]:
+    temporary = root_of(store) / ".tmp"
+    return [name for name in os.listdir(temporary) if len(name) == 32] if temporary.exists() else []
+
+
+def fail_with(number: int) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_of_many_processes_exactly_one_creates_each_object(local_store: LocalStore) -> None:
+    processes, slots = 4, 40
+    context = multiprocessing.get_context("fork")
+    start, wins = context.Barrier(processes), context.SimpleQueue()
+
+    def race(number: int) -> None:
+        for slot in range(slots):
+            start.wait(30)
+            if local_store.put_if_absent(f"slot/{slot // 10}/{slot}", b"%d" % number) is PutOutcome.CREATED:
+                wins.put((slot, number))
+
+    racers = [context.Process(target=race, args=(number,)) for number in range(processes)]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+
+    won = []
+    while not wins.empty():
+        won.append(wins.get())
+    assert sorted(slot for slot, _ in won) == list(range(slots))
+    assert all(local_store.get(f"slot/{slot // 10}/{slot}").body == b"%d" % number for slot, number in won)
+    assert leftovers(local_store) == []
+
+
+def test_a_link_that_was_made_but_reported_as_failed_is_created(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+    for number in (errno.EIO, errno.EEXIST, errno.ETIMEDOUT):
+
+        def lose_answer(source: str, target: str, *, number: int = number, **options: Any) -> None:
+            link(source, target, **options)
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "link", lose_answer)
+        assert local_store.put_if_absent(f"slot/{number}", b"mine") is PutOutcome.CREATED
+        assert local_store.get(f"slot/{number}").body == b"mine"
+    assert leftovers(local_store) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (errno.EIO, StoreUnavailable),
+        (errno.ESTALE, StoreUnavailable),
+        (errno.ENOSPC, StoreAccessDenied),
+        (errno.EROFS, StoreAccessDenied),
+        (errno.EXDEV, StoreAccessDenied),
+        (errno.EPERM, PutIfAbsentUnsupported),
+        (errno.EOPNOTSUPP, PutIfAbsentUnsupported),
+    ],
+)
+def test_a_link_that_was_not_made_is_reported_by_its_cause_and_nothing_lands(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(os, "link", fail_with(number))
+
+    with pytest.raises(error, match="slot/1"):
+        local_store.put_if_absent("slot/1", b"mine")
+
+    with pytest.raises(ObjectNotFound):
+        local_store.get("slot/1")
+    assert leftovers(local_store) == []
+
+
+@pytest.mark.parametrize("method", ["put_if_absent", "put"])
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [(errno.ENOSPC, StoreAccessDenied), (errno.EACCES, StoreAccessDenied), (errno.EIO, StoreUnavailable)],
+)
+def test_a_body_that_cannot_be_written_aside_never_lands(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, method: str, number: int, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(os, "write", fail_with(number))
+
+    with pytest.raises(error):
+        getattr(local_store, method)("a", b"body")
+
+    monkeypatch.undo()
+    assert list(local_store.list("")) == []
+    assert leftovers(local_store) == []
+
+
+@pytest.mark.parametrize("method", ["put_if_absent", "put"])
+def test_an_object_whose_directory_cannot_be_made_durable_is_of_unknown_fate(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    local_store.put("slot/0", b"")
+    monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.ENOSPC))
+
+    with pytest.raises(StoreUnavailable, match="durably"):
+        getattr(local_store, method)("slot/1", b"mine")
+
+
+def test_an_object_that_was_not_made_durable_is_not_reported_to_exist_before_it_is(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("slot/0", b"")
+    with monkeypatch.context() as patched:
+        patched.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EIO))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="durably"):
+                local_store.put_if_absent("slot/1", b"mine")
+
+    assert local_store.put_if_absent("slot/1", b"mine") is PutOutcome.EXISTS
+
+
+def test_an_object_is_durable_before_it_is_reported(local_store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def noted_fsync(descriptor: int) -> None:
+        target = os.readlink(f"/proc/self/fd/{descriptor}")
+        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        steps.append("fsync " + (os.path.relpath(target, root_of(local_store).parent) if is_directory else "file"))
+        fsync(descriptor)
+
+    def noted_link(source: str, target: str, **options: Any) -> None:
+        steps.append("link")
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "link", noted_link)
+
+    local_store.put_if_absent("a/b/1", b"")
+    assert steps == ["fsync file", "fsync store/a", "fsync store", "fsync .", "link", "fsync store/a/b"]
+
+    steps.clear()
+    local_store.put_if_absent("a/b/2", b"")
+    assert steps == ["fsync file", "link", "fsync store/a/b"]
+
+
+def test_a_directory_that_another_process_removed_is_made_anew(local_store: LocalStore) -> None:
+    local_store.put("a/b/1", b"")
+    os.unlink(root_of(local_store) / "a/b/1")
+    os.rmdir(root_of(local_store) / "a/b")
+    os.rmdir(root_of(local_store) / "a")
+
+    assert local_store.put_if_absent("a/b/2", b"2") is PutOutcome.CREATED
+    os.unlink(root_of(local_store) / "a/b/2")
+    os.rmdir(root_of(local_store) / "a/b")
+    local_store.put("a/b/3", b"3")
+
+    assert [info.path for info in local_store.list("")] == ["a/b/3"]
+
+
+def test_symbolic_links_are_neither_followed_nor_listed(local_store: LocalStore, tmp_path: Path) -> None:
+    local_store.put("a/real", b"real")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    (root_of(local_store) / "a/link").symlink_to(outside / "secret")
+    (root_of(local_store) / "way").symlink_to(outside)
+
+    for path in ("a/link", "way/secret"):
+        with pytest.raises(StoreAccessDenied, match="symbolic link"):
+            local_store.get(path)
+        with pytest.raises(StoreAccessDenied, match="symbolic link"):
+            local_store.get_range(path, 0, 1)
+    for call in (local_store.put, local_store.put_if_absent):
+        with pytest.raises(StoreAccessDenied, match="symbolic link"):
+            call("way/new", b"")
+    with pytest.raises(StoreAccessDenied, match="symbolic link"):
+        local_store.delete(["way/secret"])
+    assert local_store.put_if_absent("a/link", b"mine") is PutOutcome.EXISTS
+
+    assert [info.path for info in local_store.list("")] == ["a/real"]
+    assert list(local_store.list("way/")) == []
+    assert list(local_store.list_directories("")) == ["a"]
+    assert os.listdir(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_directories_deeper_than_any_objects_path_are_told_and_not_entered(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a/b", b"body")
+    monkeypatch.chdir(root_of(local_store) / "a")
+    for _ in range(500):
+        os.mkdir("d")
+        os.chdir("d")
+    Path("file").touch()
+
+    told = dict(local_store.irregular())
+
+    assert [info.path for info in local_store.list("")] == ["a/b"]
+    assert list(local_store.list_directories("a/")) == []
+    assert told == {"a/" + "d/" * 449 + "d": "at a path of more than 900 bytes, which no object has"}
+
+
+def test_what_the_file_system_refuses_to_a_look_at_irregular_names_is_told_as_refused(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a", b"body")
+    monkeypatch.setattr(os, "lstat", fail_with(errno.EACCES))
+
+    with pytest.raises(StoreAccessDenied, match="check the path, permissions"):
+        list(local_store.irregular())
+
+
+def test_what_vanishes_during_a_look_at_irregular_names_is_passed_over(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a", b"body")
+    for gone in (errno.ENOENT, errno.ENOTDIR):
+        monkeypatch.setattr(os, "lstat", fail_with(gone))
+        assert list(local_store.irregular()) == []
+
+
+def test_a_symbolic_link_as_the_root_is_the_users_choice(tmp_path: Path, environment: Environment) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    LocalStore(tmp_path / "link", environment).put("a", b"body")
+
+    assert LocalStore(tmp_path / "real", environment).get("a").body == b"body"
+
+
+def test_a_named_pipe_in_an_objects_place_is_refused_and_hangs_nobody(local_store: LocalStore) -> None:
+    local_store.put("a", b"")
+    os.mkfifo(root_of(local_store) / "pipe")
+
+    with pytest.raises(StoreAccessDenied, match="plain file"):
+        local_store.get("pipe")
+
+
+def test_an_object_is_no_directory(local_store: LocalStore) -> None:
+    local_store.put("a", b"")
+
+    with pytest.raises(StoreAccessDenied):
+        local_store.put_if_absent("a/b", b"")
+
+
+def test_age_is_that_of_the_link_and_not_of_the_bytes(local_store: LocalStore) -> None:
+    local_store.put("a", b"")
+    os.utime(root_of(local_store) / "a", (1, 1))
+
+    assert local_store.get("a").last_modified_ms > 1_700_000_000_000
+
+
+def test_the_clock_is_the_file_systems(local_store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eoslog.storage.local_store.host_time_ms", lambda: 1)
+    local_store.put("a", b"")
+    local_store.get("a")
+
+    touched = os.stat(root_of(local_store) / ".tmp" / f"clock-{os.geteuid()}").st_ctime_ns // 1_000_000
+    assert local_store.clock.last_date_ms == touched
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_reader_that_may_not_write_takes_the_hosts_time(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a", b"body")
+    os.chmod(root_of(local_store) / ".tmp", 0o555)
+    monkeypatch.setattr("eoslog.storage.local_store.host_time_ms", lambda: 12345)
+    reader = LocalStore(root_of(local_store), Environment())
+
+    assert reader.get("a").body == b"body"
+    assert reader.clock.last_date_ms == 12345
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_where_nothing_can_be_touched_the_hosts_time_serves(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    local_store.put("a", b"body")
+    monkeypatch.setattr("eoslog.storage.local_store.host_time_ms", lambda: 12345)
+    monkeypatch.setattr(os, "utime", fail_with(number))
+    reader = LocalStore(root_of(local_store), Environment())
+
+    assert reader.get("a").body == b"body"
+    assert reader.clock.last_date_ms == 12345
+
+
+def test_looking_into_a_foreign_directory_leaves_nothing_there(tmp_path: Path, environment: Environment) -> None:
+    store = LocalStore(tmp_path, environment)
+    with pytest.raises(ObjectNotFound):
+        store.get("eoslog.json")
+    assert list(store.list("")) == []
+
+    assert os.listdir(tmp_path) == []
+    assert store.clock.last_date_ms > 0
+
+
+def test_reading_a_root_that_does_not_exist_does_not_make_it(local_store: LocalStore) -> None:
+    with pytest.raises(ObjectNotFound):
+        local_store.get("a")
+    assert list(local_store.list("")) == []
+    assert list(local_store.list_directories("")) == []
+
+    assert not root_of(local_store).exists()
+
+
+def test_files_being_written_are_not_listed(local_store: LocalStore) -> None:
+    local_store.put("a", b"")
+    (root_of(local_store) / ".tmp" / ("0" * 32)).write_bytes(b"half")
+
+    assert [info.path for info in local_store.list("")] == ["a"]
+    assert list(local_store.list_directories("")) == []
+
+
+def test_what_dead_writers_left_aside_is_swept_after_a_day_and_not_before(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("a", b"")
+    (root_of(local_store) / ".tmp" / ("0" * 32)).write_bytes(b"half")
+
+    LocalStore(root_of(local_store), Environment()).put("b", b"")
+    assert leftovers(local_store) == ["0" * 32]
+
+    monkeypatch.setattr("eoslog.storage.local_store._LEFTOVER_AGE_MS", -DAY_MS)
+    LocalStore(root_of(local_store), Environment()).put("c", b"")
+    assert leftovers(local_store) == []
+
+
+def test_a_list_does_not_read_directories_that_sort_before_its_start(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        local_store.put(f"slot/{number}/x", b"")
+    scandir, read = os.scandir, []
+
+    def noted_scandir(path: str) -> Any:
+        read.append(os.path.relpath(path, root_of(local_store)))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", noted_scandir)
+
+    assert [info.path for info in local_store.list("slot/", start_after="slot/3/")] == ["slot/3/x", "slot/4/x"]
+    assert read == ["slot", "slot/3", "slot/4"]
+
+
+def test_a_turn_excludes_others_for_a_while_only(local_store: LocalStore) -> None:
+    local_store.put("a", b"")
+    with open(root_of(local_store) / ".tmp" / "turn", "a") as other:
+        with local_store.turn(), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        entered = False
+        with local_store.turn():
+            entered = True
+        assert entered
+
+
+def test_a_turn_of_a_process_that_dies_is_free(local_store: LocalStore) -> None:
+    local_store.put("a", b"")
+    child = os.fork()
+    if child == 0:
+        local_store.turn().__enter__()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    with open(root_of(local_store) / ".tmp" / "turn", "a") as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_turn_where_nothing_can_be_written_is_no_obstacle(local_store: LocalStore) -> None:
+    entered = False
+    with local_store.turn():
+        entered = True
+
+    assert entered
+    assert not root_of(local_store).exists()
+
+
+def test_without_fsync_puts_stay_exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", fail_with(errno.EIO))
+    store = LocalStore(tmp_path, Environment(), fsync=False)
+
+    assert store.put_if_absent("a/b", b"first") is PutOutcome.CREATED
+    assert store.put_if_absent("a/b", b"second") is PutOutcome.EXISTS

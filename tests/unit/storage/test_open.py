@@ -1,0 +1,115 @@
+"""URLs and options of a store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from eoslog.errors import InvalidOption, InvalidRequest
+from eoslog.storage.environment import Environment
+from eoslog.storage.local_store import LocalStore
+from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.opening import open_object_store
+from eoslog.storage.s3_options import S3Options
+from eoslog.storage.s3_store import S3Store
+
+
+def test_a_path_and_a_file_url_name_the_same_store(tmp_path: Path, environment: Environment) -> None:
+    place = tmp_path / "with space"
+    stores = [
+        open_object_store(url, environment)
+        for url in (str(place), f"file://{tmp_path}/with%20space", f"file:{tmp_path}/with%20space")
+    ]
+
+    stores[0].put("a", b"body")
+
+    assert [type(store) for store in stores] == [LocalStore] * 3
+    assert [store.get("a").body for store in stores] == [b"body"] * 3
+
+
+def test_a_tilde_is_the_home_directory(
+    tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    open_object_store("~/store", environment).put("a", b"")
+
+    assert os.path.exists(tmp_path / "store" / "a")
+
+
+def test_a_memory_url_names_a_shared_store(environment: Environment) -> None:
+    open_object_store("memory://test-open", environment).put("a", b"body")
+
+    store = open_object_store("memory://test-open", environment)
+
+    assert isinstance(store, MemoryStore)
+    assert store.get("a").body == b"body"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/a/prefix", "s3a://bucket/a/prefix/", "S3://bucket/a/prefix"])
+def test_an_s3_url_names_bucket_and_prefix(environment: Environment, url: str) -> None:
+    store = open_object_store(url, environment, region="eu-west-1", read_timeout_ms="1000", anon="true")
+
+    assert isinstance(store, S3Store)
+    assert store.url == "s3://bucket/a/prefix"
+    assert store.tail_bytes == 64 * 1024
+
+
+@pytest.mark.parametrize("url", ["s3:/bucket/a", "S3:bucket", "s3a:/bucket", "memory:name"])
+def test_a_url_that_lacks_slashes_is_not_taken_for_a_path(environment: Environment, url: str) -> None:
+    with pytest.raises(InvalidOption, match="Two slashes follow the scheme"):
+        open_object_store(url, environment)
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/a", "http://host/a", "", "s3:///prefix", "file://host/path", "file://"])
+def test_an_unknown_url_is_refused(environment: Environment, url: str) -> None:
+    with pytest.raises(InvalidOption):
+        open_object_store(url, environment)
+
+
+def test_an_s3_prefix_follows_the_rules_of_paths(environment: Environment) -> None:
+    with pytest.raises(InvalidRequest):
+        open_object_store("s3://bucket/a/../b", environment)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated(environment: Environment) -> None:
+    for url, options in (
+        ("s3://me:hush@bucket/prefix", {}),
+        ("s3://bucket/prefix?secret=hush", {}),
+        ("s3://bucket/prefix", {"endpoint_url": "http://me:hush@host"}),
+    ):
+        with pytest.raises(InvalidOption) as raised:
+            open_object_store(url, environment, **options)
+        assert "hush" not in str(raised.value)
+
+
+def test_an_unknown_option_names_the_valid_ones(environment: Environment) -> None:
+    with pytest.raises(InvalidOption, match=r"endpoint_url.*region.*secret"):
+        open_object_store("s3://bucket", environment, endpoint="http://localhost")
+    for url in ("/some/path", "memory://name"):
+        with pytest.raises(InvalidOption, match="region"):
+            open_object_store(url, environment, region="eu-west-1")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"key": "only"},
+        {"secret": "only"},
+        {"key": "k", "secret": "s", "anon": True},
+        {"anon": "perhaps"},
+        {"connect_timeout_ms": "soon"},
+        {"read_timeout_ms": 0},
+        {"max_attempts": 0},
+        {"retry_base_ms": -1},
+        {"endpoint_url": "localhost:9000"},
+        {"endpoint_url": "http://[host]:9000"},
+        {"endpoint_url": "http://[::1"},
+        {"endpoint_url": "http://host:99999"},
+    ],
+)
+def test_a_senseless_option_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidOption):
+        S3Options.of(options)

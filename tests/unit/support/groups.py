@@ -1,0 +1,35 @@
+"""Members of the group ``g``, and what is stored of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eoslog.consumer.consumer import Consumer
+from eoslog.state.names import TopicPartition
+from eoslog.store import Store
+from tests.unit.support.world import World
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+
+
+def member(world: World, **options: Any) -> Consumer:
+    """A member in a process of its own, subscribed and polled once."""
+    consumer = world.process().consumer("g", **{"auto_offset_reset": "earliest", **options})
+    consumer.subscribe(["t"])
+    consumer.poll(0)
+    return consumer
+
+
+def send(store: Store, *values: bytes, partition: int = 0) -> None:
+    with store.producer() as producer:
+        for value in values:
+            producer.send("t", value, partition=partition)
+
+
+def generation(store: Store) -> int:
+    return store.read(lambda state, slot: state.groups["g"].generation)
+
+
+def members(store: Store) -> set[str]:
+    return store.read(lambda state, slot: set(state.groups["g"].members))

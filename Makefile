@@ -84,7 +84,7 @@ test-simulation: setup ## The part of them that simulates: its tests, and QUICK_
 	$(SIMULATE) --services log --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
 
 test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of WORKERS=2
-	$(PYTEST) --dist loadgroup -m "not slow" tests/spark
+	$(PYTEST) --dist worksteal -m "not slow" tests/spark
 
 DEEP_MIXED_SEEDS ?= 2000
 DEEP_LOG_SEEDS ?= 10000
@@ -96,17 +96,17 @@ test-deep: setup s3-server ## Run what `make test` leaves out, with a slice of t
 	@set -e; for focus in uploads replacements replicas shares threads sharing-clients fences; do \
 		echo "$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS)"; \
 		$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS); done
-	$(PYTEST) --dist loadgroup -m slow tests/spark
+	$(PYTEST) --dist worksteal -m slow tests/spark
 
 test-all: ## Run everything: make test, make test-deep with all seeds, fuzz, and Spark on S3 (90 minutes on 2 cores)
 	$(MAKE) test
 	$(MAKE) test-deep DEEP_MIXED_SEEDS=10000 DEEP_LOG_SEEDS=10000 FOCUS_SEEDS=1000
 	$(MAKE) fuzz
-	$(PYTEST) --dist loadgroup tests/spark --store=s3
+	$(PYTEST) --dist worksteal tests/spark --store=s3
 
 test-s3: setup s3-server ## Run the tests that use S3, and those of Spark with their stores on a real S3 server
 	$(PYTEST) -m s3 tests --ignore=tests/spark
-	$(PYTEST) --dist loadgroup tests/spark --store=s3
+	$(PYTEST) --dist worksteal tests/spark --store=s3
 
 s3-server:
 	@echo "conf/s3_server.sh install"; conf/s3_server.sh install || echo "Tests that need a real S3 server are skipped."

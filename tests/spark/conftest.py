@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -71,6 +73,14 @@ def spark(
         session = start_session(tmp_path_factory.mktemp("spark"))
         yield session
         session.stop()
+
+
+@pytest.fixture
+def connect_port() -> Iterator[None]:
+    """Hold the one port of a local Spark Connect server: tests in other processes wait for it."""
+    with (Path(tempfile.gettempdir()) / "eoslog-spark-connect.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ CLIENT = """
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("connect")
+@pytest.mark.usefixtures("connect_port")
 def test_a_connect_client_writes_reads_and_streams(start_driver: StartDriver, tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     store: eoslog.Store = make_topics(root)

@@ -37,7 +37,7 @@ CLIENT = """
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("connect")
+@pytest.mark.usefixtures("connect_port")
 def test_a_connect_client_scans_files_and_is_told_of_the_table(start_driver: StartDriver, tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     store = make_topics(root)

@@ -94,7 +94,7 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
     "::test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reopened_the_view"
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
-    """A win is believed if the replica is fresh now, though it was reopened since: what a deleted name holds is lost."""
+    """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""
     original = Log._is_genuine
 
     def is_genuine(self: Log[Any], base: Any, slot: int, token: str) -> bool:

@@ -92,7 +92,7 @@ class Store(Session):
                 self.now_ms(),
                 slots_since_checkpoint=self.log.replica.slots_since_checkpoint(),
                 requests=self.requests,
-                appends=self.log.counts.as_dict(),
+                appends=self.log.appender.counts.as_dict(),
                 call_times_ns=self.call_times.totals(),
             )
 

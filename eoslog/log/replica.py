@@ -43,6 +43,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 S = TypeVar("S")
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 _OPEN_ATTEMPTS = 5
 _MOST_INCLUDED = 4096
@@ -460,6 +461,28 @@ class Replica(Generic[S]):
             if is_unchanged or fresh.slot >= self.slot:
                 self._become(fresh)
                 self.prove(asked)
+
+    def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
+        """Call ``function`` with the state and its slot; by default with those of the newest slot of the log.
+
+        The state does not change while ``function`` runs, so it should be quick and send no requests.
+        """
+        while True:
+            if refresh or not self.is_open:
+                try:
+                    self.refresh()
+                except BaseException as error:
+                    self.reset_unless_sound(error)
+                    raise
+            with self.lock:
+                # Another thread may have been interrupted since the refresh, and so have closed this replica.
+                if self.is_open:
+                    return function(self.state, self.slot)
+
+    def reset_unless_sound(self, error: BaseException) -> None:
+        """Reset the replica unless ``error`` is eoslog's own. Others, as Ctrl-C, may have stopped a fold half-way."""
+        if not isinstance(error, EosLogError):
+            self.reset()
 
     def reset(self) -> None:
         """Close the replica and drop its state. Used when an interrupt may have stopped a fold half-way."""

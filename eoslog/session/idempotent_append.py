@@ -154,7 +154,7 @@ class IdempotentAppend:
     def _landed_by_sharing(self) -> tuple[Any] | None:
         # A request that the newest state refuses is refused for good. So if no record has it now, none will.
         for published in self._attempts.publications:
-            found = self._store.log.find_request(published.slot, published.request_id)
+            found = self._store.log.appender.find_request(published.slot, published.request_id)
             if found is None or not isinstance(self._request, ShareableRequest):
                 continue
             # eoslog writes no record that names the request for other entries: ignore such a record.

@@ -242,7 +242,7 @@ class Session:
         """
         self.describe()
         if error.is_published:
-            if self.log.find_request(error.slot, error.token) is not None:
+            if self.log.appender.find_request(error.slot, error.token) is not None:
                 return True
             raise CommitStateUnknown(str(error), slot=error.slot, token=error.token, is_published=True)
         return self.log.resolve(error.slot, error.token, timeout_ms=timeout_ms)

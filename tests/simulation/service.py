@@ -48,7 +48,7 @@ def watch_locks(process: Process, log: Log[Any]) -> None:
         yield from held_before()
         if log.replica.lock._is_owned():  # type: ignore[attr-defined]
             yield "Replica.lock"
-        if log._queue._mutex.locked():
+        if log.appender._queue._mutex.locked():
             yield "AppendQueue._mutex"
         if log._checkpointing._lock.locked():
             yield "Checkpointing._lock"

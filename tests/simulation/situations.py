@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
-from eoslog.log.log import Log
+from eoslog.log.appender import Appender
 from eoslog.log.machine import shared_entries
 from eoslog.log.proposals import Proposal
 from eoslog.log.replica import Replica
@@ -101,9 +101,9 @@ def _count_fences(world: World, patch: pytest.MonkeyPatch) -> None:
 
 
 def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
-    original, original_publish = Log._claim, SharedCommits.publish
+    original, original_publish = Appender._claim, SharedCommits.publish
 
-    def claim(self: Log[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
+    def claim(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
         has_won = original(self, base, draft, taken, *arguments)
         if len(taken) > 1:
             world.marks[GROUP_COMMIT if has_won else LOST_GROUP_COMMIT] += 1
@@ -116,5 +116,5 @@ def _count_group_commits(world: World, patch: pytest.MonkeyPatch) -> None:
             world.marks[SHARED_GROUP_COMMIT] += 1
         return original_publish(self, replica, listed)
 
-    patch.setattr(Log, "_claim", claim)
+    patch.setattr(Appender, "_claim", claim)
     patch.setattr(SharedCommits, "publish", publish)

@@ -111,7 +111,7 @@ def test_a_request_that_holds_a_lock_of_the_log_ends_the_history(lock: str) -> N
         log = open_log(process)
         locks = {
             "Replica.lock": log.replica.lock,
-            "AppendQueue._mutex": log._queue._mutex,
+            "AppendQueue._mutex": log.appender._queue._mutex,
             "Checkpointing._lock": log._checkpointing._lock,
         }
         with locks[lock]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.errors import EosLogError, StoreUnavailable
-from eoslog.log.log import Log
+from eoslog.log.appender import Appender
 from eoslog.log.proposals import Proposal
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import OwnPublication, SharedCommits
@@ -41,7 +41,7 @@ def requests_of_others_taken_as_they_are() -> Iterator[None]:
 @mutation(SHARES)
 def published_request_given_up() -> Iterator[None]:
     """Who gives up at its deadline forgets that its request is published: what was told not to be appended lands."""
-    with method(Log, "_unsettled", lambda self, proposal: self._out_of_time()):
+    with method(Appender, "_unsettled", lambda self, proposal: self._out_of_time()):
         yield
 
 
@@ -90,7 +90,7 @@ def unanswered_publication_taken_for_none() -> Iterator[None]:
 )
 def records_passed_over_not_searched() -> Iterator[None]:
     """A refusal counts though the replica skipped records: a request that another process appended is told refused."""
-    with method(Log, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
+    with method(Appender, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
         yield
 
 

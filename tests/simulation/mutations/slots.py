@@ -8,6 +8,7 @@ from typing import Any
 
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
 from eoslog.log import conditional_append as claim
+from eoslog.log.appender import Appender
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.log import Log
 from eoslog.log.proposals import Proposal
@@ -77,14 +78,14 @@ class _Conflicting(_Asking):
 @contextmanager
 def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None]) -> Iterator[None]:
     """Slots are claimed in a store seen as this; ``then`` says how an append goes on that has left one."""
-    claim_slot, put_until_known = Log._claim, ConditionalAppend.put_until_known
+    claim_slot, put_until_known = Appender._claim, ConditionalAppend.put_until_known
 
     def put(self: ConditionalAppend, *arguments: Any, **named: Any) -> bytes | None:
         seen: Any = seen_as(self._store)
         return put_until_known(ConditionalAppend(seen, self._environment, self._timeout_ms), *arguments, **named)
 
     def claimed(
-        self: Log[Any], base: Any, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
+        self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes
     ) -> bool | None:
         try:
             return claim_slot(self, base, draft, taken, record, body)
@@ -93,7 +94,7 @@ def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None])
                 proposal.in_flight = None
             return then(self)
 
-    with method(ConditionalAppend, "put_until_known", put), method(Log, "_claim", claimed):
+    with method(ConditionalAppend, "put_until_known", put), method(Appender, "_claim", claimed):
         yield
 
 
@@ -221,7 +222,7 @@ def answer_from_the_newest_state() -> Iterator[None]:
 @mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Log, "_is_genuine", lambda self, base, slot, token: True):
+    with method(Appender, "_is_genuine", lambda self, base, slot, token: True):
         yield
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from eoslog.errors import StoreUnavailable
-from eoslog.log.log import Log
+from eoslog.log.appender import Appender
 from eoslog.log.proposals import Proposal, Round, sort_proposals
 from eoslog.log.replica import Replica
 from tests.simulation.focus import FOCUSES
@@ -20,14 +20,14 @@ INTERRUPTED = Focus(("log-threads0", "log-fast-writer0"), {"interrupt": 0.05}, s
 @mutation(FOCUSES["threads"])
 def follower_told_before_the_win() -> Iterator[None]:
     """Followers are told their answers before the record is won: what lost its race is acknowledged."""
-    original = Log._claim
+    original = Appender._claim
 
-    def claim(self: Log[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
+    def claim(self: Appender[Any], base: Any, draft: Any, taken: list[Proposal], *arguments: Any) -> bool | None:
         for proposal in taken[1:]:
             proposal.finish()
         return original(self, base, draft, taken, *arguments)
 
-    with method(Log, "_claim", claim):
+    with method(Appender, "_claim", claim):
         yield
 
 
@@ -65,13 +65,13 @@ class _Now:
 
 @contextmanager
 def _claimed_on(has_slot_of_now: bool) -> Iterator[None]:
-    original = Log._claim
+    original = Appender._claim
 
-    def claim(self: Log[Any], base: Any, *arguments: Any) -> bool | None:
+    def claim(self: Appender[Any], base: Any, *arguments: Any) -> bool | None:
         now: Any = _Now(base, self.replica, has_slot_of_now=has_slot_of_now)
         return original(self, now if base.slot >= 0 else base, *arguments)
 
-    with method(Log, "_claim", claim):
+    with method(Appender, "_claim", claim):
         yield
 
 
@@ -95,26 +95,26 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
     """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""
-    original = Log._is_genuine
+    original = Appender._is_genuine
 
-    def is_genuine(self: Log[Any], base: Any, slot: int, token: str) -> bool:
+    def is_genuine(self: Appender[Any], base: Any, slot: int, token: str) -> bool:
         with self.replica.lock:
             now = base._replace(slot=self.replica.slot, proved=self.replica.proved())
         return original(self, now, slot, token)
 
-    with method(Log, "_is_genuine", is_genuine):
+    with method(Appender, "_is_genuine", is_genuine):
         yield
 
 
 @mutation(INTERRUPTED)
 def followers_of_the_interrupted_told_that_nothing_landed() -> Iterator[None]:
     """Followers of an interrupted leader are told that nothing was appended: their record may have landed."""
-    original = Log._outcome
+    original = Appender._outcome
 
-    def outcome(self: Log[Any], proposal: Proposal, error: BaseException) -> BaseException:
+    def outcome(self: Appender[Any], proposal: Proposal, error: BaseException) -> BaseException:
         if not isinstance(error, Exception):
             return StoreUnavailable("nothing was appended")
         return original(self, proposal, error)
 
-    with method(Log, "_outcome", outcome):
+    with method(Appender, "_outcome", outcome):
         yield

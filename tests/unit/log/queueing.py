@@ -14,7 +14,7 @@ from eoslog.log.proposals import Proposal
 @contextmanager
 def held(log: Log[Any]) -> Iterator[None]:
     """Within this context no thread leads. Use it when no append is under way."""
-    queue = log._queue
+    queue = log.appender._queue
     nobody = Proposal(None)
     with queue._mutex:
         queue._leader = nobody
@@ -26,5 +26,5 @@ def held(log: Log[Any]) -> Iterator[None]:
 
 def await_queued(log: Log[Any], count: int) -> None:
     """Wait until so many proposals are queued."""
-    while len(log._queue._waiting) < count:
+    while len(log.appender._queue._waiting) < count:
         threading.Event().wait(0.001)

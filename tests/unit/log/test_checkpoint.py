@@ -249,7 +249,7 @@ def finish(world: World, log: Log[Ledger], state: Ledger, slot: int, token: str,
     reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, token, shared)
     proposal = Proposal(None, checkpoint=(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
     try:
-        log._submit(proposal)
+        log.appender.settle(proposal)
         proposal.result()
     except InvalidEntry:
         return

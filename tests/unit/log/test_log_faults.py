@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidRequest, StoreAccessDenied, StoreUnavailable
-from eoslog.log import log as log_module
+from eoslog.log import appender
 from eoslog.log.log import Log
 from eoslog.log.slot_paths import slot_path
 from eoslog.log.slot_record import decode_line, first_line
@@ -335,7 +335,7 @@ def test_a_call_that_asks_for_two_ids_is_refused_and_does_not_turn_in_circles() 
 def test_a_record_larger_than_readers_take_is_refused_before_it_is_put(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     log = world.created()
-    monkeypatch.setattr(log_module, "LARGEST_RECORD_BYTES", 1000)
+    monkeypatch.setattr(appender, "LARGEST_RECORD_BYTES", 1000)
 
     with pytest.raises(InvalidRequest, match="larger than"):
         log.append(add("x" * 1000))
@@ -457,7 +457,7 @@ def test_no_other_thread_reads_a_state_whose_change_was_interrupted(step: str, m
     machine = InterruptedMachine()
     log.machine = log.replica.machine = machine
     names(log)
-    monkeypatch.setattr(log, "_reset_view_unless_sound", lambda error: None)
+    monkeypatch.setattr(log.replica, "reset_unless_sound", lambda error: None)
 
     if step == "refresh":
         other.append(add("o"))

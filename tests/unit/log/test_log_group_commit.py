@@ -134,7 +134,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_appends_nothing(monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, held(log):
-        patched.setattr(log._queue, "_follow", interrupted)
+        patched.setattr(log.appender._queue, "_follow", interrupted)
         with pytest.raises(KeyboardInterrupt):
             log.append(add("a"))
 
@@ -181,7 +181,7 @@ def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -
         raise KeyboardInterrupt
 
     def interrupted_again(error: BaseException) -> None:
-        del log._reset_view_unless_sound  # type: ignore[method-assign]
+        del log.replica.reset_unless_sound  # type: ignore[method-assign]
         script(log).land_late()
         raise KeyboardInterrupt
 
@@ -193,7 +193,7 @@ def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -
 
     script(log).faults.append(Fault.LATE)
     script(log).before.extend([lambda: None, interrupt])
-    log._reset_view_unless_sound = interrupted_again  # type: ignore[method-assign]
+    log.replica.reset_unless_sound = interrupted_again  # type: ignore[method-assign]
     follower = threading.Thread(
         target=run,
         args=(Applying(lambda draft: draft.entries.append({"type": "add", "name": f"follower at {draft.slot}"})),),
@@ -214,11 +214,11 @@ def test_what_an_interrupted_leader_took_from_the_queue_is_appended_by_its_owner
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()
-    append_all = log._queue._append_all
+    append_all = log.appender._queue._append_all
     told: list[BaseException] = []
 
     def interrupted(*_: object) -> None:
-        log._queue._append_all = append_all
+        log.appender._queue._append_all = append_all
         raise KeyboardInterrupt
 
     def lead() -> None:
@@ -233,7 +233,7 @@ def test_what_an_interrupted_leader_took_from_the_queue_is_appended_by_its_owner
         for count, thread in enumerate((leader, owner), 1):
             thread.start()
             await_queued(log, count)
-        log._queue._append_all = interrupted
+        log.appender._queue._append_all = interrupted
     leader.join()
     owner.join(timeout=30)
 
@@ -243,11 +243,11 @@ def test_what_an_interrupted_leader_took_from_the_queue_is_appended_by_its_owner
 
 
 def test_a_group_too_large_for_a_record_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eoslog.log import log as log_module
+    from eoslog.log import appender
 
     world = World()
     log = world.created()
-    monkeypatch.setattr(log_module, "_LARGEST_SHARED_RECORD_BYTES", 1500)
+    monkeypatch.setattr(appender, "_LARGEST_SHARED_RECORD_BYTES", 1500)
 
     slots = together(log, add("a" * 800), add("b" * 800), add("c" * 800))
 
@@ -389,7 +389,7 @@ def test_a_follower_that_was_interrupted_is_not_made_leader_when_its_leader_is_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()
-    append_all, follow = log._queue._append_all, log._queue._follow
+    append_all, follow = log.appender._queue._append_all, log.appender._queue._follow
     is_taken = threading.Event()
     threads: dict[str, threading.Thread] = {}
 
@@ -404,12 +404,12 @@ def test_a_follower_that_was_interrupted_is_not_made_leader_when_its_leader_is_i
         raise KeyboardInterrupt
 
     def interrupted_leader(*_: object) -> None:
-        log._queue._append_all = append_all
+        log.appender._queue._append_all = append_all
         is_taken.set()
         threads["follower"].join(timeout=30)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(log._queue, "_follow", interrupted_follower)
+    monkeypatch.setattr(log.appender._queue, "_follow", interrupted_follower)
     threads |= {
         name: threading.Thread(target=append, args=(name,), daemon=True) for name in ("leader", "follower", "waiting")
     }
@@ -418,7 +418,7 @@ def test_a_follower_that_was_interrupted_is_not_made_leader_when_its_leader_is_i
         for count, thread in enumerate(threads.values(), 1):
             thread.start()
             await_queued(log, count)
-        log._queue._append_all = interrupted_leader
+        log.appender._queue._append_all = interrupted_leader
     leader.join(timeout=30)
     threads["waiting"].join(timeout=30)
 

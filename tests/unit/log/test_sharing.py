@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eoslog.errors import CommitStateUnknown, OutcomeLost, StoreAccessDenied, StoreUnavailable
-from eoslog.log import log as log_module
+from eoslog.log import appender
 from eoslog.log import shared_commits as sharing
 from eoslog.log.log import Log
 from eoslog.log.slot_paths import PENDING, pending_name, pending_path, slot_path
@@ -299,7 +299,7 @@ def test_requests_that_make_a_record_too_large_wait_for_the_next(monkeypatch: py
     log = contended(world)
     for number in range(4):
         publish(world, log.replica.slot, [{"type": "add", "name": f"n{number}{'x' * 300}"}], name=f"{number:032x}")
-    monkeypatch.setattr(log_module, "_LARGEST_SHARED_RECORD_BYTES", 1_500)
+    monkeypatch.setattr(appender, "_LARGEST_SHARED_RECORD_BYTES", 1_500)
 
     first, second = share(log, "first of mine"), share(log, "second of mine")
 
@@ -371,7 +371,7 @@ def test_other_writers_do_not_make_a_writer_wait_for_the_dead_for_ever() -> None
     """Each of their records shows that the log goes on, and none has published requests: an earlier version's."""
     world = World()
     other = contended(world)
-    other._shared._is_allowed = False
+    other.appender._shared._is_allowed = False
     log = world.process()
     names(log)
     publish(world, 0, [{"type": "add", "name": "of the dead"}])
@@ -453,7 +453,7 @@ def test_a_writer_whose_time_is_up_is_told_that_its_published_request_may_land()
 
     assert caught.value.is_published
     assert log.replica.awaited == {}
-    assert log.find_request(caught.value.slot, caught.value.token) is None
+    assert log.appender.find_request(caught.value.slot, caught.value.token) is None
 
 
 def test_a_writer_does_not_wait_longer_for_another_process_than_its_caller() -> None:
@@ -495,7 +495,7 @@ def test_a_request_that_was_given_up_and_landed_is_found_by_its_id() -> None:
     other = world.process()
     slot = share(other, "y")
 
-    found = log.find_request(caught.value.slot, caught.value.token)
+    found = log.appender.find_request(caught.value.slot, caught.value.token)
     assert found is not None
     assert ([entry["name"] for entry in found[0]], found[1]) == (["x"], slot)
 
@@ -692,4 +692,4 @@ def test_the_put_of_an_own_record_without_an_answer_leaves_the_request_unknown()
     script(log).faults.clear()
     script(log).land_late()
     assert caught.value.is_published
-    assert log.find_request(caught.value.slot, caught.value.token) is not None
+    assert log.appender.find_request(caught.value.slot, caught.value.token) is not None

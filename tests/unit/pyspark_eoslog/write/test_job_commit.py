@@ -14,7 +14,7 @@ import pytest
 import eoslog
 from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
-from eoslog.log import log
+from eoslog.log import appender
 from eoslog.log.proposals import InFlight
 from eoslog.state.jobs import TakeOverJob
 from eoslog.state.transaction_entries import ApplicationToken
@@ -248,7 +248,7 @@ def test_more_files_than_a_record_holds_are_refused_and_leave_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = of_many_files(store, 300, tasks=3)
-    monkeypatch.setattr(log, "LARGEST_RECORD_BYTES", 50_000)
+    monkeypatch.setattr(appender, "LARGEST_RECORD_BYTES", 50_000)
     before = store.read(lambda state, slot: (slot, state.frozen_copy()))
 
     with pytest.raises(InvalidRequest, match="commit fewer files at once"):

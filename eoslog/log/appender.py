@@ -1,0 +1,531 @@
+"""Appending records: one thread of a process puts the requests of all its threads into the next slot.
+
+A record is validated against the state after the newest slot, and put conditionally into the next slot. A process that
+loses the race for a slot folds the winner's record and validates its requests again. Under contention it shares a
+record with other processes (see ``shared_commits``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from eoslog.errors import (
+    CommitStateUnknown,
+    CorruptRecord,
+    EosLogError,
+    InvalidRequest,
+    OutcomeLost,
+    StoreUnavailable,
+    StoreVanished,
+    UnsupportedFormat,
+)
+from eoslog.log.append_queue import AppendCounts, AppendQueue
+from eoslog.log.conditional_append import ConditionalAppend
+from eoslog.log.machine import Machine, shared_entries
+from eoslog.log.proposals import InFlight, Proposal, Published, earliest_deadline, sort_proposals
+from eoslog.log.replica import Moment, Replica
+from eoslog.log.shared_commits import OthersPublication, OwnPublication, SharedCommits
+from eoslog.log.slot_paths import slot_path
+from eoslog.log.slot_record import (
+    LARGEST_RECORD_BYTES,
+    IncludedRequest,
+    SlotRecord,
+    encode_line,
+    entries_of,
+    first_line,
+    with_tail,
+)
+from eoslog.storage.environment import Environment
+from eoslog.storage.object_store import ObjectStore
+
+S = TypeVar("S")
+_logger = logging.getLogger(__name__)
+_LARGEST_SHARED_RECORD_BYTES = 4 << 20
+_RACES_BEFORE_SHARING = 2
+_LONGEST_RACE = 5
+"""After so many lost races the pause no longer grows. A lost race means that another process appended."""
+
+
+class _Base(NamedTuple):
+    """The state that a record was validated against."""
+
+    state: Any
+    slot: int
+    proved: Moment
+    opening: int
+    """How often the replica had been opened then."""
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What one attempt to put a record leaves for the next attempt."""
+
+    token: str
+    tail_slot: int | None
+    """The newest slot when this append last refreshed the replica; None if it has not done so."""
+    races: int = 0
+    """How many races for a slot were lost."""
+    has_lost: bool = False
+    """Whether the last attempt lost its race."""
+    appended_for_others: int | None = None
+    """How many requests of other processes are in the record that the last attempt put; None if it put no record."""
+    most: int = 1 << 30
+    """How many proposals the next record takes at most."""
+    with_overdue: bool = True
+    """Whether the next record takes aborts of overdue transactions."""
+    others: Sequence[OthersPublication] = ()
+    """Publications of other processes, which the next record also takes."""
+
+
+class Appender(Generic[S]):
+    """Appends the requests of one process to a log. Safe to share between threads."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        machine: Machine[S],
+        environment: Environment,
+        replica: Replica[S],
+        claims: ConditionalAppend,
+    ) -> None:
+        self.store = store
+        self.machine = machine
+        self.environment = environment
+        self.replica = replica
+        self.counts = AppendCounts()
+        self._queue = AppendQueue(environment, self._append_all)
+        self._claims = claims
+        self._shared = SharedCommits(store, environment, machine)
+
+    def settle(self, proposal: Proposal) -> None:
+        if not self._queue.settle(proposal):
+            # A thread that was interrupted may have sent it, and left it in the queue.
+            raise self._unsettled(proposal)
+
+    def _out_of_time(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
+
+    def _unsettled(self, proposal: Proposal) -> EosLogError:
+        """The error for a proposal that no thread attempts any more: not appended, or its outcome is unknown."""
+        if proposal.published is not None:
+            return self._unknown_request(proposal, proposal.published)
+        return self._out_of_time() if proposal.in_flight is None else self._claims.unknown(*proposal.in_flight)
+
+    def _append_all(self, proposals: list[Proposal]) -> None:
+        for proposal in proposals:
+            if proposal.has_landed:
+                proposal.finish()
+            elif proposal.published is not None or proposal.in_flight is not None:
+                # The thread that sent it was interrupted, and a second time while it settled the other proposals.
+                proposal.fail(self._unsettled(proposal))
+        proposals = [proposal for proposal in proposals if not proposal.done]
+        try:
+            for first in [proposal for proposal in proposals if proposal.first]:
+                self._append_rounds([first])
+            proposals = [proposal for proposal in proposals if not proposal.done]
+            if proposals and (not self.replica.is_open or self.replica.is_stale()):
+                self.replica.open()
+            self._append_rounds(proposals)
+        except BaseException as error:
+            self.replica.reset_unless_sound(error)
+            for proposal in proposals:
+                if proposal.has_landed:
+                    proposal.finish()
+                if not proposal.done:
+                    proposal.fail(self._outcome(proposal, error))
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for proposal in proposals:
+                if proposal.published is not None:
+                    self.replica.awaited.pop(proposal.published.request_id, None)
+
+    def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
+        """The error for one proposal of an attempt that ended with ``error``."""
+        if proposal.published is not None:
+            return self._unknown_request(proposal, proposal.published)
+        if proposal.in_flight is not None:
+            return error if isinstance(error, Exception) else self._claims.unknown(*proposal.in_flight)
+        if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
+            return StoreUnavailable(
+                f"{self.store.url}: the record before this one was not settled; nothing was appended"
+            )
+        return error
+
+    def _append_rounds(self, pending: list[Proposal]) -> None:
+        """Settle proposals, record by record."""
+        attempts = _Attempts(self.environment.new_token(), -1 if pending and pending[0].first else None)
+        while pending:
+            if self._is_contended(pending, attempts):
+                pending = self._share(pending, attempts)
+                continue
+            with self.store.turn() as has_waited:
+                if has_waited:
+                    # Other processes have appended meanwhile. A refresh costs less than a lost race.
+                    self._look_at_tail(attempts)
+                pending = self._attempt(pending, attempts)
+                if attempts.has_lost and self.store.queues_writers:
+                    # The winner had its turn before. Try again at once: few processes append outside of their turn.
+                    self._look_at_tail(attempts)
+                    pending = self._attempt(self._patient(pending), attempts)
+            if attempts.has_lost and not self._is_contended(pending, attempts):
+                # Pause only after the turn has ended: otherwise other processes would wait for nothing.
+                self._claims.back_off(min(attempts.races, _LONGEST_RACE))
+                pending = self._patient(pending)
+                if pending and attempts.races > 1:
+                    # Others are faster. Following slot by slot, this process would never reach the newest slot.
+                    self._look_at_tail(attempts)
+
+    def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
+        """Whether to share a record with other processes instead of racing for a slot."""
+        if not self._shared.is_possible:
+            return False
+        has_requests = any(shared_entries(proposal.request) for proposal in pending)
+        return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
+
+    def _share(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Publish requests, and return when they are in a record of this process or of another one.
+
+        Returns:
+            The proposals that are not settled, in their order.
+        """
+        own = self._shared.publish(self.replica, pending)
+        is_settled_here = bool(own.path)
+        try:
+            while pending:
+                # A proposal that no other process may append does not wait for other processes.
+                if self._shared.look(self.replica, own) or any(proposal.published is None for proposal in pending):
+                    is_turn = True
+                else:
+                    is_turn = not self._is_overtaken(own, pending, attempts)
+                    pending = self._patient(pending)
+                if not pending:
+                    self.environment.reached("log.shared.appended_by_another")
+                    is_settled_here = False
+                elif is_turn:
+                    pending = self._append_with_others(own, pending, attempts)
+        finally:
+            if is_settled_here:
+                # Otherwise another process has appended the requests and deletes them. Or their deadlines have passed:
+                # then their outcome is unknown in any case, and another process may still append them.
+                self._shared.delete([own.path])
+        return pending
+
+    def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
+        """Wait for a new record. False if none came in time: then this process should append."""
+        slot = self.replica.slot
+        began_ms = self.environment.monotonic_ms()
+        deadline_ms = earliest_deadline(pending)
+        end_ms = own.patient_until_ms if deadline_ms is None else min(own.patient_until_ms, deadline_ms)
+        try:
+            while self.environment.monotonic_ms() <= end_ms:
+                self.environment.sleep_ms(own.pause_ms(self.environment.jitter()))
+                self._look_at_tail(attempts)
+                if self.replica.slot > slot or all(proposal.has_landed for proposal in pending):
+                    return True
+            return False
+        finally:
+            self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
+            self.counts.by_others += sum(proposal.has_landed for proposal in pending)
+
+    def _append_with_others(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Put a record with what this process and the others have published."""
+        attempts.others = self._shared.of_others(own)
+        if own.newest_slot > self.replica.slot:
+            # Another process knew a newer slot, so a put to the next slot of this replica would lose.
+            self._look_at_tail(attempts)
+        try:
+            pending = self._attempt(self._patient(pending), attempts)
+            if attempts.has_lost:
+                # Try again at once with the same publications: the winner did not yet know that writers compete.
+                pending = self._attempt(self._patient(pending), attempts)
+            if attempts.appended_for_others:
+                self.environment.reached("log.shared.appended_for_others")
+            if attempts.appended_for_others is not None:
+                # Also those with requests that were left out. Such a request was done before or is not valid here; if
+                # it becomes valid later, its own process appends it.
+                self._shared.delete([each.path for each in attempts.others])
+        finally:
+            attempts.others = ()
+        return pending
+
+    def _look_at_tail(self, attempts: _Attempts) -> None:
+        self.replica.refresh()
+        attempts.tail_slot = self.replica.slot
+
+    def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Try to put one record. Returns the proposals that are not settled, in their order."""
+        replica = self.replica
+        attempts.has_lost, attempts.appended_for_others = False, None
+        while pending:
+            if replica.invalid is not None:
+                raise CorruptRecord(f"{self.store.url}: {replica.invalid}; nothing more is appended")
+            if not replica.is_open and not pending[0].first:
+                # Another thread was interrupted during a fold, and the replica was reset.
+                replica.open()
+            with replica.lock:
+                if not replica.is_open and not pending[0].first:
+                    continue
+                base = _Base(replica.state, replica.slot, replica.proved(), replica.opening)
+                draft = self.machine.new_draft(replica.state, replica.slot + 1)
+                included = self._include(draft, attempts.others)
+                this = sort_proposals(replica, draft, pending[: attempts.most])
+                if included and not this.taken:
+                    # Requests of other processes may be the reason for the refusal: validate again without them.
+                    draft, included = self.machine.new_draft(replica.state, replica.slot + 1), []
+                    this = sort_proposals(replica, draft, pending[: attempts.most])
+                this.later += pending[attempts.most :]
+                if this.taken:
+                    # Last: the producer of an overdue transaction may end it in this same record. Then the producer's
+                    # outcome counts.
+                    if attempts.with_overdue:
+                        self.machine.add_overdue(draft, self.store.clock.now_ms())
+                    record = self._record(draft, this.taken, attempts.token, included)
+                    body = with_tail(encode_line(record), replica.tail_lines())
+            for proposal in this.landed:
+                proposal.finish()
+            if (this.refused or this.without_entries) and attempts.tail_slot != base.slot:
+                self._look_at_tail(attempts)
+                continue
+            for proposal, error in this.refused:
+                self._refuse(proposal, error, base)
+            for proposal in this.without_entries:
+                proposal.finish()
+            if not this.taken:
+                return this.later
+            if len(body) > LARGEST_RECORD_BYTES and attempts.with_overdue:
+                # The appends of this process come first. The next record has room for the aborts.
+                attempts.with_overdue = False
+                pending = this.taken + this.later
+                continue
+            attempts.with_overdue = True
+            if len(body) > _LARGEST_SHARED_RECORD_BYTES and included:
+                attempts.others = attempts.others[: len(attempts.others) // 2]
+                pending = this.taken + this.later
+                continue
+            if len(body) > _LARGEST_SHARED_RECORD_BYTES and len(this.taken) > 1:
+                attempts.most = len(this.taken) // 2
+                pending = this.taken + this.later
+                continue
+            if len(body) > LARGEST_RECORD_BYTES:
+                this.taken[0].fail(
+                    InvalidRequest(
+                        f"{self.store.url}: a record of {len(body)} bytes is larger than the {LARGEST_RECORD_BYTES} "
+                        "that a slot holds; commit fewer files at once"
+                    )
+                )
+                pending = this.later
+                continue
+            won = self._claim(base, draft, this.taken, record, body)
+            if won:
+                self.counts.records += 1
+                self.counts.commits += len(this.taken)
+                self.counts.for_others += len(included)
+                for proposal in this.taken:
+                    proposal.finish()
+                attempts.token = self.environment.new_token()
+                attempts.tail_slot = base.slot + 1
+                attempts.appended_for_others = len(included)
+                return this.later
+            self.counts.conflicts += 1
+            attempts.races += 1
+            attempts.has_lost = True
+            if won is None:
+                attempts.token = self.environment.new_token()
+            return this.taken + this.later
+        return pending
+
+    def _patient(self, proposals: list[Proposal]) -> list[Proposal]:
+        """Return the proposals that have time for another attempt, and fail those whose deadline has passed."""
+        now_ms = self.environment.monotonic_ms()
+        for proposal in proposals:
+            if proposal.has_landed:
+                proposal.finish()
+            elif proposal.deadline_ms is not None and proposal.deadline_ms < now_ms:
+                proposal.fail(self._unsettled(proposal))
+        return [proposal for proposal in proposals if not proposal.done]
+
+    def _include(self, draft: Any, others: Sequence[OthersPublication]) -> list[IncludedRequest]:
+        """Add the valid requests of other processes to a draft. Leave the rest to the processes that published them."""
+        included: list[IncludedRequest] = []
+        for each in others:
+            for request_id, request in each.requests:
+                child = draft.child()
+                try:
+                    self.machine.append_for_another(child, request.entries)
+                except Exception as error:
+                    _logger.debug("%s: a request is left out: %s", self.store.url, error)
+                    continue
+                first_entry = len(draft.entries)
+                child.merge()
+                included.append(
+                    IncludedRequest(
+                        request_id=request_id,
+                        first_entry=first_entry,
+                        entry_count=len(draft.entries) - first_entry,
+                    )
+                )
+        return included
+
+    def _refuse(self, proposal: Proposal, error: BaseException, base: _Base) -> None:
+        """Fail a proposal that is refused at the log's tail, unless another process has appended it before."""
+        published = proposal.published
+        if published is not None and published.opening != base.opening:
+            # The replica was opened again and passed over records. The request may be in one of them.
+            try:
+                found = self.find_request(published.slot, published.request_id)
+            except OutcomeLost as lost:
+                proposal.fail(lost)
+                return
+            except EosLogError:
+                proposal.fail(self._unknown_request(proposal, published))
+                return
+            if found is not None:
+                proposal.tell(*found)
+        if proposal.has_landed:
+            proposal.finish()
+        else:
+            proposal.fail(error)
+
+    def _unknown_request(self, proposal: Proposal, published: Published) -> CommitStateUnknown:
+        replica = self.replica
+        with replica.lock:
+            # A record that was folded meanwhile and has the request would have told the proposal.
+            was_followed = replica.opening == published.opening and published.request_id in replica.awaited
+            slot = replica.slot if was_followed and not proposal.has_landed else published.slot
+        return CommitStateUnknown(
+            f"{self.store.url}: a request was published after slot {slot}, and no record has it yet; another "
+            "process may append it later. Repeat the same call: nothing is done twice",
+            slot=slot,
+            token=published.request_id,
+            is_published=True,
+        )
+
+    def _record(self, draft: Any, taken: list[Proposal], token: str, included: list[IncludedRequest]) -> SlotRecord:
+        replica = self.replica
+        entries = [self.machine.encode_entry(entry) for entry in draft.entries]
+        entries += [
+            proposal.checkpoint[0].model_dump(exclude_none=True)
+            for proposal in taken
+            if proposal.checkpoint is not None
+        ]
+        own = [
+            IncludedRequest(
+                request_id=each.published.request_id, first_entry=each.first_entry, entry_count=each.entry_count
+            )
+            for each in taken
+            if each.published is not None
+        ]
+        return SlotRecord(
+            requests=tuple(included + own) or None,
+            contended=True if included else None,
+            slot=replica.slot + 1,
+            token=token,
+            prev=replica.token,
+            checkpoint=replica.checkpoint,
+            previous_checkpoint=replica.previous_checkpoint,
+            entries=tuple(entries),
+        )
+
+    def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
+        """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the replica was reopened.
+
+        Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
+        """
+        replica = self.replica
+        slot, token = record.slot, record.token
+        asked = replica.moment()
+        if slot > 0 and not replica.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
+            # No process deletes the newest slot. A record after a missing one would make the store unreadable.
+            raise StoreVanished(
+                f"{self.store.url}: slot {slot - 1} is missing, which this process has read: an earlier state of the "
+                "store was put in its place. Nothing was written. Call eoslog.connect() again to go on from that state"
+            )
+        for proposal in taken:
+            proposal.in_flight = InFlight(slot, token)
+            proposal.attempts.puts[proposal.in_flight] = proposal.answer
+        try:
+            winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
+        except UnsupportedFormat as error:
+            if replica.is_long_after(replica.dated(asked)):
+                raise self._claims.unknown(slot, token) from error
+            raise
+        if winner is None and self._is_genuine(base, slot, token):
+            with replica.changing():
+                if replica.state is base.state and replica.slot == base.slot:
+                    draft.merge()
+                    self._adopt_checkpoints(taken)
+                    replica.advance(record, first_line(body))
+                    replica.prove(asked)
+                elif replica.slot == base.slot:
+                    # Reopened: the draft's changes would go into a state that nobody sees any more.
+                    replica.fold_body(slot, body)
+            return True
+        if replica.is_long_after(replica.dated(asked)):
+            # The record may have landed, and its slot been deleted, before what stands there now came.
+            raise self._claims.unknown(slot, token)
+        if winner is None:
+            try:
+                replica.open()
+            except EosLogError as error:
+                raise self._claims.unknown(slot, token) from error
+        for proposal in taken:
+            proposal.in_flight = None
+        if winner is not None and not replica.is_stale() and replica.fold_body(slot, winner):
+            return False
+        if winner is not None:
+            replica.open()
+        return None
+
+    def _adopt_checkpoints(self, taken: list[Proposal]) -> None:
+        for proposal in taken:
+            if proposal.checkpoint is not None:
+                entry, root = proposal.checkpoint
+                self.replica.adopt_own_checkpoint(entry.reference, root)
+
+    def _is_genuine(self, base: _Base, slot: int, token: str) -> bool:
+        """Whether a slot that was just won continues the log.
+
+        It does if the replica was fresh when the draft was made. Otherwise the slot's name may have been deleted before
+        the put, and the record is not part of the log. The replica of the draft counts, not the replica of now: another
+        thread may have reopened it since.
+
+        Raises:
+            CommitStateUnknown: that could not be found out.
+        """
+        if base.slot >= 0 and not self.replica.is_long_after(base.proved):
+            return True
+        try:
+            if self._claims.continues(self.replica, slot, token):
+                return True
+        except EosLogError as error:
+            raise self._claims.unknown(slot, token) from error
+        self.environment.reached("log.slot.stale_win_refused")
+        return False
+
+    def find_request(self, slot: int, request_id: str) -> tuple[Sequence[Mapping[str, Any]], int] | None:
+        """Find a request that was published when ``slot`` was the newest slot this process knew.
+
+        Returns:
+            Its entries as they stand in the log, and their slot. None if no record has it yet.
+
+        Raises:
+            OutcomeLost: a slot that may have it has been deleted, or is damaged.
+            StoreUnavailable, StoreAccessDenied, NotAStore
+        """
+        newest = self.replica.read(lambda state, newest: newest)
+        for later in range(slot + 1, newest + 1):
+            record = self.replica.record_at(later)
+            if record is None:
+                raise OutcomeLost(
+                    f"a request was published after slot {slot}, and slot {later} is gone or damaged, which may have "
+                    "it; whether it landed is to be seen by the work itself (admin.last_committed, the group's "
+                    "offsets, or the rows)"
+                )
+            for request in record.requests or ():
+                if request.request_id == request_id:
+                    return entries_of(record, request), later
+        return None

@@ -522,7 +522,7 @@ class Appender(Generic[S]):
             if record is None:
                 raise OutcomeLost(
                     f"a request was published after slot {slot}, and slot {later} is gone or damaged, which may have "
-                    "it; whether it landed is to be seen by the work itself (admin.last_committed, the group's "
+                    "it; look at the work itself to learn whether it landed (admin.last_committed, the group's "
                     "offsets, or the rows)"
                 )
             for request in record.requests or ():

@@ -1,4 +1,4 @@
-"""When a checkpoint is written: off the path of the append that made it due, by whoever makes it due."""
+"""Decides when a checkpoint is written. The process whose append made it due writes it, in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_WAIT_S = 2.0
 
 
 class Checkpointing:
-    """Runs one checkpoint at a time in this process. A checkpoint that fails fails nobody's append."""
+    """Runs one checkpoint at a time in this process. If it fails, no append fails."""
 
     def __init__(self, environment: Environment, write: Callable[[], object]) -> None:
         self._environment = environment
@@ -30,7 +30,7 @@ class Checkpointing:
         """The thread that writes a checkpoint, 0 if none does. Its own appends do not wait for it."""
 
     def run_if_due(self, replica: Replica[Any]) -> None:
-        """Write a checkpoint if there are enough slots since the last: in the background, or here if it is overdue."""
+        """Write a checkpoint if enough slots followed the last one: in the background, or here if it is overdue."""
         every = replica.config.checkpoint_slots
         since = replica.slots_since_checkpoint()
         if since < every and not (since >= min(_AT_MOST_EVERY, every) and replica.tail_overflows()):
@@ -49,7 +49,7 @@ class Checkpointing:
                 self._run()
             else:
                 self._environment.background(self._run)
-        except RuntimeError:  # no thread can be started, as while the interpreter shuts down
+        except RuntimeError:  # The interpreter shuts down and starts no thread.
             self._idle.set()
         except BaseException:
             self._idle.set()
@@ -61,7 +61,7 @@ class Checkpointing:
             self._write()
         except EosLogError as error:
             _logger.info("no checkpoint was written: %s", error)
-        except Exception:  # the append that made it due has succeeded, and says so
+        except Exception:  # The append that made it due has succeeded.
             _logger.exception("no checkpoint was written")
         finally:
             self._runner = 0

@@ -1,7 +1,7 @@
-"""Claiming a slot: the same bytes are put to the same slot until it is known whose it is.
+"""Conditional append: put the same bytes to the same slot until it is known which process has the slot.
 
-A put that was not answered may land at any later moment, so nothing is concluded from silence, and nobody moves on to
-the next slot before this one is known to be taken.
+A put without an answer may land at any later moment. So the writer concludes nothing from a missing answer, and never
+moves to the next slot before it knows that this slot is taken.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIRST_BACKOFF_MS = 5
 
 
 class _Occupant(NamedTuple):
-    """What stands in a slot."""
+    """The content of a slot."""
 
     body: bytes
     record: SlotRecord
@@ -35,11 +35,18 @@ class ConditionalAppend:
         self._timeout_ms = timeout_ms
 
     def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> bytes | None:
-        """Put a slot until its fate is known. None: ours. Else what stands there.
+        """Put a slot until its outcome is known.
 
         Args:
-            deadline_ms: the end of its callers' patience (elapsed time); it shortens the log's own, and one put is
-                sent in any case.
+            deadline_ms: when the callers give up (elapsed time, ms). The log's own limit applies, too. At least one put
+                is sent.
+
+        Returns:
+            None if this record has the slot, else the bytes of the record that has it.
+
+        Raises:
+            CommitStateUnknown: the record may have landed, or may land later.
+            StoreUnavailable: the record has not landed, and will not.
         """
         path = slot_path(slot)
         deadline = self._deadline(deadline_ms)
@@ -53,8 +60,10 @@ class ConditionalAppend:
                     self._environment.reached("log.slot.claimed")
                     return None
             except StoreUnavailable:
+                # No answer. Only the slot itself tells whether the put landed, so the next put asks for it.
                 may_have_landed = True
             except EosLogError as error:
+                # This refusal says nothing about an earlier put that got no answer.
                 if may_have_landed:
                     raise self.unknown(slot, token) from error
                 raise
@@ -67,8 +76,9 @@ class ConditionalAppend:
                     except EosLogError as error:
                         raise self.unknown(slot, token) from error
                     if found is None:
-                        # Deleted meanwhile: whose it was, even this one's, nobody can tell.
+                        # The slot was taken, and has been deleted since. It may have been this record.
                         raise self.unknown(slot, token)
+                    # The object store's client may retry inside, and then reports its own success as a lost race.
                     if found.record.token == token:
                         self._environment.reached("log.slot.own_record_found")
                         return None
@@ -82,7 +92,7 @@ class ConditionalAppend:
             self.back_off(attempt, deadline)
 
     def _occupant(self, slot: int, deadline: int) -> _Occupant | None:
-        """What stands in a slot. It is read again while it cannot be understood: the answer may have been cut short."""
+        """Read a slot. Read a damaged record again until the deadline: the answer may have been cut short."""
         attempt = 0
         while True:
             try:
@@ -97,12 +107,15 @@ class ConditionalAppend:
             self.back_off(attempt, deadline)
 
     def token_of(self, slot: int, deadline_ms: int | None = None) -> str | None:
-        """The token of what stands in a slot; None if nothing does."""
+        """Return the token of the record in a slot; None if the slot is empty."""
         occupant = self._occupant(slot, self._deadline(deadline_ms))
         return None if occupant is None else occupant.record.token
 
     def continues(self, replica: Replica[Any], slot: int, token: str, deadline_ms: int | None = None) -> bool:
-        """Whether the record of ``slot`` is one of the log's, not one in a name that was deleted before it was put."""
+        """Return True if the record in ``slot`` is part of the log.
+
+        It is not if the slot's name was deleted before this record was put. Then the slots above do not continue it.
+        """
         slots = replica.slots_from(slot)
         if slots != list(range(slot, slot + len(slots))):
             return False
@@ -112,14 +125,14 @@ class ConditionalAppend:
         return successor is not None and successor.record.prev == token
 
     def _deadline(self, deadline_ms: int | None) -> int:
-        """The end of the callers' patience, or of the log's own if that is earlier (elapsed time)."""
+        """Return when to give up: the callers' deadline or the log's own, whichever is earlier (elapsed time, ms)."""
         own_ms = self._environment.monotonic_ms() + self._timeout_ms
         return own_ms if deadline_ms is None else min(own_ms, deadline_ms)
 
     def unknown(self, slot: int, token: str) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"{self._store.url}: what became of the put of slot {slot} is not known; it may have landed or land later. "
-            "Repeat the same call of a producer: its work is recognised and never done twice. Any other append: "
+            f"{self._store.url}: it is not known whether the put of slot {slot} landed; it may land later. A producer "
+            "repeats the same call: its work is recognized and never done twice. After any other append call "
             "Store.resolve(error)",
             slot=slot,
             token=token,

@@ -1,8 +1,7 @@
-"""The log: contiguous slots, each put if absent. A process that puts slot n+1 proves that slot n was the last.
+"""The log of a store: contiguous slots, each put if absent.
 
-An append is validated against the state after the newest slot, and put conditionally into the next slot. A process that
-loses the race folds the winner's record and validates again. A put without an answer is repeated, the same bytes to the
-same slot, until its outcome is known.
+A process that puts slot n+1 proves that slot n was the newest. Reads and appends go through here. See ``Replica`` for
+the state that reads use, and ``Appender`` for the way of a request into a slot.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Log(Generic[S]):
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
     def adopt_grace(self, grace_ms: int) -> None:
-        """Use the grace of this log. All processes that follow the log or delete slots use the same."""
+        """Use the slot retention of the store's description. All processes of a store must use the same."""
         with self.replica.lock:
             self.config = self.replica.config = replace(self.config, grace_ms=grace_ms)
 
@@ -91,15 +90,15 @@ class Log(Generic[S]):
         (see ``ShareableRequest``).
 
         Args:
-            timeout_ms: begin no further attempt after so long. A record with proposals of several threads is given up
+            timeout_ms: begin no further attempt after so long. A record with requests of several threads is given up
                 when the first of their deadlines passes.
-            attempts: told of each put and each publication of the request, before it is sent.
+            attempts: each put and each publication of the request is noted here before it is sent.
 
         Raises:
             CommitStateUnknown: the outcome of the record was not known in time, or its slot was deleted meanwhile, or
                 another process may still append the request.
             StoreUnavailable: the time was up, and nothing was appended.
-            Whatever the request raises at the log's tail.
+            What the request raises on the newest state.
         """
         proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts or AppendAttempts())
         self.appender.settle(proposal)
@@ -111,63 +110,66 @@ class Log(Generic[S]):
         """Write slot 0 of a log that does not exist yet.
 
         Raises:
-            Whatever the request raises on a log that has been begun meanwhile.
+            What the request raises if another process has created the log meanwhile.
         """
         proposal = Proposal(request, first=True)
         self.appender.settle(proposal)
         proposal.result()
 
     def resolve(self, slot: int, token: str, *, timeout_ms: int | None = None) -> bool:
-        """Whether the record of an append that raised ``CommitStateUnknown`` landed: occupy its slot, then read it.
+        """Return whether the record of an append that raised ``CommitStateUnknown`` landed.
+
+        If its slot is empty, a no-op is appended there first, so that the record cannot land later.
 
         Args:
             timeout_ms: begin no further attempt after so long (ms); None: as long as the log's settings say.
 
         Raises:
-            CommitStateUnknown: as before, of the same append: the store does not answer, or refuses.
+            CommitStateUnknown: the object store does not answer, or refuses the request.
             OutcomeLost: the slot has been deleted since.
         """
         try:
             return self.winner(slot, timeout_ms=timeout_ms) == token
         except (RetriableError, StoreAccessDenied) as error:
             raise CommitStateUnknown(
-                f"what became of the append to slot {slot} is still unknown: {error}", slot=slot, token=token
+                f"it is still unknown whether the append to slot {slot} landed: {error}", slot=slot, token=token
             ) from error
 
     def winner(self, slot: int, *, timeout_ms: int | None = None) -> str:
-        """The token of the record that has a slot; if none has, the slot is occupied, so that none comes later.
+        """Return the token of the record that has a slot. If the slot is empty, append a no-op there first.
 
         Raises:
             OutcomeLost: the slot has been deleted, or is damaged.
             RetriableError, StoreAccessDenied, NotAStore
-            CorruptRecord, UnsupportedFormat: the log around it cannot be read; ask again.
+            CorruptRecord, UnsupportedFormat: the log around the slot cannot be read; call again.
         """
         deadline_ms = self._deadline(timeout_ms)
         if self.replica.slot < slot and self.read(lambda state, newest: newest) < slot:
-            occupier = Proposal(None, occupy=True, deadline_ms=deadline_ms)
-            self.appender.settle(occupier)
-            occupier.result()
+            fence = Proposal(None, fences_slot=True, deadline_ms=deadline_ms)
+            self.appender.settle(fence)
+            fence.result()
         try:
             token = self._claims.token_of(slot, deadline_ms)
             why = "has been deleted since"
         except (CorruptRecord, UnsupportedFormat) as error:
             token, why = None, f"cannot be read: {without_code(error)}"
-        # Afterwards: what came to the slot's name when it was deleted came after the checkpoints above it.
+        # Refresh after the slot was read, not before. If the slot was deleted and another record was put under its
+        # name, the checkpoints above were written before that put. So this refresh sees them, and the check below works.
         self.read(lambda state, newest: None)
         if token is not None and (
             not self._may_be_deleted(slot) or self._claims.continues(self.replica, slot, token, deadline_ms)
         ):
             return token
         raise OutcomeLost(
-            f"an append to slot {slot} was not answered, and the slot {why}; whether it landed is to be seen by "
-            "the work itself (admin.last_committed, the group's offsets, or the rows)"
+            f"an append to slot {slot} was not answered, and the slot {why}; look at the work itself to learn whether "
+            "it landed (admin.last_committed, the group's offsets, or the rows)"
         )
 
     def _deadline(self, timeout_ms: int | None) -> int | None:
         return None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
 
     def _may_be_deleted(self, slot: int) -> bool:
-        """Slots are deleted only below the older of the two checkpoints that the log names."""
+        """Return True for slots below the older of the two checkpoints that the log names: only those are deleted."""
         older = self.replica.previous_checkpoint
         return older is not None and slot < older.slot
 
@@ -179,13 +181,13 @@ class Log(Generic[S]):
         self.checkpoint()
 
     def checkpoint(self) -> CheckpointReference:
-        """Write down the state as it is now, and refer to it from the log.
+        """Write a checkpoint of the newest known state, and append an entry that names it.
 
         Returns:
-            The log's checkpoint: this one, or a later one of another process that was faster.
+            The newest checkpoint of the log: this one, or a newer one of another process.
 
         Raises:
-            StoreUnavailable: others changed what this one rests on, each time.
+            StoreUnavailable: other processes replaced the checkpoint that this one shares parts with, each time.
         """
         problem = ""
         for _ in range(_CHECKPOINT_ATTEMPTS):

@@ -45,11 +45,12 @@ class AppendAttempts:
 
 @dataclass(slots=True, eq=False)
 class Proposal:
-    """A request in the queue, and what became of it."""
+    """A request in the queue, and its outcome."""
 
     request: Request[Any] | None
     checkpoint: tuple[CheckpointEntry, CheckpointRoot] | None = None
-    occupy: bool = False
+    fences_slot: bool = False
+    """Append a record without entries, so that no late put can take the slot."""
     first: bool = False
     """Whether it writes slot 0 of a log that does not exist yet."""
     deadline_ms: int | None = None
@@ -102,7 +103,7 @@ def earliest_deadline(proposals: Iterable[Proposal]) -> int | None:
 
 
 @dataclass(slots=True)
-class Round:
+class SortedProposals:
     """The proposals of one attempt at a slot, sorted by what happens to them next."""
 
     taken: list[Proposal] = field(default_factory=list)
@@ -115,12 +116,12 @@ class Round:
     depends on other entries of the record, which may lose its race."""
 
 
-def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> Round:
+def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> SortedProposals:
     """Add to a draft the proposals that its record takes, and sort the rest.
 
     The draft may already have entries of other processes. A proposal that is refused beside them goes into ``later``.
     """
-    this = Round()
+    this = SortedProposals()
     has_others = bool(draft.entries)
     for proposal in pending:
         if proposal.has_landed:
@@ -143,7 +144,7 @@ def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -
             else:
                 this.refused.append((proposal, error))
         else:
-            if child.entries or proposal.checkpoint is not None or proposal.occupy:
+            if child.entries or proposal.checkpoint is not None or proposal.fences_slot:
                 proposal.first_entry, proposal.entry_count = len(draft.entries), len(child.entries)
                 child.merge()
                 this.taken.append(proposal)

@@ -1,4 +1,4 @@
-"""Reading slot records backwards, the newest first, no further than is asked for."""
+"""Reads slot records backwards, from the newest one, as far as the caller iterates."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SLOTS_AT_ONCE = 32
 
 
 def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
-    """The records from slot ``newest`` down to the oldest one that was not deleted yet.
+    """Yield the records from slot ``newest`` down to the oldest one that was not deleted yet.
 
-    A request brings many: so many slots in parallel, or where records repeat the log's tail, all that one repeats.
+    Each round reads several slots in parallel, or one slot whose record repeats many lines of the log's tail.
 
     Raises:
         CorruptRecord, UnsupportedFormat, StoreUnavailable
@@ -25,7 +25,7 @@ def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
     while slot >= 0:
         wanted = range(slot, max(-1, slot - at_once), -1)
         for stored in store.get_many([slot_path(each) for each in wanted]):
-            # A deleted name may have been taken again by a sleeper: what the log does not lead to is not of it.
+            # A paused process may have put a record under a deleted name. The check of `prev` below leaves it out.
             if stored is None:
                 return
             repeated = decode_tail(stored.body, slot) if store.tail_bytes > 0 else []

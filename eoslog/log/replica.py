@@ -82,7 +82,7 @@ class Moment(NamedTuple):
 
 
 class _Replaced(NamedTuple):
-    """What a replica was when somebody began to open it anew."""
+    """The state and slot of a replica before a thread began to open it again."""
 
     state: Any
     slot: int
@@ -272,7 +272,7 @@ class Replica(Generic[S]):
             return True
 
     def fold(self, record: SlotRecord, line: bytes) -> None:
-        """Apply a record that continues this replica; an invalid one is wholly inert, but reported."""
+        """Apply a record that continues this replica. An invalid record changes nothing, and is logged."""
         entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
         checkpoints: list[CheckpointReference] = []
         try:
@@ -317,20 +317,21 @@ class Replica(Generic[S]):
                 self._tail_bytes -= len(self._tail.popleft()[1])
 
     def check_checkpoint_entry(self, entry: CheckpointEntry) -> None:
-        """Refuse to append a checkpoint that the log would not begin at.
+        """Refuse to append a checkpoint that no reader would begin at.
 
         Raises:
-            InvalidEntry: it is older than the current one, leans on one that was replaced, or on objects that vacuum
-                may have deleted.
+            InvalidEntry: the checkpoint is older than the current one, or shares parts with one that was replaced, or
+                vacuum may have deleted its objects.
         """
         obstacle = self._obstacle(entry)
         if obstacle is not None:
             raise InvalidEntry(obstacle)
 
     def _obstacle(self, entry: CheckpointEntry) -> str | None:
-        """Why a checkpoint is passed over, None if it is not.
+        """Return why a checkpoint is ignored; None if it is adopted.
 
-        In a fold this is no fault of the record: who begins at a checkpoint meets older ones, which landed later.
+        An ignored checkpoint does not make its record invalid. Entries of older checkpoints may land after a newer one,
+        and a reader that begins at the newer one meets them in the fold.
         """
         reference = entry.reference
         if reference in (self.checkpoint, self.previous_checkpoint):
@@ -367,7 +368,7 @@ class Replica(Generic[S]):
         self.checkpoint_bytes = sum(part.length for part in root.parts)
 
     def newest_slot(self) -> int:
-        """The newest slot there is, by one LIST where the store lists in order.
+        """Find the newest slot. It takes one LIST if the object store lists in order.
 
         Raises:
             NotAStore: there is no slot at all.
@@ -396,7 +397,7 @@ class Replica(Generic[S]):
         return sorted(found)
 
     def open(self) -> None:
-        """Read the log anew: newest record, checkpoint, and what lies between.
+        """Read the log from its newest record: that record, its checkpoint, and the slots between them.
 
         Raises:
             NotAStore, CorruptRecord, UnsupportedFormat
@@ -424,8 +425,8 @@ class Replica(Generic[S]):
     def _open_once(self, replaced: _Replaced | None) -> None:
         """
         Args:
-            replaced: a state that even an earlier state may replace; None if there is no such state. If another thread
-                has already replaced or advanced it, only a later state replaces the new one.
+            replaced: the state that this opening replaces, even by an earlier state. If another thread has replaced or
+                advanced it meanwhile, or if this is None, only a later state replaces the state that is there now.
         """
         asked = self.moment()
         newest = self.newest_slot()
@@ -442,7 +443,7 @@ class Replica(Generic[S]):
         for tail_line, tail_record in decode_tail(body, newest):
             lines[tail_record.slot] = (tail_line, tail_record)
         others = (slot for slot in range(fresh.slot + 1, newest) if slot not in lines)
-        # Block by block: a forged slot may pretend that the log goes on for ever.
+        # Read block by block. A forged slot with a huge number would otherwise make this list as long as that number.
         while block := list(islice(others, _OPENED_AT_ONCE)):
             for slot, found in zip(block, self._read(block), strict=True):
                 if found is None:
@@ -498,12 +499,13 @@ class Replica(Generic[S]):
         self._tail, self._tail_bytes = other._tail, other._tail_bytes
 
     def _load_checkpoint(self, newest: SlotRecord) -> CorruptRecord | None:
-        """Begin with the state of the newest checkpoint that can be read; with nothing if there is none yet.
+        """Load the newest checkpoint that can be read. Leave the initial state if there is none.
 
-        Where neither of the two can be read, records below name earlier ones, whose objects stay for a while.
+        A record names two checkpoints. If neither can be read, the record at the older one names earlier ones, whose
+        objects are kept for a while.
 
         Returns:
-            Why the newest one could not be read, if none was.
+            If no checkpoint could be read: why the newest one could not.
         """
         newest_problem: CorruptRecord | None = None
         tried: set[CheckpointReference] = set()
@@ -530,7 +532,7 @@ class Replica(Generic[S]):
         return newest_problem
 
     def record_at(self, slot: int) -> SlotRecord | None:
-        """A record that only helps to find something; None if it cannot be read."""
+        """Read a record that the caller can do without. Return None if it is missing or damaged."""
         body = self._read([slot])[0]
         try:
             return None if body is None else decode_line(first_line(body), slot)

@@ -154,7 +154,7 @@ class Log(Generic[S]):
         except (CorruptRecord, UnsupportedFormat) as error:
             token, why = None, f"cannot be read: {without_code(error)}"
         # Refresh after the slot was read, not before. If the slot was deleted and another record was put under its
-        # name, the checkpoints above were written before that put. So this refresh sees them, and the check below works.
+        # name, the checkpoints above are older than that put. So this refresh sees them, and the check below works.
         self.read(lambda state, newest: None)
         if token is not None and (
             not self._may_be_deleted(slot) or self._claims.continues(self.replica, slot, token, deadline_ms)

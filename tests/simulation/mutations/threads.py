@@ -8,7 +8,7 @@ from typing import Any
 
 from eoslog.errors import StoreUnavailable
 from eoslog.log.appender import Appender
-from eoslog.log.proposals import Proposal, Round, sort_proposals
+from eoslog.log.proposals import Proposal, SortedProposals, sort_proposals
 from eoslog.log.replica import Replica
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
@@ -35,7 +35,7 @@ def follower_told_before_the_win() -> Iterator[None]:
 def answer_of_the_first_draft_kept() -> Iterator[None]:
     """An answer is kept from the draft that lost its race: it names the slot of another record."""
 
-    def sorted_once(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> Round:
+    def sorted_once(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> SortedProposals:
         before = [(proposal, proposal.answer) for proposal in pending if proposal.answer is not None]
         this = sort_proposals(replica, draft, pending)
         for proposal, answer in before:

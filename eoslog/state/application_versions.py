@@ -1,7 +1,10 @@
-"""Application tokens: which of an application's versions was committed last, and whether the same work comes again.
+"""Application versions: the rules that recognize work that was committed before.
 
-A version alone does not tell. A streaming query counts its micro-batches from 0; if its checkpoint is lost, another
-query counts from 0 again, and what it brings is not what was committed under these numbers before.
+An application numbers its work by versions. The state keeps the last committed version of each application and sink.
+A version at or below it is a replay, and is not committed twice.
+
+The version alone is not enough. A streaming query numbers its micro-batches from 0. If its checkpoint is lost, a new
+query starts at 0 again and brings other rows under the same numbers. A token therefore names the query, too.
 """
 
 from __future__ import annotations
@@ -17,12 +20,15 @@ from eoslog.state.transaction_entries import ApplicationToken, QueryVersion
 def last_version(
     state: StoreState | Draft, transactional_id: str, application_id: str, sink: str
 ) -> LastVersion | None:
-    """The version that was committed last, also if ``starts_anew`` says that it counts no more; None without any."""
+    """Return the last committed version; None if nothing was committed.
+
+    The version is returned even if ``starts_anew`` says that a token restarts after it.
+    """
     return state.tokens.get(TokenKey(transactional_id, application_id, sink))
 
 
 def remember_version(state: StoreState | Draft, key: TokenKey, last: LastVersion) -> None:
-    """Keep what an application committed last, to be found by its query too."""
+    """Store the last version that an application committed, and index it by its streaming query."""
     before = state.tokens.get(key)
     state.tokens[key] = last
     query_id = _counted_by(key, last)
@@ -38,7 +44,7 @@ def remember_version(state: StoreState | Draft, key: TokenKey, last: LastVersion
 
 
 def keys_by_query(tokens: Mapping[TokenKey, LastVersion]) -> dict[str, tuple[TokenKey, ...]]:
-    """The keys of each streaming query's tokens, sorted: what ``remember_version`` keeps up to date."""
+    """Return the sorted keys of each streaming query's tokens. ``remember_version`` maintains the same index."""
     found: dict[str, list[TokenKey]] = {}
     for key, last in tokens.items():
         found.setdefault(_counted_by(key, last), []).append(key)
@@ -46,16 +52,19 @@ def keys_by_query(tokens: Mapping[TokenKey, LastVersion]) -> dict[str, tuple[Tok
 
 
 def _counted_by(key: TokenKey, last: LastVersion) -> str:
-    """The query of a token. Before tokens named it, it was a stream's application."""
+    """Return the id of the query that counted a version.
+
+    Old tokens name no query. A stream used its query id as the application id then.
+    """
     return key.application_id if last.query_id is None else last.query_id
 
 
 def check_token(draft: Draft, transactional_id: str, token: ApplicationToken | None) -> None:
-    """Whether the work of a token is still to be done.
+    """Check that the work of a token was not committed before. A transaction without a token always passes.
 
     Raises:
-        Replayed: this version of the same query, or a later one, was committed before.
-        CheckpointMismatch: the version was counted by another streaming query, or by none.
+        Replayed: the same query committed this version or a later one before.
+        CheckpointMismatch: another streaming query counted the version, or no query did.
     """
     if token is None:
         return
@@ -69,19 +78,22 @@ def check_token(draft: Draft, transactional_id: str, token: ApplicationToken | N
 def check_micro_batch(
     draft: Draft, transactional_id: str, token: ApplicationToken, *, goes_on: bool = False, rows: int | None = None
 ) -> None:
-    """Whether a micro-batch is still to be committed, wherever its query's checkpoint lies by now.
+    """Check that a micro-batch was not committed before, under this transactional id or another.
 
-    Spark replays the last micro-batch at most, so an earlier one comes from an older copy of the checkpoint, and may
-    hold other rows than those that were committed under its number.
+    The default transactional id comes from the checkpoint location. A query whose checkpoint was moved therefore
+    continues under another id, and the check follows the query from id to id.
+
+    Spark replays at most the last micro-batch. An earlier one comes from an older copy of the checkpoint, and may
+    hold other rows than those committed under its number.
 
     Args:
-        goes_on: the run that asks has committed under this transactional id, and holds it still.
-        rows: how many it has now; None if that is of no account.
+        goes_on: True if the run has committed under this transactional id and still holds it.
+        rows: the micro-batch's number of rows now; None to skip the comparison with the committed number.
 
     Raises:
-        Replayed: it is the last one that was committed.
-        CheckpointMismatch: it is an earlier one, or another query's, or has another number of rows than it had.
-        ProducerFenced: the query goes on in another run, under another transactional id.
+        Replayed: it is the last committed micro-batch.
+        CheckpointMismatch: it is an earlier micro-batch, it is another query's, or its number of rows has changed.
+        ProducerFenced: another run continues the query under another transactional id.
     """
     own = last_version(draft, transactional_id, token.application_id, token.sink)
     own_counts = own is not None and not starts_anew(token, own)
@@ -90,33 +102,40 @@ def check_micro_batch(
     before_id, last = _last_of_query(draft, transactional_id, token)
     anew = last is not None and starts_anew(token, last)
     if last is not None and not anew:
+        # A new run may continue the query under this id. A run that already holds this id was overtaken: two runs
+        # write from two copies of one checkpoint. If it continued, both would commit in turn, each its own rows.
         if goes_on and before_id != transactional_id:
             raise ProducerFenced(
-                f"transactional id {transactional_id!r}: another run goes on with this query under {before_id!r}, as "
-                "after its checkpoint was moved or copied; stop one of them"
+                f"transactional id {transactional_id!r}: another run continues this query under {before_id!r}. Its "
+                "checkpoint was probably moved or copied. Stop one of the two runs"
             )
+        # Spark never replays more than the last micro-batch, so this is no replay. To skip it could lose rows.
         if token.version < last.version:
             raise _older_copy(before_id, token, last)
         if token.version == last.version:
+            # The same version with another number of rows is other work. To skip it as a replay would lose its rows.
             before = committed_rows(draft, before_id, token)
             if rows is not None and before is not None and rows != before:
                 raise _other_rows(before_id, token, last, before, rows)
             raise Replayed(token.application_id, token.version, last.version)
     if own is not None and own_counts and token.version <= own.version:
-        # The query went on elsewhere, and counts up again to what it had committed here.
+        # The query's last commit is under another id, but it committed here before that. It restarted since, and its
+        # versions have reached those of this id again. The checks above did not compare with them.
         if last is not None and anew:
             raise CheckpointMismatch(
-                f"transactional id {transactional_id!r}: micro-batch {own.version} of the same query was committed to "
-                f"{_topic(token)} under this id too. For a fresh start choose another transactionalId, and "
-                f"{_anew(last)}"
+                f"transactional id {transactional_id!r}: micro-batch {own.version} of the same query was also "
+                f"committed to {_topic(token)} under this id. For a fresh start choose another transactionalId, "
+                f"and {_anew(last)}"
             )
         raise _older_copy(transactional_id, token, own)
 
 
 def committed_rows(state: StoreState | Draft, transactional_id: str, token: ApplicationToken) -> int | None:
-    """How many rows a stream's sink committed a micro-batch with, also if the sink was changed since.
+    """Return how many rows a stream's sink committed in a micro-batch, even if the sink has changed since.
 
-    None if the id has committed others since, as a ``foreachBatch`` of the same query, or has expired.
+    Returns:
+        The number of rows. None if the transactional id has expired, or if its last commit is another one, for example
+        that of a ``foreachBatch`` of the same query.
     """
     transaction = state.transactions.get(transactional_id)
     commit = None if transaction is None else transaction.last_commit
@@ -126,6 +145,8 @@ def committed_rows(state: StoreState | Draft, transactional_id: str, token: Appl
     if (counted.application_id, counted.version, counted.query_id) != (transactional_id, token.version, token.query_id):
         return None
     if counted.sink != token.sink:
+        # The last commit went to the sink that was configured before or after this one. If this sink has the same
+        # version, too, the rows of its own commit are no longer known.
         own = last_version(state, transactional_id, transactional_id, token.sink)
         if own is not None and (own.version, own.query_id) == (token.version, token.query_id):
             return None
@@ -135,33 +156,39 @@ def committed_rows(state: StoreState | Draft, transactional_id: str, token: Appl
 def _other_rows(
     transactional_id: str, token: ApplicationToken, last: LastVersion, before: int, rows: int
 ) -> CheckpointMismatch:
-    """Spark gives a query's micro-batch the same offsets again, unless its checkpoint has lost them."""
+    """Return the error for a replayed micro-batch whose number of rows has changed.
+
+    Spark replays a micro-batch with the same source offsets, unless the checkpoint has lost them.
+    """
     return CheckpointMismatch(
         f"transactional id {transactional_id!r}: micro-batch {token.version} was committed to {_topic(token)} with "
-        f"{before} rows, and has {rows} now, so it is not the one that was committed. Nothing was committed. If the "
-        "checkpoint is an older copy, or its newest entry in 'offsets' was lost, restore it; or "
-        f"{_anew(last)}: then rows that were committed as {token.version} are there again. If the query gives other "
-        "rows each time it runs, or its source lost some, give option failOnDataLoss=false to the sink: then those "
-        "that were committed count, and the query goes on"
+        f"{before} rows, and has {rows} now, so its content has changed. Nothing was committed. If the checkpoint is "
+        "an older copy, or has lost its newest entry in 'offsets', restore it. Or "
+        f"{_anew(last)}: then rows committed as {token.version} are written again. If the query returns different rows "
+        "each time it runs, or its source lost rows, give option failOnDataLoss=false to the sink: then the committed "
+        "rows count, and the query continues"
     )
 
 
 def _older_copy(transactional_id: str, token: ApplicationToken, last: LastVersion) -> CheckpointMismatch:
+    """Return the error for a micro-batch before the last one that its query committed."""
     return CheckpointMismatch(
-        f"transactional id {transactional_id!r}: micro-batch {token.version} comes after micro-batch {last.version} of "
-        f"the same query was committed to {_topic(token)}: the checkpoint is an older copy, and this micro-batch may "
-        f"hold other rows than those committed as {token.version}. Nothing was committed. Restore the newest "
-        f"checkpoint. Or {_anew(last)}: then it goes on from this checkpoint, and rows that were committed since are "
-        "there again"
+        f"transactional id {transactional_id!r}: micro-batch {token.version} comes after micro-batch {last.version} "
+        f"of the same query was committed to {_topic(token)}. The checkpoint is an older copy, and this micro-batch "
+        f"may hold other rows than those committed as {token.version}. Nothing was committed. Restore the newest "
+        f"checkpoint. Or {_anew(last)}: then the query continues from this checkpoint, and rows committed since are "
+        "written again"
     )
 
 
 def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
-    """Whether exactly this last version is known to who commits, and not to count any more.
+    """Return True if the token asks to restart after exactly this version, and the restart has not happened yet.
 
-    That is so once: who goes on with the same option counts up to that version again, and it may be replayed then.
+    The token carries the option ``startAnewAfter``. A restart happens once for each value of the option.
     """
     after = token.starts_anew_after
+    # The last condition makes the restart happen once. After it the versions count up again and may reach the named
+    # one a second time. Then that version is a commit of the restarted query, and a repetition of it is a replay.
     return (
         after is not None
         and (after.query_id, after.version) == (last.query_id, last.version)
@@ -170,7 +197,7 @@ def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
 
 
 def _committed_slot(state: StoreState | Draft, transactional_id: str, sink: str, last: LastVersion) -> int | None:
-    """The slot that committed a version, if that is the last commit of its transactional id."""
+    """Return the slot that committed a version; None if it is not the last commit of its transactional id."""
     transaction = state.transactions.get(transactional_id)
     commit = None if transaction is None else transaction.last_commit
     if commit is None or commit.token is None:
@@ -180,10 +207,14 @@ def _committed_slot(state: StoreState | Draft, transactional_id: str, sink: str,
 
 
 def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken) -> tuple[str, LastVersion | None]:
-    """What a query committed last: to this sink under whatever id, since it may have left an id and come back to it;
-    under this id to whatever sink, since its sink may have been changed.
+    """Return the last commit of a query and its transactional id.
 
-    To another sink under another id writes a copy of the query that goes its own way.
+    Two kinds of commits count. Commits to this sink count under every id: the query may have moved to another id and
+    back. Commits under this id count for every sink: the user may have changed the sink. A commit to another sink under
+    another id does not count: it belongs to an independent copy of the query.
+
+    Returns:
+        The transactional id and its last version. The id of the token and None if the query has committed nothing.
     """
     found: dict[str, tuple[int | None, LastVersion]] = {}
     for key in draft.query_tokens.get(token.query_id or "", ()):
@@ -192,10 +223,14 @@ def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken)
             continue
         slot = _committed_slot(draft, key.transactional_id, key.sink, last)
         other = found.get(key.transactional_id)
+        # One id may have written to several sinks. Only the id's last commit has a slot, and it counts. Without one
+        # the highest version counts.
         if other is None or (other[0] is None and (slot is not None or last.version > other[1].version)):
             found[key.transactional_id] = slot, last
     if not found:
         return transactional_id, None
+    # Slots order the commits of several ids. Versions do not: after a restart (`startAnewAfter`) they begin again at a
+    # lower number. Versions decide only if an id has expired or has committed other work since. A tie is this id's.
     slots_known = all(slot is not None for slot, _ in found.values())
     before_id = max(
         found, key=lambda each: (found[each][0] if slots_known else found[each][1].version, each == transactional_id)
@@ -204,31 +239,40 @@ def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken)
 
 
 def _is_of_stream(key: TokenKey, last: LastVersion) -> bool:
-    """Whether a stream's sink counted it, not the ``foreachBatch`` of one, whose writes have names of their own."""
+    """Return True if a stream's sink counted the version, False if a ``foreachBatch`` did.
+
+    The writes of a ``foreachBatch`` have an application id of their own.
+    """
     return last.query_id is None or key.application_id == key.transactional_id
 
 
 def _check_query(transactional_id: str, token: ApplicationToken, last: LastVersion) -> None:
-    """Raises: CheckpointMismatch"""
+    """Check that a version was counted by the query that counted the last one.
+
+    Raises:
+        CheckpointMismatch: another query counted it, so its number says nothing about its rows.
+    """
     if token.query_id == last.query_id:
         return
     if token.version > last.version and (token.query_id is None or last.query_id is None):
-        # Who does not tell the query, as Spark Connect, goes on counting.
+        # A client that does not report its query, such as Spark Connect, may continue the count. It may not repeat a
+        # version: without the query nobody can tell a replay from other work.
         return
     names = "transactionalId" if token.application_id == transactional_id else "txnAppId"
     raise CheckpointMismatch(
-        f"application {token.application_id!r}: what was committed last to {_topic(token)} is version {last.version} "
-        f"of {_query(last.query_id)}; version {token.version} of {_query(token.query_id)} is not the work that was "
-        "counted there, so it was neither committed nor skipped. If a checkpoint was deleted, restore it. For a fresh "
-        f"start choose another {names}, or {_anew(last)}: then rows that the source gives again are there again"
+        f"application {token.application_id!r}: the last commit to {_topic(token)} is version {last.version} of "
+        f"{_query(last.query_id)}. Version {token.version} of {_query(token.query_id)} is other work, so it was "
+        "neither committed nor skipped. If a checkpoint was deleted, restore it. For a fresh start choose another "
+        f"{names}, or {_anew(last)}: then rows that the source delivers again are written again"
     )
 
 
 def _anew(last: LastVersion) -> str:
+    """Return the advice, as part of an error message, how to restart after a version."""
     before = str(last.version) if last.query_id is None else f"{last.query_id}:{last.version}"
     if last.starts_anew_after == QueryVersion(query_id=last.query_id, version=last.version):
         return (
-            f"begin without a checkpoint under another transactionalId (startAnewAfter='{before}' was given before and "
+            f"start without a checkpoint under another transactionalId (startAnewAfter='{before}' was given before and "
             "has had its effect)"
         )
     return f"give option startAnewAfter='{before}'"
@@ -239,4 +283,4 @@ def _query(query_id: str | None) -> str:
 
 
 def _topic(token: ApplicationToken) -> str:
-    return "topics of the rows' choice" if token.sink == "*" else f"topic {token.sink.partition(':')[0]}"
+    return "the topics that the rows name" if token.sink == "*" else f"topic {token.sink.partition(':')[0]}"

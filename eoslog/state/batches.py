@@ -1,4 +1,7 @@
-"""Batches that get their offsets at once: of idempotent producers, and of transactions, which the first one begins."""
+"""Eager batches: they get their offsets at once. They belong to an idempotent producer or to a transaction.
+
+The first batch after the end of a transaction begins the next one.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,17 @@ from eoslog.state.transactions import transit
 
 
 def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
-    """Append a batch. Returns it with the base offset that it gets at this slot.
+    """Append a batch.
+
+    Returns:
+        The entry with the base offset that it gets at this slot.
 
     Raises:
-        DuplicateBatch: it was appended before.
-        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced, UnknownProducerId, OutOfOrderSequence,
-        InvalidTxnState, UnknownTopicOrPartition, StagedFilesExpired: it may not be appended.
+        DuplicateBatch: the batch was appended before.
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: see ``check_identity``.
+        UnknownProducerId: see ``check_registered``.
+        OutOfOrderSequence, InvalidTxnState: see ``check_batch`` and ``check_not_prepared``.
+        UnknownTopicOrPartition, StagedFilesExpired: the topic or the file may be gone.
     """
     identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
     transaction = None
@@ -33,7 +41,8 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
     partition = partition_of(draft, partition_id)
     topic = topic_of(draft, entry.topic_id)
     check_file_place(topic, partition_id, entry.file)
-    # A repeat first: it names no file anew, so it is no matter how old its file is.
+    # Recognize a repeated batch before the age of its file is checked. The first attempt put the file into the log, so
+    # its age no longer matters, and the retry must get its offset instead of an error.
     check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
     if transaction is not None:
         check_not_prepared(transaction)
@@ -49,6 +58,7 @@ def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
 
 
 def _add_partition(draft: Draft, transaction: Transaction, partition_id: PartitionId, entry: BatchAppended) -> None:
+    """Note a partition of the open transaction. The first batch begins the transaction (KIP-890)."""
     begins = transaction.state is not TransactionState.ONGOING
     draft.transactions[transaction.transactional_id] = replace(
         transaction,
@@ -64,13 +74,14 @@ def _add_partition(draft: Draft, transaction: Transaction, partition_id: Partiti
 
 
 def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
-    """Refuse a batch that is older than what its producer has appended since.
+    """Check that a producer has appended nothing since a batch was made.
 
-    Sequences wrap around. After 2^31 rows a partition would take an old copy of a batch again. Only its own process
-    knows that it has sent nothing since.
+    A process calls it before it appends a batch on behalf of another process. Sequences wrap around: after 2^31 rows a
+    partition would accept an old copy of a batch again. Only the producer's own process knows that it has sent nothing
+    since.
 
     Raises:
-        InvalidEntry
+        InvalidEntry: the producer has appended a later batch.
     """
     if entry.transactional_id is None:
         producer = draft.producers.get(entry.producer_id)

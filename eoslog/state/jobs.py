@@ -1,6 +1,6 @@
-"""A job commits the transactions of all its tasks in one slot, and may replace a topic's rows in the same step.
+"""The requests of a job's driver. A job commits the transactions of all its tasks in one slot.
 
-See ``transaction_requests`` for what a request is.
+The same slot may replace the rows of a topic. ``transaction_requests`` defines what a request is.
 """
 
 from __future__ import annotations
@@ -35,12 +35,19 @@ def check_task_count(count: int) -> None:
 
 
 def _check_not_fenced(transaction: Transaction | None, job_id: str, owner: str, *, take_over: bool) -> None:
+    """Check that a run may commit.
+
+    Raises:
+        ProducerFenced: another run has taken the job over, or this run does not hold it and may not take it over.
+    """
     if transaction is not None and transaction.owner == owner:
         return
+    # A fenced run never returns, even with ``take_over``. Otherwise two runs would take the job from each other in
+    # turn, and each would commit what it planned before the other's commits.
     if not take_over or (transaction is not None and owner in transaction.fenced_owners):
         raise ProducerFenced(
-            f"transactional id {job_id!r}: another run has taken this job over; stop one of them, or give each a "
-            "transactionalId of its own"
+            f"transactional id {job_id!r}: another run has taken this job over. Stop one of the two runs, or give each "
+            "its own transactionalId"
         )
 
 
@@ -48,8 +55,8 @@ def _check_not_fenced(transaction: Transaction | None, job_id: str, owner: str, 
 class TakeOverJob:
     """Fence the earlier runs of a job. The answer is False if the version of the token was committed before.
 
-    The request does not ask which query committed that version: the commit does. Before the tasks run nobody knows the
-    query.
+    This request does not check which query committed that version. The query is not known before the tasks run; the
+    commit checks it.
     """
 
     job_id: str
@@ -58,6 +65,7 @@ class TakeOverJob:
     time_ms: int
 
     def apply(self, draft: Draft) -> bool:
+        """Take the job over, unless the version of the token was committed before."""
         token = self.token
         if token is not None:
             last = last_version(draft, self.job_id, token.application_id, token.sink)
@@ -77,13 +85,13 @@ def _take_over(draft: Draft, job_id: str, owner: str, time_ms: int) -> ProducerI
 class CommitJob:
     """Commit the transactions of all tasks of a job in one slot. The answer is the slot.
 
-    A run that was fenced never commits again. One that never held the job takes it over if ``take_over``, else it is
-    fenced too. Without a token a run commits once: a repeated request is answered again.
+    A fenced run never commits again. A run that never held the job takes it over if ``take_over`` is true; otherwise it
+    is refused as fenced. A run without a token commits once: a repeated request gets the same answer.
     """
 
     job_id: str
     owner: str
-    """The run that planned the job."""
+    """The id of the run that planned the job."""
     take_over: bool
     batches: Sequence[StagedBatch]
     upload_ms: int
@@ -92,23 +100,24 @@ class CommitJob:
     summary: CommitSummary
     time_ms: int
     replaces: str | None = None
-    """The id of a topic whose rows so far go in the same step. Overdue transactions there are aborted."""
+    """The id of a topic whose existing rows are dropped in the same slot. Overdue transactions in it are aborted."""
     micro_batch: bool = False
-    """The token is that of a stream's sink.
+    """True if the token belongs to a stream's sink.
 
-    A query that committed under another transactional id before goes on under this one. Runs that still use the other
-    one are fenced.
+    Then a query that committed under another transactional id before continues under this one. Runs that still use the
+    other id are fenced.
     """
     rows: int | None = None
-    """How many rows the micro-batch has, to compare if it was committed before; None: do not compare."""
+    """The micro-batch's number of rows, compared with the number committed before; None to skip the comparison."""
     name: ClassVar = "commit"
     is_final: ClassVar = True
 
     def apply(self, draft: Draft) -> int:
-        """
+        """Commit the job, and return the slot.
+
         Raises:
-            CheckpointMismatch: the token does not follow what was committed last.
-            ConcurrentTransactions: a transaction is open in the topic whose rows are to go.
+            CheckpointMismatch: the token does not follow the last committed version.
+            ConcurrentTransactions: a transaction is open in the topic whose rows are to be replaced.
             InvalidRequest: the job has too many tasks.
             ProducerFenced: another run holds the job.
             Replayed: the application token was committed before.
@@ -120,6 +129,7 @@ class CommitJob:
         self.check_token(draft, goes_on=is_holder)
         if transaction is not None and is_holder:
             is_committed = transaction.state is TransactionState.COMPLETE_COMMIT
+            # The answer to an earlier attempt was lost. Without a token only the owner tells that the job is done.
             if self.token is None and is_committed and transaction.last_commit is not None:
                 return transaction.last_commit.slot
             identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -128,7 +138,8 @@ class CommitJob:
         if self.token is not None and self.token.starts_anew_after is not None:
             need_feature(draft, STARTS_ANEW_AFTER)
         if self.replaces is not None:
-            # Not left to the end of the record: a topic with an open transaction refuses the replacement.
+            # The writer aborts overdue transactions at the end of each record. That is too late here: a topic with an
+            # open transaction refuses the replacement.
             AbortOverdueTransactions(self.time_ms).apply(draft)
             replace_rows(draft, self.replaces)
         draft.append(
@@ -148,10 +159,10 @@ class CommitJob:
         return draft.slot
 
     def check_token(self, draft: Draft, *, goes_on: bool = False) -> None:
-        """Check that the work of the token is still to be done.
+        """Check that the work of the token was not committed before.
 
         Args:
-            goes_on: whether this run holds the job.
+            goes_on: True if this run holds the job.
 
         Raises:
             CheckpointMismatch, ProducerFenced, Replayed: as ``apply``.
@@ -163,31 +174,34 @@ class CommitJob:
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:
-    """Drop all rows that a topic has, for readers that plan from this slot on.
+    """Drop all rows of a topic, for readers that plan from this slot on.
 
     Raises:
-        ConcurrentTransactions: a transaction is open in the topic; what it wrote may not be lost.
+        ConcurrentTransactions: a transaction is open in the topic. Its rows must not be lost.
     """
     topic = topic_of(draft, topic_id)
-    for place in topic.partition_ids():
-        partition = draft.partitions[place]
+    for partition_id in topic.partition_ids():
+        partition = draft.partitions[partition_id]
         if partition.is_held_back:
-            holders = [name for name in draft.ongoing if place in draft.transactions[name].partitions]
+            holders = [name for name in draft.ongoing if partition_id in draft.transactions[name].partitions]
             prepared = [name for name in holders if draft.transactions[name].prepared is not None]
             raise ConcurrentTransactions(
                 f"the rows of topic {topic.topic} cannot be replaced while a transaction is open in it: that of "
-                f"transactional id {min(prepared or holders)!r} in partition {place.partition}"
+                f"transactional id {min(prepared or holders)!r} in partition {partition_id.partition}"
                 + (
-                    ", which is prepared and waits for its verdict: its producer completes it (complete_transaction), "
-                    "or force_terminate_transaction (eoslog transactions force-terminate) aborts it; then run this "
-                    "again"
+                    ", which is prepared and waits for its outcome. Let its producer complete it "
+                    "(complete_transaction), or abort it with force_terminate_transaction (eoslog transactions "
+                    "force-terminate). Then run this again"
                     if prepared
-                    else "; run this again when it has ended"
+                    else ". Run this again when it has ended"
                 )
             )
         if partition.next_offset > partition.log_start_offset:
             draft.append(
                 LogStartMoved(
-                    topic_id=topic_id, partition=place.partition, offset=partition.next_offset, reason="overwrite"
+                    topic_id=topic_id,
+                    partition=partition_id.partition,
+                    offset=partition.next_offset,
+                    reason="overwrite",
                 )
             )

@@ -1,7 +1,8 @@
-"""Prepared transactions, the first phase of a two-phase commit (KIP-939): they wait for a verdict from outside.
+"""Prepared transactions: the first phase of a two-phase commit (KIP-939).
 
-A prepared transaction stays ONGOING and takes no more. All that may refuse a commit is checked when it is prepared:
-topics, age of the files, generations. Its commit is refused for none of them, however late it comes.
+A prepared transaction waits until an application outside of the store commits or aborts it. It stays ONGOING and takes
+no more rows. The prepare checks all that could refuse the commit: topics, age of the files, generations. The commit
+checks none of them again, so it succeeds however late it comes.
 """
 
 from __future__ import annotations
@@ -23,80 +24,94 @@ from eoslog.state.transaction_entries import StagedBatch, TransactionPrepared
 
 DEFAULT_PREPARED_TIMEOUT_MS = 7 * 24 * 3600 * 1000
 MOST_PREPARED_FILES = 50_000
-"""The commit's record must have room for them too, and is a little larger than that of the prepare."""
+"""The record of the commit must have room for them, too. It is a little larger than the record of the prepare."""
 
 _PREPARED_STATE = re.compile(r"([0-9]{1,19}):([0-9]{1,5})", re.ASCII)
 
 
 class PrepareRepeated(Exception):
-    """Not an error: this transaction was prepared before, with the same content."""
+    """Not an error: the transaction was prepared before, with the same content."""
 
     def __init__(self) -> None:
         super().__init__("the transaction was prepared before")
 
 
 def check_prepared_timeout(timeout_ms: int | None) -> None:
-    """Raises: InvalidTransactionTimeout: neither a number of ms, 1 or more, nor None."""
+    """Check the timeout of a prepared transaction.
+
+    Raises:
+        InvalidTransactionTimeout: it is neither None nor a number of ms from 1 on.
+    """
     if timeout_ms is not None and (not isinstance(timeout_ms, int) or not 0 < timeout_ms < 2**53):
         raise InvalidTransactionTimeout(
-            f"prepared_timeout_ms is {timeout_ms!r}; it is a number of ms, 1 or more, or None for no time-out"
+            f"prepared_timeout_ms is {timeout_ms!r}, but must be a number of ms from 1 on, or None for no timeout"
         )
 
 
 def prepared_state(identity: ProducerIdentity) -> str:
-    """A prepared transaction's name, ``producer_id:epoch`` (Kafka's ``PreparedTxnState``)."""
+    """Return the name of a prepared transaction, ``producer_id:epoch`` (Kafka's ``PreparedTxnState``)."""
     return f"{identity.producer_id}:{identity.producer_epoch}"
 
 
 def parse_prepared_state(text: str) -> ProducerIdentity | None:
-    """The transaction that ``prepared_state`` names; None for the empty string, which names none.
+    """Return the identity in a name that ``prepared_state`` made; None for the empty string.
 
     Raises:
-        InvalidRequest: the text is neither.
+        InvalidRequest: the text is neither such a name nor empty.
     """
     if text == "":
         return None
     found = _PREPARED_STATE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise InvalidRequest(f"a prepared transaction is named as '2097152:7', or '' for none, not {quoted(text)}")
+        raise InvalidRequest(
+            f"{quoted(text)} names no prepared transaction. Give a name like '2097152:7', or '' for none"
+        )
     return ProducerIdentity(int(found[1]), int(found[2]))
 
 
 def check_not_prepared(transaction: Transaction) -> None:
-    """Raises: InvalidTxnState: the transaction is prepared and takes no more."""
+    """Check that a transaction may take more rows.
+
+    Raises:
+        InvalidTxnState: the transaction is prepared.
+    """
     identity = prepared_identity(transaction)
     if identity is not None:
         raise InvalidTxnState(
             f"transactional id {transaction.transactional_id!r}: its transaction {prepared_state(identity)} is "
-            "prepared and takes no more; commit or abort it"
+            "prepared and takes no more rows or offsets. Complete it first: commit or abort it"
         )
 
 
 def check_prepare(draft: Draft, entry: TransactionPrepared) -> Transaction:
-    """Return the transaction, if it may be prepared at this slot.
+    """Return the transaction if it may be prepared at this slot.
 
     Raises:
-        PrepareRepeated: it was prepared before.
-        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced, InvalidTxnState, StagedFilesExpired,
-        UnknownTopicOrPartition, IllegalGeneration, UnknownMember: it may not be.
+        PrepareRepeated: it was prepared before, with the same content.
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: the producer does not hold its id any more.
+        InvalidTxnState: the transaction is prepared already, or belongs to a job.
+        StagedFilesExpired, UnknownTopicOrPartition: the staged files cannot be committed.
+        IllegalGeneration, UnknownMember, FencedInstanceId: the group offsets cannot be committed.
     """
     identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
     transaction = check_identity(draft, entry.transactional_id, identity)
     if transaction.kind != "producer":
-        raise InvalidTxnState(f"transactional id {entry.transactional_id!r} is a job's, which commits in one step")
+        raise InvalidTxnState(
+            f"transactional id {entry.transactional_id!r} belongs to a job, and a job commits in one step"
+        )
     if prepared_identity(transaction) == identity and _content(transaction.prepared) == _content(entry):
         raise PrepareRepeated
     check_not_prepared(transaction)
     if len(entry.batches) > MOST_PREPARED_FILES:
-        raise InvalidRequest(f"at most {MOST_PREPARED_FILES} files can be prepared, not {len(entry.batches)}")
+        raise InvalidRequest(f"{len(entry.batches)} files cannot be prepared: the limit is {MOST_PREPARED_FILES}")
     if entry.batches:
         if entry.upload_ms is None:
             raise InvalidEntry("staged batches need the time of their upload")
         check_upload(draft, entry.upload_ms)
     for batch in entry.batches:
-        place = PartitionId(batch.topic_id, batch.partition)
-        partition_of(draft, place)
-        check_file_place(topic_of(draft, batch.topic_id), place, batch.file)
+        partition_id = PartitionId(batch.topic_id, batch.partition)
+        partition_of(draft, partition_id)
+        check_file_place(topic_of(draft, batch.topic_id), partition_id, batch.file)
     for offsets in entry.offsets:
         check_offsets(draft, offsets)
     return transaction
@@ -107,9 +122,10 @@ def _content(prepared: TransactionPrepared | None) -> object:
 
 
 def apply_prepare(draft: Draft, entry: TransactionPrepared) -> None:
+    """Prepare a transaction. Raises what ``check_prepare`` raises."""
     transaction = check_prepare(draft, entry)
     begins = transaction.state is not TransactionState.ONGOING
-    # Every state that is ever at rest may go on to ONGOING.
+    # No check of the transition is needed: a transaction can go to ONGOING from every state in which it rests.
     draft.transactions[entry.transactional_id] = replace(
         transaction,
         state=TransactionState.ONGOING,
@@ -126,9 +142,9 @@ def apply_prepare(draft: Draft, entry: TransactionPrepared) -> None:
 
 
 def committed_batches(draft: Draft, transaction: Transaction) -> tuple[StagedBatch, ...]:
-    """What the commit of a prepared transaction places: its staged batches without those of topics deleted since.
+    """Return the staged batches that the commit of a prepared transaction appends, without base offsets.
 
-    Their base offsets are yet to be planned.
+    Batches of topics that were deleted since the prepare are left out.
     """
     if transaction.prepared is None:
         return ()
@@ -140,27 +156,27 @@ def committed_batches(draft: Draft, transaction: Transaction) -> tuple[StagedBat
 
 
 def committed_offsets(draft: Draft, transaction: Transaction) -> tuple[GroupOffsets, ...]:
-    """The group offsets that the commit of a prepared transaction sets.
+    """Return the group offsets that the commit of a prepared transaction sets.
 
-    Left out are those of topics deleted since, and those that were deleted or committed again after the prepare: that
-    is newer, as it is in Kafka's log of offsets.
+    Offsets of topics that were deleted since the prepare are left out. So are offsets that were deleted or committed
+    again since the prepare: the later change wins, as in Kafka's log of offsets.
     """
 
-    def counts(group: str, offset: GroupOffset) -> bool:
-        place = PartitionId(offset.topic_id, offset.partition)
-        newest = committed_offset(draft, group, place)
-        return place in draft.partitions and (newest is None or newest.slot <= transaction.prepared_slot)
+    def is_current(group: str, offset: GroupOffset) -> bool:
+        partition_id = PartitionId(offset.topic_id, offset.partition)
+        newest = committed_offset(draft, group, partition_id)
+        return partition_id in draft.partitions and (newest is None or newest.slot <= transaction.prepared_slot)
 
     found = []
     for each in _pending_offsets(transaction):
-        kept = tuple(offset for offset in each.offsets if counts(each.group, offset))
+        kept = tuple(offset for offset in each.offsets if is_current(each.group, offset))
         if kept:
             found.append(each.model_copy(update={"offsets": kept}))
     return tuple(found)
 
 
 def _pending_offsets(transaction: Transaction) -> Iterator[GroupOffsets]:
-    """What was prepared of groups' offsets, without those deleted since."""
+    """Yield the prepared group offsets, without those that were deleted since the prepare."""
     prepared = () if transaction.prepared is None else transaction.prepared.offsets
     if not transaction.deleted_offsets:
         yield from prepared
@@ -175,31 +191,33 @@ def _pending_offsets(transaction: Transaction) -> Iterator[GroupOffsets]:
 
 
 def open_identity(transaction: Transaction) -> ProducerIdentity:
-    """The identity of the rows of the transaction that is open, or is about to be."""
+    """Return the identity of the rows of the transaction that is open or about to begin."""
     return prepared_identity(transaction) or ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
 
 def marker_epoch(transaction: Transaction) -> int:
-    """The epoch of the control rows that end the transaction: above every one given out for its rows' producer id.
+    """Return the epoch of the control rows that end the transaction.
 
-    If the holder of a prepared transaction got another producer id, all epochs of the old one are used up: Kafka's
-    reserved one is left.
+    It is above each epoch that was assigned with the producer id of the rows. Otherwise a partition would refuse the
+    marker, or accept a late batch of a fenced holder.
     """
+    # An init rolled the id over while the transaction was prepared. All usable epochs of the old producer id are taken,
+    # and the highest one is reserved for this marker.
     if transaction.open_producer_id != transaction.producer_id:
         return MAX_EPOCH
     return transaction.producer_epoch + 1
 
 
 def overdue(transaction: Transaction, now_ms: int) -> bool:
-    """Whether a prepared transaction is past its own time-out at ``now_ms`` of the store's clock."""
+    """Return True if a prepared transaction has exceeded its own timeout at ``now_ms`` of the store's clock."""
     prepared = transaction.prepared
     return prepared is not None and prepared.timeout_ms is not None and prepared.time_ms + prepared.timeout_ms < now_ms
 
 
 def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId]:
-    """The partitions for which a prepared transaction may still set the group's offset; it need not exist before.
+    """Return the partitions whose group offset a prepared transaction may still set. The group need not exist yet.
 
-    Who reads on from the offset that is committed now would read again what that transaction has read.
+    A consumer that continued from the offset committed now would read the rows of that transaction a second time.
     """
     return {
         PartitionId(offset.topic_id, offset.partition)
@@ -210,9 +228,9 @@ def pending_partitions(state: StoreState | Draft, group: str) -> set[PartitionId
     }
 
 
-def drop_pending_offsets(draft: Draft, group: str, places: Iterable[PartitionId]) -> None:
-    """Prepared transactions set the group's offsets of these partitions no more: they were deleted."""
-    dropped = {GroupPartition(group, *place) for place in places}
+def drop_pending_offsets(draft: Draft, group: str, partition_ids: Iterable[PartitionId]) -> None:
+    """Remove a group's offsets of these partitions from all prepared transactions, because they were deleted."""
+    dropped = {GroupPartition(group, *partition_id) for partition_id in partition_ids}
     for name in list(draft.ongoing):
         transaction = draft.transactions[name]
         prepared = {

@@ -1,6 +1,6 @@
-"""Producer ids and epochs: given out by ``init``, fenced by the next one, rolled over when the epoch is exhausted.
+"""Producer ids and epochs. An init assigns an identity, the next init fences it, an exhausted epoch rolls it over.
 
-Semantics are those of Kafka's InitProducerId (KIP-360) under transaction version 2.
+The rules are those of Kafka's InitProducerId (KIP-360) under transaction version 2.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _FENCED_OWNERS_KEPT = 16
 
 
 class ProducerIdentity(NamedTuple):
-    """(producer id, epoch): it names exactly one transaction."""
+    """A producer id and an epoch. Together they name exactly one transaction, since each end raises the epoch."""
 
     producer_id: int
     producer_epoch: int
 
 
 def task_transactional_id(job_id: str, task: int) -> str:
-    """The transactional id of a writer task of a job."""
+    """Return the transactional id of a writer task of a job."""
     return f"{job_id}/{task}"
 
 
 def task_producer_id(job_producer_id: int, task: int) -> int:
-    """The producer id of a writer task: its job's, with the task's number as index."""
+    """Return the producer id of a writer task. It follows its job's producer id, in the order of the tasks."""
     return job_producer_id + task + 1
 
 
 def new_producer_id(draft: Draft) -> int:
-    """The producer id of this slot, unique by construction.
+    """Return the producer id of this slot. It is unique because the slot is.
 
     Raises:
-        RecordFull: another entry of the record took it.
+        RecordFull: another entry of the same record already has it.
     """
     if draft.id_given_out:
         raise RecordFull
@@ -62,14 +62,15 @@ def new_producer_id(draft: Draft) -> int:
 
 
 def next_identity(draft: Draft, transaction: Transaction) -> ProducerIdentity:
-    """The identity after the current one: the next epoch, or a new producer id when epochs are exhausted."""
+    """Return the identity after the current one: the next epoch, or a new producer id if the epoch is exhausted."""
+    # The marker of the last transaction carries its epoch + 1. The highest epoch is therefore kept for a marker.
     if transaction.producer_epoch >= LAST_USABLE_EPOCH:
         return ProducerIdentity(new_producer_id(draft), 0)
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch + 1)
 
 
 def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
-    """Forget what partitions know of producers that never come again."""
+    """Remove the state that partitions keep of these producers. Their ids must never be used again."""
     if not producer_ids:
         return
     for partition_id, partition in list(draft.partitions.items()):
@@ -81,37 +82,44 @@ def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
 
 
 def check_timeout(timeout_ms: int) -> None:
-    """Raises: InvalidTransactionTimeout: not between 1 ms and the maximum."""
+    """Check a transaction timeout.
+
+    Raises:
+        InvalidTransactionTimeout: it is not between 1 ms and the maximum.
+    """
     if not isinstance(timeout_ms, int) or not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
-            f"a transaction time-out of {timeout_ms} ms is not between 1 and {MAX_TRANSACTION_TIMEOUT_MS} ms"
+            f"a transaction timeout of {timeout_ms} ms is not between 1 and {MAX_TRANSACTION_TIMEOUT_MS} ms"
         )
 
 
 def check_transactional_id(draft: StoreState | Draft, transactional_id: str) -> None:
-    """A task's id belongs to its job: nobody else may initialise it.
+    """Check that an init may use a transactional id. The id of a task belongs to its job; no other may initialize it.
 
     Raises:
-        InvalidRequest: the id is empty, too long, or one of a job's tasks.
+        InvalidRequest: the id is empty or too long, or belongs to a task of a job.
     """
     check_id("transactional id", transactional_id)
     job_id, slash, task = transactional_id.rpartition("/")
     owner = draft.transactions.get(job_id) if slash and task.isdigit() else None
     if owner is not None and owner.kind == "job":
-        raise InvalidRequest(f"transactional id {transactional_id!r} belongs to a task of the job {job_id!r}")
+        raise InvalidRequest(
+            f"transactional id {transactional_id!r} belongs to a task of the job {job_id!r}. Choose another one"
+        )
 
 
 def check_expected(
     transaction: Transaction | None, expected: ProducerIdentity | None, *, keep_prepared: bool = False
 ) -> ProducerIdentity | None:
-    """Whether a producer that says who it was may go on. Returns the answer of an earlier attempt, if this repeats it.
+    """Check that a producer that states its identity may continue with the next one (KIP-360).
 
-    A producer whose transactional id has expired begins anew. One whose successor has a transaction open already cannot
-    be the one that asks again; one that an init with ``keep_prepared`` has kept was not opened by a successor.
+    Returns:
+        The answer of an earlier attempt if this request repeats it; None if the request is new.
 
     Raises:
-        ProducerFenced: another producer took the id over.
+        ProducerFenced: another producer took over the transactional id.
     """
+    # If the transactional id has expired, nobody can have taken it over, and the producer starts again.
     if expected is None or transaction is None:
         return None
     current = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -121,42 +129,51 @@ def check_expected(
         last = ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch)
     else:
         last = ProducerIdentity(transaction.producer_id, transaction.last_producer_epoch)
+    # ``expected`` names the identity before the current one. Either this request repeats the one that assigned the
+    # current identity, or another producer has it by now. An open transaction tells: its producer has received the
+    # answer, so it does not ask again. A prepared transaction that an init has kept open tells nothing: its rows have
+    # an earlier epoch, so the current holder did not begin it.
     kept = keep_prepared and prepared_identity(transaction) not in (None, current)
     if expected == last and (kept or transaction.state is not TransactionState.ONGOING):
         return current
     raise ProducerFenced(
-        f"transactional id {transaction.transactional_id!r}: another producer holds it now, with id and epoch "
-        f"{current.producer_id}:{current.producer_epoch}; this one had {expected.producer_id}:{expected.producer_epoch}"
+        f"transactional id {transaction.transactional_id!r}: another producer holds it now, with producer id and epoch "
+        f"{current.producer_id}:{current.producer_epoch}. This one had "
+        f"{expected.producer_id}:{expected.producer_epoch}. Close this producer"
     )
 
 
 def _planned(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
-    """The entry with the identity that it gives out at this slot."""
+    """Return the entry with the identity that it assigns at this slot."""
     check_timeout(entry.timeout_ms)
     if entry.transactional_id is None:
         return entry.model_copy(update={"producer_id": new_producer_id(draft), "producer_epoch": 0})
     if entry.keep_prepared and entry.kind != "producer":
-        raise InvalidRequest(f"transactional id {entry.transactional_id!r}: a job does not take over what is prepared")
+        raise InvalidRequest(f"transactional id {entry.transactional_id!r}: a job cannot keep a prepared transaction")
     check_transactional_id(draft, entry.transactional_id)
     transaction = draft.transactions.get(entry.transactional_id)
     if entry.expected_producer_id is not None and entry.expected_producer_epoch is not None:
         expected = ProducerIdentity(entry.expected_producer_id, entry.expected_producer_epoch)
         if check_expected(transaction, expected, keep_prepared=entry.keep_prepared) is not None:
-            raise InvalidEntry("an init that repeats an earlier one is answered, not appended")
+            raise InvalidEntry("a repeated init must not be appended again")
     if transaction is None:
         identity = ProducerIdentity(new_producer_id(draft), 0)
     elif transaction.state is TransactionState.ONGOING and not _keeps(transaction, entry):
-        raise InvalidEntry(f"{entry.transactional_id!r} has an open transaction; it is ended before an init")
+        raise InvalidEntry(f"{entry.transactional_id!r} has an open transaction, which must end before an init")
     else:
         identity = next_identity(draft, transaction)
     return entry.model_copy(update={"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch})
 
 
 def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
-    """Give out an identity. A transaction still open must be ended before.
+    """Assign an identity. An open transaction must have ended before, unless the init keeps it prepared.
 
     Returns:
-        The entry with the identity that it gives out at this slot.
+        The entry with the identity that it assigns at this slot.
+
+    Raises:
+        InvalidTransactionTimeout, InvalidRequest, ProducerFenced, RecordFull
+        InvalidEntry: a transaction is open, or the entry repeats an earlier one.
     """
     entry = _planned(draft, entry)
     if entry.producer_id == draft.slot << TASKS_BITS and entry.producer_epoch == 0:
@@ -206,12 +223,12 @@ def apply_init(draft: Draft, entry: ProducerInitialized) -> ProducerInitialized:
 
 
 def _keeps(transaction: Transaction, entry: ProducerInitialized) -> bool:
-    """Whether an init leaves the prepared transaction to its new holder."""
+    """Return True if an init leaves the prepared transaction to the new holder of the transactional id."""
     return entry.keep_prepared and transaction.prepared is not None
 
 
 def prepared_identity(transaction: Transaction) -> ProducerIdentity | None:
-    """The identity that names the prepared transaction; that of its holder may have moved on since."""
+    """Return the identity that names the prepared transaction; None without one. Its holder may have a later one."""
     prepared = transaction.prepared
     return None if prepared is None else ProducerIdentity(prepared.producer_id, prepared.producer_epoch)
 
@@ -226,7 +243,7 @@ def _fenced_owners(before: Transaction | None, owner: str | None) -> tuple[str, 
 
 
 def identities_before(transaction: Transaction) -> set[ProducerIdentity]:
-    """Who the holder of a transactional id was before its last end."""
+    """Return the identities that the holder of a transactional id may have had before its last end."""
     before = {ProducerIdentity(transaction.producer_id, transaction.producer_epoch - 1)}
     if transaction.producer_epoch == 0 and transaction.previous_producer_id >= 0:
         before.add(ProducerIdentity(transaction.previous_producer_id, transaction.last_producer_epoch))
@@ -234,9 +251,10 @@ def identities_before(transaction: Transaction) -> set[ProducerIdentity]:
 
 
 def why_aborted(transaction: Transaction, identity: ProducerIdentity) -> str:
-    """Why others aborted the transaction of this identity, empty if they did not or if the id was taken over since.
+    """Return why a timeout or an administrator aborted the transaction of this identity.
 
-    Its producer learns it late, aborts too, is given the next epoch and goes on (KIP-588).
+    Empty if neither did, or if another producer has taken over the transactional id since. The producer learns of the
+    abort late. It then aborts too, gets the next epoch and continues (KIP-588).
     """
     if transaction.state is not TransactionState.COMPLETE_ABORT or identity not in identities_before(transaction):
         return ""
@@ -247,12 +265,12 @@ def why_aborted(transaction: Transaction, identity: ProducerIdentity) -> str:
 
 
 def check_identity(state: StoreState | Draft, transactional_id: str, identity: ProducerIdentity) -> Transaction:
-    """The transaction of a producer that still holds its transactional id.
+    """Return the transaction of a producer that still holds its transactional id.
 
     Raises:
-        InvalidProducerIdMapping: the id is unknown or expired, or holds another producer id.
-        InvalidProducerEpoch: its transaction was aborted by a time-out or an administrator.
-        ProducerFenced: another producer took the id over.
+        InvalidProducerIdMapping: the id is unknown or has expired, or has another producer id.
+        InvalidProducerEpoch: a timeout or an administrator aborted the transaction.
+        ProducerFenced: another producer took over the id.
     """
     transaction = state.transactions.get(transactional_id)
     if transaction is None:
@@ -269,22 +287,22 @@ def check_identity(state: StoreState | Draft, transactional_id: str, identity: P
     if why:
         raise InvalidProducerEpoch(
             f"transactional id {transactional_id!r}: the transaction of epoch {identity.producer_epoch} was aborted "
-            f"({why}); call abort_transaction() and begin it again"
+            f"({why}). Call abort_transaction() and begin it again"
         )
     raise ProducerFenced(
         f"transactional id {transactional_id!r}: another producer has taken it over (epoch "
-        f"{current.producer_epoch}, this producer has {identity.producer_epoch}); close this producer"
+        f"{current.producer_epoch}, this producer has {identity.producer_epoch}). Close this producer"
     )
 
 
 def check_registered(state: StoreState | Draft, identity: ProducerIdentity) -> None:
-    """A producer id without transactional id must be registered in the store.
+    """Check that a producer id without transactional id is registered in the store.
 
     Raises:
-        UnknownProducerId: it expired, or never was.
+        UnknownProducerId: it has expired or was never registered.
     """
     if identity.producer_id not in state.producers or identity.producer_epoch != 0:
         raise UnknownProducerId(
-            f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is not registered: it expired or "
-            "never was; open a new producer"
+            f"producer id {identity.producer_id} with epoch {identity.producer_epoch} is not registered. It has "
+            "expired or never was. Open a new producer"
         )

@@ -1,7 +1,8 @@
-"""Idempotence: whether a batch's (producer id, epoch, sequence) may follow what a partition has seen of its producer.
+"""Idempotence: the check that a batch's epoch and sequence follow the earlier batches of its producer in a partition.
 
-Kafka's rules of transaction version 2 (``ProducerAppendInfo``, ``ProducerStateEntry``, KIP-890), and one beyond
-Kafka: a batch below the last five is known as a duplicate wherever the state proves that its sequences were written.
+The rules are those of Kafka's transaction version 2 (``ProducerAppendInfo``, ``ProducerStateEntry``, KIP-890). One rule
+goes beyond Kafka: a batch older than the last five is a duplicate, too, if the state proves that its sequences were
+written.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ BATCHES_TO_RETAIN = 5
 MAX_EPOCH = 32767
 LAST_USABLE_EPOCH = MAX_EPOCH - 1
 SEQUENCES = 1 << 31
-"""After 2^31 - 1 sequences go on from 0."""
+"""The number of sequences. After 2^31 - 1 they continue at 0."""
 
 
 class DuplicateBatch(Exception):
-    """Not an error: the batch was appended before. ``base_offset`` is -1 when its offset is no longer known."""
+    """Not an error: the batch was appended before. ``base_offset`` is -1 if its offset is no longer known."""
 
     def __init__(self, base_offset: int, timestamp: int = -1) -> None:
         super().__init__(f"duplicate of the batch at offset {base_offset}")
@@ -26,18 +27,22 @@ class DuplicateBatch(Exception):
 
 
 def sequence_after(base_sequence: int, record_count: int) -> int:
-    """The sequence that follows a batch; 2^31 - 1 wraps to 0."""
+    """Return the sequence that follows a batch; 2^31 - 1 wraps to 0."""
     return (base_sequence + record_count) % SEQUENCES
 
 
 def last_sequence_of(base_sequence: int, record_count: int) -> int:
+    """Return the last sequence of a batch; 2^31 - 1 wraps to 0."""
     return (base_sequence + record_count - 1) % SEQUENCES
 
 
 def check_sequence(
     known: ProducerState | None, producer_epoch: int, base_sequence: int, record_count: int, place: str
 ) -> None:
-    """Refuse a batch that may not follow, and recognize one that was appended before.
+    """Check that a batch follows the earlier ones of its producer, and recognize a duplicate.
+
+    Args:
+        place: the partition's name for error messages.
 
     Raises:
         InvalidProducerEpoch: the epoch is older than the partition's.
@@ -49,10 +54,12 @@ def check_sequence(
         raise InvalidProducerEpoch(
             f"{place}: the batch has epoch {producer_epoch}, but the partition has seen epoch {known.producer_epoch}"
         )
+    # Each epoch starts at sequence 0, and so does a producer that the partition does not know (KIP-890). Otherwise a
+    # lost batch before this one would go unnoticed. A marker leaves an epoch without batches; the next batch starts it.
     if known is None or producer_epoch > known.producer_epoch or not known.batches:
         if base_sequence != 0:
             raise OutOfOrderSequence(
-                f"{place}: the first batch of an epoch begins at sequence 0, this one at {base_sequence}"
+                f"{place}: the first batch of an epoch must begin at sequence 0, but this one begins at {base_sequence}"
             )
         return
     last = last_sequence_of(base_sequence, record_count)
@@ -65,20 +72,20 @@ def check_sequence(
     if _is_older(known, base_sequence, last, expected):
         raise DuplicateBatch(NO_OFFSET)
     raise OutOfOrderSequence(
-        f"{place}: sequence {expected} is expected next, the batch holds {base_sequence} to {last}"
+        f"{place}: the next batch must begin at sequence {expected}, but this one holds {base_sequence} to {last}"
     )
 
 
 def _is_older(known: ProducerState, base_sequence: int, last: int, expected: int) -> bool:
     """Return True if the epoch certainly wrote these sequences before the batches that are kept.
 
-    The state does not say how often sequences wrapped. It is certain only that the epoch wrote every sequence from 0
-    up to the oldest kept batch: those above it may be the previous round's, or nobody's.
+    The state does not say how often sequences wrapped. It is certain only that the epoch wrote every sequence from 0 up
+    to the oldest kept batch. Sequences above it may be from the round before the wrap, or may never have been written.
     """
     oldest = known.batches[0].base_sequence
-    # A batch ahead of a gap, or one that overlaps a kept batch, has low sequences too if the wrap lies between. If it
-    # passed for an old one, its rows would be lost. So an old batch is behind all kept ones, and nearer behind the
-    # expected sequence than ahead of it.
+    # If sequences have just wrapped, a batch after a gap and a batch that overlaps a kept one have low sequences, too.
+    # If such a batch passed for an old one, its rows would be lost. Therefore an old batch must be behind all kept
+    # batches, and nearer behind the expected sequence than ahead of it.
     back = (expected - base_sequence) % SEQUENCES
     is_behind = (expected - oldest) % SEQUENCES <= back <= SEQUENCES // 2
     return is_behind and base_sequence <= last < oldest
@@ -94,7 +101,7 @@ def with_batch(
     timestamp: int,
     transactional: bool,
 ) -> ProducerState:
-    """The producer's state after a batch that ``check_sequence`` let pass."""
+    """Return the producer's state after a batch that passed ``check_sequence``."""
     added = SequenceRange(
         base_sequence,
         last_sequence_of(base_sequence, record_count),
@@ -110,7 +117,7 @@ def with_batch(
 
 
 def with_marker(known: ProducerState | None, producer_id: int, marker_epoch: int, timestamp: int) -> ProducerState:
-    """The producer's state after a marker: the epoch moves on, no batch of the old one counts any more.
+    """Return the producer's state after a marker: with the marker's epoch, and without batches of the old one.
 
     Raises:
         InvalidProducerEpoch: the marker's epoch is not strictly greater than the partition's (KIP-1228).

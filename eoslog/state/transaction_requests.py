@@ -1,10 +1,9 @@
-"""The requests of producers to the transaction coordinator, and of others in their place.
+"""The requests to the transaction coordinator: from producers, and from others that abort a producer's transaction.
 
-A request is a value. ``apply`` validates it on a draft, appends the entries that follow from it, and returns the
-answer, which holds at the slot of the draft and at no other. When the log loses the race for a slot, it calls ``apply``
-again on a newer state.
+A request is a value. ``apply`` validates it on a draft, appends its entries, and returns the answer. The answer holds
+only at the slot of the draft. When the log loses the race for a slot, it calls ``apply`` again on a newer state.
 
-The coordinator is this code, not a process: it has no memory but the state.
+The coordinator is this code, not a process. Its only memory is the state, so any process may run it for any producer.
 """
 
 from __future__ import annotations
@@ -52,9 +51,12 @@ from eoslog.state.transactions import EndRepeated, is_shareable_end, overdue_tra
 
 _MOST_ABORTED_A_RECORD = 100
 _MOST_PARTITIONS_ABORTED_A_RECORD = 50_000
-"""Of all transactions that a record aborts, unless it aborts only one. The control row of each takes some 100 bytes."""
+"""The limit for all transactions that a record aborts; a single transaction may have more partitions.
+
+The control row of each partition takes about 100 bytes of the record.
+"""
 _MOST_STATISTICS_BYTES = 16 << 20
-"""Of an entry: a record has room for them, escaped, beside as many files as may be prepared."""
+"""The limit for one entry. A record has room for so much escaped JSON beside the largest number of prepared files."""
 
 
 class InitAnswer(NamedTuple):
@@ -62,14 +64,14 @@ class InitAnswer(NamedTuple):
 
     identity: ProducerIdentity
     prepared: ProducerIdentity | None
-    """The name of the prepared transaction that comes with the id; None if there is none."""
+    """The identity that names the id's prepared transaction; None if it has none."""
 
 
 @dataclass(frozen=True)
 class InitProducerId:
-    """Give out an identity: fence the holder, abort its open transaction, then take the next epoch (KIP-360, KIP-939).
+    """Assign an identity: fence the holder, abort its open transaction, then take the next epoch (KIP-360, KIP-939).
 
-    A repeated request is answered without a new entry.
+    A repeated request gets the same answer without a new entry.
     """
 
     transactional_id: str | None
@@ -80,19 +82,21 @@ class InitProducerId:
     kind: str = "producer"
     owner: str | None = None
     keep_prepared: bool = False
-    """Leave a prepared transaction open. The new holder may complete it, and may do nothing else before that."""
+    """Leave a prepared transaction open. The new holder must complete it before it does anything else."""
 
     name: ClassVar = "init"
     is_final: ClassVar = False
 
     def apply(self, draft: Draft) -> InitAnswer:
-        """
+        """Assign the identity, and return it with the name of the prepared transaction.
+
         Raises:
             InvalidTransactionTimeout, InvalidRequest
-            ProducerFenced: ``expected`` is another producer's by now.
+            ProducerFenced: another producer has taken over the transactional id since ``expected``.
         """
         identity = self.take(draft)
-        # Here and not at the end of the record: the answer must tell whether this aborts the prepared transaction.
+        # The writer aborts overdue transactions at the end of each record. That is too late here: the prepared
+        # transaction may be overdue itself, and the answer must not name a transaction that this record aborts.
         AbortOverdueTransactions(self.time_ms).apply(draft)
         if self.transactional_id is None:
             return InitAnswer(identity, None)
@@ -100,17 +104,21 @@ class InitProducerId:
         return InitAnswer(_current(transaction), prepared_identity(transaction))
 
     def take(self, draft: Draft) -> ProducerIdentity:
-        """Give out the identity, and leave the transactions of other ids alone. Raises as ``apply`` does."""
+        """Assign the identity without aborting the overdue transactions of other ids. Raises as ``apply`` does."""
         check_timeout(self.timeout_ms)
         expected = self.expected
         if self.transactional_id is not None:
             transaction = draft.transactions.get(self.transactional_id)
             earlier = check_expected(transaction, expected, keep_prepared=self.keep_prepared)
             if earlier is not None:
+                # The answer to an earlier attempt was lost. The repetition gets the same identity (KIP-360). A second
+                # entry would only use up another epoch.
                 return earlier
             keeps = self.keep_prepared and transaction is not None and transaction.prepared is not None
             if transaction is not None and transaction.state is TransactionState.ONGOING and not keeps:
                 _abort(draft, transaction, "fence", self.time_ms)
+                # The abort has raised the epoch. With ``expected`` the entry would now look like a repeated init, and
+                # be refused. The check above has compared it already.
                 expected = None
         entry = draft.append(
             ProducerInitialized.model_validate(
@@ -130,17 +138,17 @@ class InitProducerId:
 
 
 class AppendedRows(NamedTuple):
-    """Consecutive rows of a partition that the log has."""
+    """Consecutive rows that were appended to a partition."""
 
     partition_id: PartitionId
     base_offset: int
-    """-1 if the log has forgotten where an old duplicate lies."""
+    """-1 for an old duplicate whose offset the state no longer knows."""
     record_count: int
 
 
 @dataclass(frozen=True)
 class AppendBatches:
-    """Append those of a producer's batches that have not landed yet. The answer tells where all of them are."""
+    """Append a producer's batches, except those that the log already has. The answer lists the offsets of all."""
 
     batches: Sequence[BatchAppended]
     name: ClassVar = "batches"
@@ -150,7 +158,7 @@ class AppendBatches:
         return all(batch.transactional_id is None for batch in self.batches)
 
     def apply(self, draft: Draft) -> list[AppendedRows]:
-        """Raises what ``apply_batch`` raises, but not ``DuplicateBatch``."""
+        """Append the batches. Raises what ``apply_batch`` raises, except ``DuplicateBatch``."""
         return [
             AppendedRows(PartitionId(batch.topic_id, batch.partition), _base_offset(draft, batch), batch.record_count)
             for batch in self.batches
@@ -161,10 +169,10 @@ class AppendBatches:
         return self.batches
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> list[AppendedRows]:
-        """Return where the batches are, from their entries in the log.
+        """Return the offsets of the batches, as their entries in the log state them.
 
         Raises:
-            ValueError: an entry is not that of its batch.
+            ValueError: an entry belongs to another batch.
         """
         return [_appended(batch, entry) for batch, entry in zip(self.batches, entries, strict=True)]
 
@@ -185,20 +193,22 @@ def _appended(batch: BatchAppended, entry: Mapping[str, Any]) -> AppendedRows:
 
 @dataclass(frozen=True)
 class PrepareTransaction:
-    """Prepare a transaction. The answer is the identity that names it. A repeated request is answered again."""
+    """Prepare a transaction. The answer is the identity that names it. A repeated request gets the same answer."""
 
     entry: TransactionPrepared
     name: ClassVar = "prepare"
     is_final: ClassVar = False
 
     def apply(self, draft: Draft) -> ProducerIdentity:
-        """Raises what ``check_prepare`` and ``check_identity`` raise, but not ``PrepareRepeated``."""
+        """Prepare the transaction. Raises what ``check_prepare`` and ``check_identity`` raise, except
+        ``PrepareRepeated``.
+        """
         entry = self.entry
         with suppress(PrepareRepeated):
             draft.append(entry)
         named = ProducerIdentity(entry.producer_id, entry.producer_epoch)
-        # Here and not at the end of the record: a transaction that an earlier attempt prepared may be past its
-        # timeout. Then the answer must be that it was aborted.
+        # The writer aborts overdue transactions at the end of each record. That is too late here: an earlier attempt
+        # may have prepared the transaction, and its timeout may have passed. Then the answer must be the abort.
         AbortOverdueTransactions(entry.time_ms).apply(draft)
         check_identity(draft, entry.transactional_id, named)
         return named
@@ -215,10 +225,10 @@ def prepare_request(
     offsets: Sequence[GroupOffsets] = (),
     summary: CommitSummary | None = None,
 ) -> TransactionPrepared:
-    """Make the entry of a prepare.
+    """Return the entry that prepares a transaction.
 
     Args:
-        timeout_ms: how long the transaction may stay prepared; None for ever.
+        timeout_ms: how long the transaction may stay prepared (ms); None for no limit.
     """
     return TransactionPrepared(
         transactional_id=transactional_id,
@@ -242,14 +252,14 @@ class EndAnswer(NamedTuple):
     identity: ProducerIdentity
     """The producer's next identity."""
     is_done: bool
-    """False if the work of the application token was committed before. Then this transaction was aborted."""
+    """False if the work of the application token had been committed before. Then this transaction was aborted."""
 
 
 @dataclass(frozen=True)
 class EndTransaction:
-    """Commit or abort a transaction. A repeated request is answered again.
+    """Commit or abort a transaction. A repeated request gets the same answer.
 
-    If the work of its application token was committed before, a commit aborts the transaction instead.
+    If the work of the application token was committed before, a commit aborts the transaction instead.
     """
 
     entry: TransactionEnded
@@ -263,24 +273,30 @@ class EndTransaction:
         return self.entry.verdict == "commit"
 
     def apply(self, draft: Draft) -> EndAnswer:
-        """
+        """End the transaction, and return the producer's next identity.
+
         Raises:
-            TransactionAborted: others aborted it. Its producer must abort it, too, and may go on (KIP-588).
-            What ``apply_end`` raises, but neither ``EndRepeated`` nor ``Replayed``.
+            TransactionAborted: a timeout or an administrator aborted the transaction. Its producer must call abort,
+                and may then continue (KIP-588).
+            What ``apply_end`` raises, except ``EndRepeated`` and ``Replayed``.
         """
         entry = self.entry
         identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
         try:
             return EndAnswer(_end(draft, entry), True)
         except Replayed:
+            # The work was committed before. Its rows must not be committed twice, so abort the transaction below.
             pass
         except InvalidTxnState as refused:
-            # Perhaps the transaction was aborted by an earlier attempt at this request, as a replay.
+            # An earlier attempt at this request may have aborted the transaction as a replay, and its answer was lost.
+            # Then the commit meets an aborted transaction. The token tells this from a real refusal: if its work was
+            # committed before, ``check_token`` raises ``Replayed``, and the first answer is given again.
             with suppress(Replayed):
                 check_token(draft, entry.transactional_id, entry.token)
                 _check_not_aborted(draft.transactions[entry.transactional_id], identity, refused)
                 raise
         transaction = draft.transactions[entry.transactional_id]
+        # Nothing was begun under this epoch, so there is nothing to abort, and the producer keeps its epoch.
         if identity == _current(transaction) and transaction.state is not TransactionState.ONGOING:
             return EndAnswer(identity, False)
         abort = end_request(entry.transactional_id, identity, "abort", owner=entry.owner, time_ms=entry.time_ms)
@@ -291,10 +307,10 @@ class EndTransaction:
         return (self.entry,) if is_shareable_end(self.entry) else ()
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> EndAnswer:
-        """Return the answer from the entry in the log that ended the transaction.
+        """Return the answer, as the entry in the log that ended the transaction states it.
 
         Raises:
-            ValueError: the entry is not that of this request.
+            ValueError: the entry belongs to another request.
         """
         (entry,) = entries
         found = TransactionEnded.model_validate(entry)
@@ -315,8 +331,8 @@ def _check_not_aborted(transaction: Transaction, identity: ProducerIdentity, ref
     why = why_aborted(transaction, identity)
     if why:
         raise TransactionAborted(
-            f"transactional id {transaction.transactional_id!r}: the transaction was not committed, for {why}; call "
-            "abort_transaction() and begin it again"
+            f"transactional id {transaction.transactional_id!r}: the transaction was not committed, because {why}. "
+            "Call abort_transaction() and begin it again"
         ) from refused
 
 
@@ -339,7 +355,7 @@ def end_request(
     task_count: int = 0,
     summary: CommitSummary | None = None,
 ) -> TransactionEnded:
-    """Make the entry of an end. Its results are filled in when it is applied."""
+    """Return the entry that ends a transaction. ``apply_end`` fills in its results."""
     return TransactionEnded.model_validate(
         {
             "transactional_id": transactional_id,
@@ -360,7 +376,10 @@ def end_request(
 
 
 def _leaving_room(batches: Sequence[StagedBatch]) -> Iterator[StagedBatch]:
-    """The batches without the statistics that are too much for one entry: they are a help, and no commit needs them."""
+    """Yield the batches, without statistics once those so far exceed the limit of one entry.
+
+    Statistics only help readers to skip files. A commit succeeds without them.
+    """
     size = 0
     for batch in batches:
         size += len(batch.statistics.encode()) if batch.statistics is not None else 0
@@ -369,23 +388,24 @@ def _leaving_room(batches: Sequence[StagedBatch]) -> Iterator[StagedBatch]:
 
 @dataclass(frozen=True)
 class AbortTransaction:
-    """Abort the open transaction of an id, in its producer's place. The answer is False if none is open."""
+    """Abort the open transaction of an id on its producer's behalf. The answer is False if none is open."""
 
     transactional_id: str
     reason: str
     time_ms: int
 
     def apply(self, draft: Draft) -> bool:
-        """
+        """Abort the transaction.
+
         Raises:
             TransactionalIdNotFound
-            InvalidTxnState: the transaction is prepared. The decision to commit it may have been taken.
+            InvalidTxnState: the transaction is prepared. Its application may already have decided to commit it.
         """
         transaction = _known(draft, self.transactional_id)
         if transaction.prepared is not None:
             raise InvalidTxnState(
-                f"transactional id {self.transactional_id!r}: its transaction is prepared, and whoever prepared it may "
-                "have decided to commit; to abort it all the same use force_terminate_transaction "
+                f"transactional id {self.transactional_id!r}: its transaction is prepared, and its application may "
+                "have decided to commit it. To abort it anyway, use force_terminate_transaction "
                 "(eoslog transactions force-terminate)"
             )
         if transaction.state is not TransactionState.ONGOING:
@@ -396,16 +416,16 @@ class AbortTransaction:
 
 @dataclass(frozen=True)
 class ForceTerminateTransaction:
-    """Abort the open transaction of an id, prepared or not, and fence its producer by an init in its place (KIP-939).
+    """Abort the open transaction of an id, prepared or not, and fence its producer (KIP-939).
 
-    The answer is False if no transaction is open. Then no producer is fenced.
+    An init on the producer's behalf fences it. The answer is False if no transaction is open; then nothing is fenced.
     """
 
     transactional_id: str
     time_ms: int
 
     def apply(self, draft: Draft) -> bool:
-        """Raises: TransactionalIdNotFound"""
+        """Abort the transaction and fence the producer. Raises: TransactionalIdNotFound"""
         transaction = _known(draft, self.transactional_id)
         if transaction.state is not TransactionState.ONGOING:
             return False
@@ -419,26 +439,29 @@ def _known(draft: Draft, transactional_id: str) -> Transaction:
     transaction = draft.transactions.get(transactional_id)
     if transaction is None:
         raise TransactionalIdNotFound(
-            f"no transactional id is named {quoted(transactional_id)}, or it has expired; see list_transactions()"
+            f"transactional id {quoted(transactional_id)} is unknown or has expired. list_transactions() lists all ids"
         )
     return transaction
 
 
 @dataclass(frozen=True)
 class AbortOverdueTransactions:
-    """Abort transactions past their timeout at ``now_ms`` of the store's clock.
+    """Abort the transactions that have exceeded their timeout. The answer is the list of their transactional ids.
 
-    The answer is the list of their transactional ids. More may be left for the next record.
+    One record aborts a limited number of transactions. The next record may abort the rest.
     """
 
     now_ms: int
+    """The time of the store's clock (ms)."""
 
     def apply(self, draft: Draft) -> list[str]:
+        """Abort the transactions. A transaction whose abort is refused is skipped."""
         aborted = []
         overdue = overdue_transactions(draft, self.now_ms)
-        there = [entry for entry in draft.entries if isinstance(entry, TransactionEnded) and entry.reason == "timeout"]
-        partitions = sum(len(entry.markers) for entry in there)
-        for transaction in overdue[: max(0, _MOST_ABORTED_A_RECORD - len(there))]:
+        # Several requests of one record may each abort overdue transactions. The limits are those of the record.
+        timeouts = [each for each in draft.entries if isinstance(each, TransactionEnded) and each.reason == "timeout"]
+        partitions = sum(len(entry.markers) for entry in timeouts)
+        for transaction in overdue[: max(0, _MOST_ABORTED_A_RECORD - len(timeouts))]:
             if partitions and partitions + len(transaction.partitions) > _MOST_PARTITIONS_ABORTED_A_RECORD:
                 break
             partitions += len(transaction.partitions)
@@ -446,7 +469,7 @@ class AbortOverdueTransactions:
             try:
                 _abort(child, transaction, "timeout", self.now_ms)
             except (RecordFull, EosLogError):
-                # This may share the record of another writer's work. An abort that is refused must not hinder it.
+                # The record may hold another writer's work. An abort that is refused must not fail that work.
                 continue
             child.merge()
             aborted.append(transaction.transactional_id)

@@ -1,7 +1,8 @@
-"""The end of transactions: everything that they hold, in one slot.
+"""The end of a transaction: its outcome, markers, staged batches, group offsets and application version, in one slot.
 
-Answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). The end
-passes through PREPARE_* and reaches COMPLETE_* within its slot, so there is nothing to roll forward, no marker to lose.
+The answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). An end
+passes through PREPARE_* and reaches COMPLETE_* within its slot. After a crash there is therefore no transaction to roll
+forward and no missing marker.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     _E.DEAD: frozenset({_E.EMPTY, _E.COMPLETE_ABORT, _E.COMPLETE_COMMIT}),
     _E.PREPARE_EPOCH_FENCE: frozenset({_E.ONGOING}),
 }
-"""From which states each may be entered (``TransactionState.java``)."""
+"""The states from which each state may be entered (``TransactionState.java``)."""
 
 
 def transit(transaction: Transaction, *states: TransactionState) -> TransactionState:
-    """The state of a transaction after it passed through ``states``: the last of them.
+    """Return the last of ``states`` after checking that the transaction may pass through all of them.
 
     Raises:
-        InvalidTxnState: Kafka allows no such transition.
+        InvalidTxnState: Kafka forbids one of the transitions.
     """
     current = transaction.state
     for state in states:
@@ -83,7 +84,7 @@ def transit(transaction: Transaction, *states: TransactionState) -> TransactionS
 
 
 class EndRepeated(Exception):
-    """Not an error: this end was done before; ``identity`` is what it answered."""
+    """Not an error: this transaction was ended the same way before. ``identity`` is the answer given then."""
 
     def __init__(self, identity: ProducerIdentity) -> None:
         super().__init__("the transaction was ended before")
@@ -91,11 +92,13 @@ class EndRepeated(Exception):
 
 
 def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
-    """Kafka's answer to an EndTxn in every state.
+    """Return the transaction if its producer may end it now. In every state the answer is Kafka's to EndTxn.
 
     Raises:
-        EndRepeated: the same end was done before.
-        InvalidProducerIdMapping, ProducerFenced, InvalidTxnState
+        EndRepeated: the transaction was ended the same way before.
+        InvalidProducerIdMapping: the transactional id is unknown, or has another producer id.
+        ProducerFenced: another producer or another run holds the transactional id.
+        InvalidTxnState: no transaction is open, or it was ended the other way.
     """
     transaction = draft.transactions.get(entry.transactional_id)
     if transaction is None:
@@ -104,14 +107,19 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
     wanted = ProducerIdentity(entry.producer_id, entry.producer_epoch)
     if transaction.owner != entry.owner:
         raise ProducerFenced(
-            f"transactional id {entry.transactional_id!r}: another run has taken this job over; stop this one"
+            f"transactional id {entry.transactional_id!r}: another run has taken this job over. Stop this one"
         )
     if wanted == current:
-        # A job commits though none of its tasks had a row.
+        # An abort always passes: after a lost answer a producer cannot know whether its first batch began a
+        # transaction (KIP-890). A commit needs an open transaction or content. The tasks of a job count as content even
+        # without rows: the commit records that the job is done.
         begins = bool(entry.batches or entry.offsets or entry.token or entry.task_count)
         if entry.verdict == "commit" and transaction.state is not TransactionState.ONGOING and not begins:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction to commit")
         return transaction
+    # Each end raises the epoch. A retry whose first answer was lost therefore comes with the identity before. It counts
+    # as a retry only while the transaction rests in COMPLETE_*. In EMPTY or ONGOING somebody has used the new epoch
+    # since: an init, or the first batch of the next transaction.
     if wanted not in identities_before(transaction) or transaction.state in (
         TransactionState.ONGOING,
         TransactionState.EMPTY,
@@ -123,7 +131,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
             )
         raise ProducerFenced(
             f"transactional id {entry.transactional_id!r}: another producer holds it now (epoch "
-            f"{current.producer_epoch}, this producer has {wanted.producer_epoch}); close this producer"
+            f"{current.producer_epoch}, this producer has {wanted.producer_epoch}). Close this producer"
         )
     done = "commit" if transaction.state is TransactionState.COMPLETE_COMMIT else "abort"
     if entry.verdict == done:
@@ -136,10 +144,13 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
 
 
 def is_shareable_end(entry: TransactionEnded) -> bool:
-    """Whether any process may append this end: once the log's tail refuses it, it stays refused for good.
+    """Return True if any process may append this end on its producer's behalf.
 
-    It is not so with the offsets of a group's member: a partition that the member gave up may become its own again. A
-    commit with a token may turn out to be an abort, which no other process decides. A job's end is its driver's.
+    That is safe only if an end that the newest state refuses stays refused for good. Three kinds are excluded:
+
+    - Offsets of a group's member: a partition that the member gave up may be assigned to it again.
+    - A commit with a token: it may turn into an abort, and only its own process decides that.
+    - The end of a job: only its driver ends it.
     """
     return (
         entry.reason == "client"
@@ -151,36 +162,41 @@ def is_shareable_end(entry: TransactionEnded) -> bool:
 
 
 def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
-    """The end with everything that it gets at this slot: base offsets, markers and the next identity."""
+    """Return the end with its results at this slot: base offsets, markers and the next identity."""
     transaction = check_end(draft, entry)
     check_token(draft, entry.transactional_id, entry.token)
     if entry.verdict == "abort" and (entry.batches or entry.offsets or entry.token):
-        raise InvalidEntry("an abort has neither staged batches nor offsets nor a token")
+        raise InvalidEntry("an abort must have no staged batches, offsets or token")
     if transaction.prepared is not None:
         entry = _with_prepared(draft, transaction, entry)
     else:
         _check_content(draft, entry)
-    eager = {place for place in transaction.partitions if place in draft.partitions}
-    next_offsets: dict[PartitionId, int] = {place: draft.partitions[place].next_offset for place in eager}
+    # A topic may have been deleted while the transaction was open. The transaction ends without its partitions.
+    eager = {partition_id for partition_id in transaction.partitions if partition_id in draft.partitions}
+    next_offsets: dict[PartitionId, int] = {
+        partition_id: draft.partitions[partition_id].next_offset for partition_id in eager
+    }
     batches = []
     for batch in entry.batches:
-        place = PartitionId(batch.topic_id, batch.partition)
-        if place not in next_offsets:
-            next_offsets[place] = partition_of(draft, place).next_offset
-        check_file_place(topic_of(draft, batch.topic_id), place, batch.file)
+        partition_id = PartitionId(batch.topic_id, batch.partition)
+        if partition_id not in next_offsets:
+            next_offsets[partition_id] = partition_of(draft, partition_id).next_offset
+        check_file_place(topic_of(draft, batch.topic_id), partition_id, batch.file)
         _check_task(draft, entry, batch)
-        base_offset = next_offsets[place]
-        # In the fold the offsets are there already: do not copy the batch.
+        base_offset = next_offsets[partition_id]
+        # An entry that comes from the log has its offsets already. Copying each of its batches would slow readers down.
         planned = batch.base_offset == base_offset
         batches.append(batch if planned else batch.model_copy(update={"base_offset": base_offset}))
-        next_offsets[place] = base_offset + batch.record_count
+        next_offsets[partition_id] = base_offset + batch.record_count
     identity = next_identity(draft, transaction)
     return entry.model_copy(
         update={
             "batches": tuple(batches),
             "markers": tuple(
-                Marker(topic_id=place.topic_id, partition=place.partition, offset=next_offsets[place])
-                for place in sorted(next_offsets)
+                Marker(
+                    topic_id=partition_id.topic_id, partition=partition_id.partition, offset=next_offsets[partition_id]
+                )
+                for partition_id in sorted(next_offsets)
             ),
             "next_producer_id": identity.producer_id,
             "next_producer_epoch": identity.producer_epoch,
@@ -198,13 +214,19 @@ def _check_content(draft: Draft, entry: TransactionEnded) -> None:
 
 
 def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnded) -> TransactionEnded:
-    """The end of a prepared transaction with what was prepared. Nothing of it is checked again."""
+    """Return the end of a prepared transaction with the prepared content.
+
+    The content was checked at the prepare and is not checked again: the commit of a prepared transaction must not fail.
+
+    Raises:
+        InvalidTxnState: the entry brings other content than was prepared.
+    """
     commits = entry.verdict == "commit"
     batches = committed_batches(draft, transaction) if commits else ()
     offsets = committed_offsets(draft, transaction) if commits else ()
     brought = tuple(batch.model_copy(update={"base_offset": 0}) for batch in entry.batches)
     if brought and tuple(batch.statistics for batch in brought) == (None,) * len(batches):
-        # A version that knows no statistics repeats what was prepared without them.
+        # An older version of eoslog knows no statistics. It repeats the prepared batches without them.
         batches = tuple(batch.model_copy(update={"statistics": None}) for batch in batches)
     if (brought and brought != batches) or (entry.offsets and entry.offsets != offsets) or entry.token is not None:
         check_not_prepared(transaction)
@@ -220,14 +242,20 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
 
 
 def _check_task(draft: Draft, entry: TransactionEnded, batch: StagedBatch) -> None:
+    """Check that a batch's task belongs to the job.
+
+    Raises:
+        InvalidEntry: the job has fewer tasks.
+        InvalidRequest: a producer already uses the transactional id of the task.
+    """
     if batch.task is None:
         return
     if batch.task >= entry.task_count:
-        raise InvalidEntry(f"a batch of task {batch.task} in a job of {entry.task_count} tasks")
+        raise InvalidEntry(f"a batch names task {batch.task}, but the job has only {entry.task_count} tasks")
     if task_transactional_id(entry.transactional_id, batch.task) in draft.transactions:
         raise InvalidRequest(
             f"transactional id {task_transactional_id(entry.transactional_id, batch.task)!r} belongs to a producer, so "
-            "the job of that name cannot use it for a task; choose another transactionalId"
+            f"the job {entry.transactional_id!r} cannot use it for a task. Choose another transactionalId"
         )
 
 
@@ -235,12 +263,13 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     """End a transaction.
 
     Returns:
-        The end with everything that it gets at this slot: base offsets, markers and the next identity.
+        The entry with its results at this slot: base offsets, markers and the next identity.
 
     Raises:
-        EndRepeated: it was ended so before.
-        Replayed: the application token was committed before.
-        InvalidProducerIdMapping, ProducerFenced, InvalidTxnState, and what its batches and offsets are refused for
+        EndRepeated: the transaction was ended the same way before.
+        Replayed: the work of the application token was committed before.
+        InvalidProducerIdMapping, ProducerFenced, InvalidTxnState: see ``check_end``.
+        Further errors of ``check_upload``, ``check_offsets`` and ``partition_of`` for batches and offsets.
     """
     entry = _planned(draft, entry)
     transaction = draft.transactions[entry.transactional_id]
@@ -262,16 +291,16 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         )
     commits = entry.verdict == "commit"
     for marker in entry.markers:
-        place = PartitionId(marker.topic_id, marker.partition)
-        counts[place.topic_id] += place_marker(
-            draft.edit_partition(place),
+        partition_id = PartitionId(marker.topic_id, marker.partition)
+        counts[partition_id.topic_id] += place_marker(
+            draft.edit_partition(partition_id),
             Control.COMMIT if commits else Control.ABORT,
             entry.transactional_id,
             rows.producer_id,
             marker_epoch(transaction),
             draft.moment,
             entry.time_ms,
-            eager=place in transaction.partitions,
+            eager=partition_id in transaction.partitions,
         )
     for offsets in entry.offsets:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
@@ -284,7 +313,8 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     draft.ongoing.pop(entry.transactional_id, None)
     if entry.next_producer_id == draft.slot << TASKS_BITS:
         draft.id_given_out = True
-    # After a roll-over a retry is recognised by the transaction alone: a batch of the old id is always refused.
+    # After a roll-over partitions may forget the old producer id. The transaction alone recognizes a retry of this end
+    # (``previous_producer_id``), and every later batch of the old id is refused.
     forget_producer_ids(draft, {transaction.producer_id, rows.producer_id} - {entry.next_producer_id})
     return entry
 
@@ -325,7 +355,8 @@ def _ended(
         previous_producer_id=transaction.producer_id if rolled_over else transaction.previous_producer_id,
         last_producer_epoch=entry.producer_epoch,
         partitions=frozenset(),
-        # Kafka too keeps the start until the next init or transaction. Without a partition it is the time of the end.
+        # The start stays until the next init or transaction, as in Kafka. If no batch began the transaction, its start
+        # is the time of its end.
         start_ms=entry.time_ms if begins else transaction.start_ms,
         start_slot=NO_SLOT,
         last_update_ms=entry.time_ms,
@@ -340,14 +371,14 @@ def _ended(
 
 
 def overdue_transactions(state: StoreState | Draft, now_ms: int) -> list[Transaction]:
-    """The open transactions that are past their timeouts at ``now_ms`` of the store's clock."""
+    """Return the open transactions of a state that have exceeded their timeout at ``now_ms`` of the store's clock."""
     return timed_out([state.transactions[name] for name in list(state.ongoing)], now_ms)
 
 
 def timed_out(transactions: Iterable[Transaction], now_ms: int) -> list[Transaction]:
-    """Those of the open transactions that are past their time-out at ``now_ms`` of the store's clock.
+    """Return the open transactions that have exceeded their timeout at ``now_ms`` of the store's clock.
 
-    That of a prepared transaction counts from its prepare, and is its own.
+    A prepared transaction has its own timeout, which counts from the prepare.
     """
     return [
         transaction

@@ -163,7 +163,7 @@ def test_a_run_that_was_fenced_never_commits_again(
         again.processAllAvailable()
         produce(store, 160, 170)
         with pytest.raises(
-            Exception, match=r"EOSLOG_PRODUCER_FENCED.*'job': another run has taken this job over; .* its own"
+            Exception, match=r"EOSLOG_PRODUCER_FENCED.*'job': another run has taken this job over\. .* its own"
         ):
             second.processAllAvailable()
     finally:

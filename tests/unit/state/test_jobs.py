@@ -209,7 +209,7 @@ def test_an_overwrite_that_a_prepared_transaction_holds_up_names_it_and_how_it_e
     for part in ("'two phases'", "is prepared", "complete_transaction", "eoslog transactions force-terminate"):
         assert part in str(refused.value)
     history.force_terminate("two phases")
-    with pytest.raises(ConcurrentTransactions, match="'a' in partition 0; run this again when it has ended"):
+    with pytest.raises(ConcurrentTransactions, match=r"'a' in partition 0\. Run this again when it has ended"):
         history.job("run", history.staged(2, task=0), replaces=TOPIC_ID)
 
 

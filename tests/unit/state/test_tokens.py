@@ -94,7 +94,7 @@ def test_another_query_is_refused_whatever_its_micro_batch_and_told_what_to_do(b
     with pytest.raises(CheckpointMismatch) as refused:
         history.micro_batch(batch_id, "fresh", owner="another run")
 
-    for part in ("topic t", "version 3 of streaming query lost", f"version {batch_id} of streaming query fresh"):
+    for part in ("topic t", "version 3 of streaming query lost", f"Version {batch_id} of streaming query fresh"):
         assert part in str(refused.value)
     for part in ("restore it", "another transactionalId", "startAnewAfter='lost:3'"):
         assert part in str(refused.value)

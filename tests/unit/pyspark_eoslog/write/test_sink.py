@@ -280,7 +280,7 @@ def test_two_queries_with_one_transactional_id_and_topics_of_their_own_fence_eac
     stream(store, "a", 0, 1, transactionalId="shared", checkpointlocation="/a")
     stream(store, "b", 0, 2, transactionalId="shared", checkpointlocation="/b", topic="other")
 
-    with pytest.raises(ProducerFenced, match=r"'shared': another run.*a transactionalId of its own"):
+    with pytest.raises(ProducerFenced, match=r"'shared': another run.*give each its own transactionalId"):
         stream(store, "a", 1, 3, transactionalId="shared", checkpointlocation="/a")
 
     assert (numbers(store), numbers(store, "other")) == ([1], [2])

@@ -1,4 +1,4 @@
-"""Requests that append one entry as it is given."""
+"""The request that appends one entry as it is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AppendEntry:
     unless: tuple[type[EosLogError], ...] = ()
 
     def apply(self, draft: Draft) -> bool:
-        """Raises: the error that refuses the entry, if it is not one of ``unless``."""
+        """Append the entry. Raises the error that refuses it, unless it is one of ``unless``."""
         try:
             draft.append(self.entry)
         except self.unless:

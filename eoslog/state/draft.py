@@ -1,7 +1,7 @@
-"""A state one record ahead of the log, which can still be dropped.
+"""A draft: the state of a store with a record that is not yet in the log.
 
-A record is applied to a draft entry by entry. Merged, it changes the state; dropped, it leaves no trace: so a record
-with one invalid entry is wholly inert, and a lost race costs nothing.
+A record is applied to a draft entry by entry. ``merge`` then changes the state. A draft that is dropped leaves no
+trace. A record with one invalid entry therefore changes nothing at all, and a lost race costs nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REMOVED = _Removed()
 
 
 class Overlay(MutableMapping[K, V], Generic[K, V]):
-    """Changes over a map that stays as it is until they are merged into it."""
+    """Changes to a map. The map itself stays unchanged until ``merge``."""
 
     __slots__ = ("_base", "_changes")
 
@@ -105,7 +105,7 @@ class Draft:
         self.horizon_ms: int = base.horizon_ms
         self.doomed: tuple[Doomed, ...] = base.doomed
         self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
-        """Whether an entry of this slot took the slot's producer id: one init or roll-over a record."""
+        """True if an entry of this slot has taken the slot's only producer id."""
         self.topic_ids: Overlay[str, str] = Overlay(base.topic_ids)
         self.topics: Overlay[str, Topic] = Overlay(base.topics)
         self.partitions: Overlay[PartitionId, Partition] = Overlay(base.partitions)
@@ -119,11 +119,11 @@ class Draft:
 
     @property
     def moment(self) -> Moment:
-        """Where the entry that is applied now stands."""
+        """The position in the log of the entry that is applied now."""
         return Moment(self.slot, self.time_ms)
 
     def edit_partition(self, partition_id: PartitionId) -> Partition:
-        """The draft's own copy of a partition, which may be changed in place."""
+        """Return the draft's own copy of a partition. The caller may change it in place."""
         if partition_id not in self._edited:
             self.partitions[partition_id] = self.partitions[partition_id].copy()
             self._edited.add(partition_id)
@@ -135,21 +135,25 @@ class Draft:
         """Apply an entry and add it to the record.
 
         Returns:
-            The entry with its results, such as offsets and the next epoch, as they are at this slot.
+            The entry with its results at this slot, such as offsets and the next epoch.
 
         Raises:
-            InvalidEntry, or the error of the rule that refuses it.
+            InvalidEntry, or the error of the rule that refuses the entry.
         """
         applied = self._apply(self, entry)
         self.entries.append(applied)
         return cast(E, applied)
 
     def child(self) -> Draft:
-        """A draft on top of this one, for the entries of one of several writers that share a record."""
+        """Return a draft on top of this one.
+
+        Several writers may share a record. Each one's entries go into a child of their own, so a refusal drops only
+        these.
+        """
         return Draft(self, self.slot, self._apply)
 
     def merge(self) -> None:
-        """Make the changes those of the base."""
+        """Apply the changes to the state or draft below this one."""
         base = self.base
         base.store_id = self.store_id
         base.reader_features = self.reader_features

@@ -1,6 +1,7 @@
-"""The entries of the log: every change of a store's state, as it stands in a slot record.
+"""The entries of the log. Each one is a change of a store's state, and is part of a slot record.
 
-An entry carries its result (base offset, producer id, epoch) beside its cause, and the fold checks it.
+An entry has its result (base offset, producer id, epoch) beside its cause. Readers compute the result again and
+compare.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ class StoreCreated(Model):
     store_id: Hex
     """The id that `eoslog.json` gives the store."""
     reader_features: tuple[str, ...] = ()
-    """What a reader must know."""
+    """The features that a reader must know."""
     writer_features: tuple[str, ...] = ()
-    """What a writer must know."""
+    """The features that a writer must know."""
     time_ms: Milliseconds
-    """By the store's clock, as all times of entries (ms since the epoch)."""
+    """The time of the store's clock (ms since the epoch). All entries use this clock."""
 
 
 class FeaturesAdded(Model):
-    """The store needs more features from here on: an entry behind this one asks for them."""
+    """The store needs more features from here on, because a later entry uses them."""
 
     type: Literal["features"] = "features"
     reader_features: tuple[str, ...] = ()
-    """What a reader must know beside those so far."""
+    """The further features that a reader must know."""
     writer_features: tuple[str, ...] = ()
-    """What a writer must know beside those so far."""
+    """The further features that a writer must know."""
 
 
 Entry = Annotated[

@@ -1,4 +1,4 @@
-"""What the fields of entries are made of: numbers within bounds, names, and references to files."""
+"""The types of the fields of entries: bounded numbers, names, and references to files."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ Identifier = Annotated[str, Field(min_length=1, max_length=1024)]
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 LONGEST_STATISTICS = 8192
-"""Characters."""
+"""The maximum length of a file's statistics, in characters."""
 
 Statistics = Annotated[str, Field(min_length=2, max_length=LONGEST_STATISTICS)]
-"""The statistics of a file's columns, as JSON text: planning alone reads it, so it stays text until then."""
+"""The statistics of a file's columns, as JSON text. Only planning parses it, so applying an entry stays cheap."""
 
 
 class Model(BaseModel):
-    """Part of a record: immutable, and blind to fields that a later minor version adds."""
+    """A part of a record. It is immutable, and ignores fields that a later minor version adds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class FileReference(Model):
-    """An immutable object that an entry names, with what proves that it is the one."""
+    """A reference to an immutable object, with the length and checksum that identify its content."""
 
     path: Annotated[str, Field(min_length=1, max_length=2048)]
-    """Where it lies, from the store's root."""
+    """Its path, relative to the store's root."""
     length: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
-    """Bytes."""
+    """Its length in bytes."""
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-    """CRC-32C of all its bytes."""
+    """The CRC-32C of all its bytes."""
 
     @field_validator("path")
     @classmethod
     def _relative(cls, path: str) -> str:
         if path.startswith("/") or "://" in path or "\\" in path or "\x00" in path:
-            raise ValueError("a referenced path is relative to the store")
+            raise ValueError("a referenced path must be relative to the store")
         parts = path.split("/")
         if "" in parts or "." in parts or ".." in parts:
-            raise ValueError("a referenced path has no empty, '.' or '..' parts")
+            raise ValueError("a referenced path must have no empty, '.' or '..' parts")
         if not path.isascii() or not path.isprintable():
-            raise ValueError("a referenced path has no control characters and no letters beyond ASCII")
+            raise ValueError("a referenced path must have only printable ASCII characters")
         return path

@@ -1,4 +1,4 @@
-"""What a store may forget: files that no entry names, files that entries dropped, ids that nobody used for long."""
+"""Expiry and deletion: of unnamed files, of files that entries dropped, and of unused ids, offsets and groups."""
 
 from __future__ import annotations
 
@@ -25,50 +25,59 @@ from eoslog.state.producer_ids import forget_producer_ids
 from eoslog.state.store_state import Group, IdempotentProducer, Member, StoreState, Transaction, TransactionState
 
 
-def known_offsets(state: StoreState | Draft, group_id: str, places: Iterable[PartitionId]) -> set[PartitionId]:
-    """Those of the partitions of which a group has an offset, or a prepared transaction may still set one.
+def known_offsets(state: StoreState | Draft, group_id: str, partition_ids: Iterable[PartitionId]) -> set[PartitionId]:
+    """Return those of the given partitions for which a group has an offset, or may get one.
+
+    A group may get an offset from a prepared transaction.
 
     Raises:
         GroupIdNotFound
     """
-    wanted = set(places)
+    wanted = set(partition_ids)
     return wanted & {*_named(state, group_id).offsets, *pending_partitions(state, group_id)}
 
 
 def _named(state: StoreState | Draft, group_id: str) -> Group:
-    """A group, also one that has offsets only if a prepared transaction commits."""
+    """Return a group, even if it has offsets only after a prepared transaction commits."""
     if group_id not in state.groups and pending_partitions(state, group_id):
         return EMPTY_GROUP
     return group_named(state, group_id)
 
 
 def delete_offsets(draft: Draft, entry: GroupOffsetsDeleted) -> None:
-    """Forget committed offsets (KIP-496), and those that a prepared transaction would set.
+    """Delete committed offsets (KIP-496), and those that a prepared transaction would set.
 
     Raises:
         GroupIdNotFound
-        GroupSubscribedToTopic: a member reads one of the topics.
-        InvalidEntry: one of the offsets is not there.
+        GroupSubscribedToTopic: a member subscribes to one of the topics.
+        InvalidEntry: one of the offsets does not exist.
     """
     group = _named(draft, entry.group)
-    places = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
+    partition_ids = {PartitionId(each.topic_id, each.partition) for each in entry.partitions}
     subscribed = _subscribed(group.members.values())
-    for topic in sorted(draft.topics[place.topic_id].topic for place in places if place.topic_id in draft.topics):
+    for topic in sorted(
+        draft.topics[partition_id.topic_id].topic
+        for partition_id in partition_ids
+        if partition_id.topic_id in draft.topics
+    ):
         if topic in subscribed:
             raise GroupSubscribedToTopic(
-                f"group {entry.group!r} has a member that subscribes to {topic}: its offsets are in use"
+                f"group {entry.group!r} has a member that subscribes to {topic}, so its offsets are in use. "
+                "Stop the group's consumers first"
             )
-    missing = places - known_offsets(draft, entry.group, places)
-    if missing or len(places) < len(entry.partitions):
+    missing = partition_ids - known_offsets(draft, entry.group, partition_ids)
+    if missing or len(partition_ids) < len(entry.partitions):
         raise InvalidEntry(f"group {entry.group!r} has no offset of {sorted(missing)}, or one is named twice")
     if entry.group in draft.groups:
-        kept = {place: offset for place, offset in group.offsets.items() if place not in places}
+        kept = {
+            partition_id: offset for partition_id, offset in group.offsets.items() if partition_id not in partition_ids
+        }
         draft.groups[entry.group] = replace(group, offsets=kept)
-    drop_pending_offsets(draft, entry.group, places)
+    drop_pending_offsets(draft, entry.group, partition_ids)
 
 
 def delete_group(draft: Draft, entry: GroupDeleted) -> None:
-    """Forget a group, and the offsets that a prepared transaction would set.
+    """Delete a group, and the offsets that a prepared transaction would set.
 
     Raises:
         GroupIdNotFound
@@ -80,20 +89,24 @@ def delete_group(draft: Draft, entry: GroupDeleted) -> None:
 
 
 def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int) -> tuple[ExpiredGroup, ...]:
-    """The offsets that nobody needs any more at ``now_ms`` of the store's clock.
+    """Return the groups whose offsets expire at ``now_ms`` of the store's clock.
 
-    In a group without members an offset expires ``retention_ms`` after its commit, and not before the group was empty
-    for so long. With members, only offsets of topics to which none subscribes do, by their commit. One that a prepared
-    transaction may still replace does not.
+    An offset expires ``retention_ms`` after its commit (KIP-211), with three exceptions:
+
+    - In a group without members it does not expire before the group has been empty for ``retention_ms``, too.
+    - In a group with members it does not expire while a member subscribes to its topic.
+    - It does not expire while a prepared transaction may still replace it.
+
+    A group without members and offsets expires ``retention_ms`` after its last member left.
     """
     found = []
     for group_id, group in state.groups.items():
         old = tuple(
-            ExpiredOffset(topic_id=place.topic_id, partition=place.partition, slot=offset.slot)
-            for place, offset in group.offsets.items()
+            ExpiredOffset(topic_id=partition_id.topic_id, partition=partition_id.partition, slot=offset.slot)
+            for partition_id, offset in group.offsets.items()
             if max(offset.commit_ms, group.empty_since_ms) + retention_ms <= now_ms
-            and not _is_in_use(state, group, place)
-            and place not in pending_partitions(state, group_id)
+            and not _is_in_use(state, group, partition_id)
+            and partition_id not in pending_partitions(state, group_id)
         )
         left_over = not group.members and not group.offsets and group.empty_since_ms + retention_ms <= now_ms
         if old or left_over:
@@ -102,19 +115,19 @@ def plan_offset_expiry(state: StoreState | Draft, now_ms: int, retention_ms: int
 
 
 def expire_offsets(draft: Draft, expired: ExpiredGroup) -> None:
-    """Forget old offsets, and the group with its last one unless it has members.
+    """Delete expired offsets. Delete the group, too, if it has neither members nor other offsets.
 
     Raises:
-        InvalidEntry: an offset was committed, or a member joined, since the entry was planned.
+        InvalidEntry: an offset was committed, or a member joined, since the expiry was planned.
     """
     group = draft.groups.get(expired.group)
     if group is None or group.generation != expired.generation:
-        raise InvalidEntry(f"group {expired.group!r} has changed, and its offsets do not expire")
+        raise InvalidEntry(f"group {expired.group!r} has changed since, and its offsets do not expire")
     offsets = dict(group.offsets)
     for each in expired.offsets:
-        place = PartitionId(each.topic_id, each.partition)
-        known = offsets.pop(place, None)
-        in_use = _is_in_use(draft, group, place) or place in pending_partitions(draft, expired.group)
+        partition_id = PartitionId(each.topic_id, each.partition)
+        known = offsets.pop(partition_id, None)
+        in_use = _is_in_use(draft, group, partition_id) or partition_id in pending_partitions(draft, expired.group)
         if known is None or known.slot != each.slot or in_use:
             raise InvalidEntry(
                 f"the offset of partition {each.partition} in group {expired.group!r} is in use and does not expire"
@@ -127,8 +140,8 @@ def expire_offsets(draft: Draft, expired: ExpiredGroup) -> None:
         del draft.groups[expired.group]
 
 
-def _is_in_use(state: StoreState | Draft, group: Group, place: PartitionId) -> bool:
-    topic = state.topics.get(place.topic_id)
+def _is_in_use(state: StoreState | Draft, group: Group, partition_id: PartitionId) -> bool:
+    topic = state.topics.get(partition_id.topic_id)
     return topic is not None and topic.topic in _subscribed(group.members.values())
 
 
@@ -147,10 +160,13 @@ _EXPIRABLE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, Transact
 
 
 def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
-    """From here on an entry that names files uploaded at or before the horizon is refused.
+    """Move vacuum's horizon forward.
+
+    From this slot on an entry that names files uploaded at or before the horizon is refused. Vacuum may therefore
+    delete such files if no entry names them yet.
 
     Raises:
-        InvalidEntry: the horizon would move back.
+        InvalidEntry: the horizon would not move forward.
     """
     if entry.horizon_ms <= draft.horizon_ms:
         raise InvalidEntry(f"the horizon is at {draft.horizon_ms} ms already")
@@ -158,22 +174,27 @@ def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
 
 
 def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:
+    """Remove files from those pending deletion, after vacuum has deleted them.
+
+    Raises:
+        InvalidEntry: no files that were dropped up to the slot are pending.
+    """
     remaining = tuple(doomed for doomed in draft.doomed if doomed.slot > entry.slot)
     if remaining == draft.doomed:
-        raise InvalidEntry(f"no doomed files up to slot {entry.slot}")
+        raise InvalidEntry(f"no files that were dropped up to slot {entry.slot} are pending deletion")
     draft.doomed = remaining
 
 
 @dataclass(frozen=True)
 class ExpireUnused:
-    """Forget ids and offsets that nobody used for long. The answer is the entry; None if there are none.
+    """Delete ids and offsets that have not been used for long. The answer is the entry; None if nothing expires.
 
-    An id with an open transaction stays, and so do those whose time is ``NEVER``. A record holds a limited number of
-    ids; more may be left for the next.
+    An id with an open transaction does not expire. A time of ``NEVER`` turns an expiry off. One record has room for a
+    limited number of ids. The next record may hold the rest.
     """
 
     now_ms: int
-    """By the store's clock."""
+    """The time of the store's clock (ms)."""
     transactional_id_expiration_ms: int = TRANSACTIONAL_ID_EXPIRATION_MS
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     offsets_retention_ms: int = OFFSETS_RETENTION_MS
@@ -220,10 +241,12 @@ def _unused_producers(state: StoreState | Draft, now_ms: int, expiration_ms: int
 
 
 def expire(draft: Draft, entry: Expired) -> None:
-    """Forget ids, what partitions know of their producers, and offsets. Application tokens stay for ever.
+    """Delete expired ids, the producer state of partitions for them, and expired offsets.
+
+    Application versions never expire: a replay must be recognized however late it comes.
 
     Raises:
-        InvalidEntry: an id or an offset moved since the entry was planned.
+        InvalidEntry: an id or an offset was used since the expiry was planned.
     """
     forgotten: set[int] = set()
     for expired in entry.transactional_ids:

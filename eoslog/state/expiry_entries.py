@@ -1,4 +1,4 @@
-"""The entries with which the store forgets: files that nothing names, and what nobody used for long."""
+"""The entries of vacuum and expiry: files, ids, offsets and groups that the store deletes."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from eoslog.state.entry_fields import (
 
 
 class HorizonMoved(Model):
-    """Files uploaded at or before the horizon that no entry names may be deleted, and can no longer be named."""
+    """Vacuum's horizon moved. Unnamed files uploaded at or before it may be deleted, and can no longer be named."""
 
     type: Literal["horizon"] = "horizon"
     horizon_ms: Milliseconds
 
 
 class DoomedDeleted(Model):
-    """Files that entries up to ``slot`` dropped have been deleted from the store."""
+    """The files that entries up to ``slot`` dropped were deleted from the object store."""
 
     type: Literal["doomed_deleted"] = "doomed_deleted"
     slot: Offset
 
 
 class ExpiredTransactionalId(Model):
-    """A transactional id as it stood when it was found to be unused."""
+    """A transactional id, with its identity when the expiry was planned."""
 
     transactional_id: Identifier
     producer_id: ProducerId
@@ -41,32 +41,32 @@ class ExpiredTransactionalId(Model):
 
 
 class ExpiredProducer(Model):
-    """A producer id without transactional id as it stood when it was found to be unused."""
+    """A producer id without transactional id, with its last use when the expiry was planned."""
 
     producer_id: ProducerId
     last_update_ms: Milliseconds
 
 
 class ExpiredOffset(Model):
-    """A committed offset as it stood when it was found to be old."""
+    """A committed offset, with its slot when the expiry was planned."""
 
     topic_id: Hex
     partition: PartitionIndex
     slot: Offset
-    """The slot that committed it; of a prepared transaction's offset, that of the prepare."""
+    """The slot that committed it; for a prepared transaction, the slot of the prepare."""
 
 
 class ExpiredGroup(Model):
-    """Offsets of a group that expire; without members and offsets left, the group is forgotten too."""
+    """Offsets of a group that expire. If no member and no offset is left, the group expires, too."""
 
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=0)]
-    """As it stood when the offsets were found to be old."""
+    """The group's generation when the expiry was planned."""
     offsets: tuple[ExpiredOffset, ...] = ()
 
 
 class Expired(Model):
-    """What nobody used for long is forgotten; what moved meanwhile refuses the entry."""
+    """Unused ids, offsets and groups expire. If one of them was used since the planning, the entry is refused."""
 
     type: Literal["expire"] = "expire"
     transactional_ids: tuple[ExpiredTransactionalId, ...] = ()

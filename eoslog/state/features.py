@@ -1,7 +1,7 @@
-"""Features: what a version must know to fold a store's log, beyond what format 1 began with.
+"""Features: additions to format 1 that a version of eoslog must know before it can read or write a store.
 
-A store has them from its making on, or from the first entry on that asks for one. Versions that know no features refuse
-the entry that adds one, as each type of entry that they do not know.
+A store gets a feature when it is created, or just before the first entry that needs it. A version without features
+refuses the entry that adds one, like every entry of an unknown type.
 """
 
 from __future__ import annotations
@@ -13,35 +13,47 @@ from eoslog.state.draft import Draft
 from eoslog.state.entries import FeaturesAdded
 
 STARTS_ANEW_AFTER = "starts_anew_after"
-"""A token may begin an application's versions again: whoever does not know it would take its commit for a replay."""
+"""A token may restart an application's versions. A version that does not know it would take the commit for a replay."""
 
 STATISTICS_COLUMNS = "statistics_columns"
-"""That setting may change alone: whoever does not know it would find that nothing changes, which is no valid entry."""
+"""The setting of this name may change alone. A version that does not know it would see an entry without a change, and
+refuse it as invalid.
+"""
 
 READER_FEATURES: frozenset[str] = frozenset({STARTS_ANEW_AFTER, STATISTICS_COLUMNS})
 """The features of a store that this version can read."""
 
 WRITER_FEATURES: frozenset[str] = frozenset()
-"""The features of a store that this version can write, beside those."""
+"""The further features of a store that this version can write."""
 
 
 def check_features(reader_features: Sequence[str], writer_features: Sequence[str]) -> None:
-    """Raises: UnsupportedFormat: the store needs a feature that this version does not know."""
+    """Check that this version knows all features of a store.
+
+    Raises:
+        UnsupportedFormat: it does not know one of them.
+    """
     unknown = (set(reader_features) - READER_FEATURES) | (set(writer_features) - WRITER_FEATURES)
     if unknown:
         raise UnsupportedFormat(
-            f"the store needs features that this version of eoslog does not know: {', '.join(sorted(unknown))}; upgrade"
+            f"the store needs features that this version of eoslog does not know: {', '.join(sorted(unknown))}. "
+            "Upgrade eoslog"
         )
 
 
 def need_feature(draft: Draft, feature: str) -> None:
-    """Give the store a feature before the entry that asks for it; nothing if it has it."""
+    """Add a feature to the store, unless it has the feature. Call it before the entry that needs the feature."""
     if feature not in draft.reader_features:
         draft.append(FeaturesAdded(reader_features=(feature,)))
 
 
 def add_features(draft: Draft, entry: FeaturesAdded) -> None:
-    """Raises: UnsupportedFormat; InvalidEntry: nothing is added."""
+    """Add features to the store.
+
+    Raises:
+        UnsupportedFormat: this version does not know one of the features.
+        InvalidEntry: the store has all of them already.
+    """
     check_features(entry.reader_features, entry.writer_features)
     readers = dict.fromkeys((*draft.reader_features, *entry.reader_features))
     writers = dict.fromkeys((*draft.writer_features, *entry.writer_features))

@@ -1,4 +1,4 @@
-"""The entries of consumer groups: their members, who reads what, and their offsets."""
+"""The entries of consumer groups: their members, the assignment of partitions, and their offsets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class GroupOffset(Model):
     offset: Offset
     """The next offset to read."""
     metadata: Annotated[str, Field(max_length=4096)] = ""
-    """A note of the application's."""
+    """A note from the application."""
     leader_epoch: Annotated[int, Field(strict=True, ge=-1, lt=2**31)] = -1
-    """Kafka's leader epoch, kept for those who bring one; -1 else."""
+    """Kafka's leader epoch, kept if the client gives one; -1 otherwise."""
 
 
 class GroupOffsets(Model):
-    """Offsets of a consumer group, with the generation of the consumer that read up to them."""
+    """Offsets of a consumer group, with the generation of the consumer that commits them."""
 
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=-1)] = -1
@@ -31,7 +31,7 @@ class GroupOffsets(Model):
     member_id: str = ""
     """Empty for offsets that no member commits."""
     group_instance_id: Identifier | None = None
-    """Of a static member (KIP-345): a member id that another one has taken the place of is fenced."""
+    """The instance id of a static member (KIP-345). If another member has it now, the commit is fenced."""
     offsets: tuple[GroupOffset, ...]
 
 
@@ -44,13 +44,15 @@ class OffsetsCommitted(Model):
 
 
 class GroupMember(Model):
-    """A consumer that joins a group, or changes what it subscribes to."""
+    """A consumer that joins a group, or changes its subscription."""
 
     member_id: Identifier
     topics: tuple[str, ...]
-    """The topics that it subscribes to."""
+    """The names of the topics to which it subscribes."""
     group_instance_id: Identifier | None = None
-    """Of a static member: whoever joins under the id of one that is there takes its place and its partitions."""
+    """The instance id of a static member. A consumer that joins with a known one replaces its holder, and gets the
+    holder's partitions.
+    """
 
 
 class AssignedPartitions(Model):
@@ -68,22 +70,23 @@ class MemberAssignment(Model):
 
 
 class GroupChanged(Model):
-    """Members joined or left a group, or gave up partitions, and all are shared out anew.
+    """Members joined or left a group or gave up partitions, and the partitions were assigned again.
 
-    What a member is to give up stays its own until it says so, or leaves; only then is it another's.
+    A partition that a member must give up stays with it until the member has given it up or has left. Only then is it
+    assigned to another.
     """
 
     type: Literal["group"] = "group"
     group: Identifier
     generation: Annotated[int, Field(strict=True, ge=0)]
-    """One more than before if members or subscriptions changed or one is to give up a partition, else the same."""
+    """The old one plus 1 if members or subscriptions changed or a member must give up a partition, else the old one."""
     joined: tuple[GroupMember, ...] = ()
     left: tuple[Identifier, ...] = ()
-    """Member ids."""
+    """The ids of members that left."""
     revoked: tuple[Identifier, ...] = ()
-    """Member ids of those that have given up what they were to."""
+    """The ids of members that have given up their partitions."""
     assigned: tuple[MemberAssignment, ...] = ()
-    """What every member reads from here on."""
+    """The partitions that each member reads from here on."""
     time_ms: Milliseconds
 
 
@@ -95,7 +98,7 @@ class OffsetPlace(Model):
 
 
 class GroupOffsetsDeleted(Model):
-    """A group's offsets of some partitions are forgotten, as nobody reads these topics in the group."""
+    """A group's offsets of some partitions are deleted. No member of the group subscribes to the topics."""
 
     type: Literal["delete_offsets"] = "delete_offsets"
     group: Identifier
@@ -103,7 +106,7 @@ class GroupOffsetsDeleted(Model):
 
 
 class GroupDeleted(Model):
-    """A group without members is forgotten, with its offsets and its generation."""
+    """A group without members is deleted, with its offsets and its generation."""
 
     type: Literal["delete_group"] = "delete_group"
     group: Identifier

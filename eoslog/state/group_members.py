@@ -1,7 +1,8 @@
-"""Members of consumer groups: they join, leave, and hand partitions over to each other.
+"""The members of consumer groups: they join, leave, and hand partitions over to each other.
 
-A handover has two steps (KIP-429, KIP-848): a new generation tells a member what to give up; when it has done so, or is
-gone, the partition is the next one's. So nobody reads what another may still commit, and what stays goes on unhindered.
+A handover has two steps (KIP-429, KIP-848). First a new generation tells a member which partitions to give up. When the
+member has given them up or has left, they are assigned to others. No member therefore reads a partition for which
+another may still commit. A member reads its other partitions without interruption.
 """
 
 from __future__ import annotations
@@ -21,68 +22,75 @@ Assignment = dict[str, tuple[PartitionId, ...]]
 
 
 def partitions_to_read(state: StoreState | Draft, members: Mapping[str, Member]) -> dict[str, list[PartitionId]]:
-    """The partitions of each topic that there is and that a member subscribes to, by the topic's name."""
+    """Return the partitions of each existing topic to which a member subscribes, by the topic's name."""
     names = sorted({topic for member in members.values() for topic in member.topics} & state.topic_ids.keys())
     return {name: state.topics[state.topic_ids[name]].partition_ids() for name in names}
 
 
 def share_out(state: StoreState | Draft, members: Mapping[str, Member]) -> Assignment:
-    """What each member is to read.
+    """Return the target assignment: the partitions that each member should read.
 
-    A member keeps what it has as long as none of the topic's other subscribers has two partitions fewer than it.
-    What a member is to give up already counts as free.
+    A member keeps its partitions as long as no other subscriber of the topic has two partitions fewer.
+    Partitions that a member is about to give up count as free.
     """
-    return _Sharing(partitions_to_read(state, members), members).shared_out()
+    return _Assignor(partitions_to_read(state, members), members).assign()
 
 
-class _Sharing:
+class _Assignor:
+    """Computes a balanced assignment that moves few partitions."""
+
     def __init__(self, topics: Mapping[str, list[PartitionId]], members: Mapping[str, Member]) -> None:
         self._topics = topics
         self._subscribers = {
             name: sorted(member_id for member_id, member in members.items() if name in member.topics) for name in topics
         }
         self._kept = {member_id: frozenset(member.assigned) for member_id, member in members.items()}
-        self._holders = {place: member_id for member_id, member in members.items() for place in member.revoking}
+        self._holders = {
+            partition_id: member_id for member_id, member in members.items() for partition_id in member.revoking
+        }
         self._load = dict.fromkeys(members, 0)
         self._owned: dict[str, dict[str, list[PartitionId]]] = {
             name: {member_id: [] for member_id in subscribers} for name, subscribers in self._subscribers.items()
         }
 
-    def shared_out(self) -> Assignment:
+    def assign(self) -> Assignment:
         self._keep()
-        # Topics with few subscribers first: their partitions have the least choice.
+        # Start with the topics that have few subscribers: their partitions have the fewest candidates.
         for name in sorted(self._topics, key=lambda name: (len(self._subscribers[name]), name)):
-            self._give_free(name)
-        while any(self._even_out(name) for name in self._topics):
+            self._assign_free(name)
+        while any(self._balance(name) for name in self._topics):
             pass
         found: dict[str, list[PartitionId]] = {member_id: [] for member_id in self._load}
         for owners in self._owned.values():
-            for member_id, places in owners.items():
-                found[member_id] += places
-        return {member_id: tuple(sorted(places)) for member_id, places in sorted(found.items())}
+            for member_id, partition_ids in owners.items():
+                found[member_id] += partition_ids
+        return {member_id: tuple(sorted(partition_ids)) for member_id, partition_ids in sorted(found.items())}
 
     def _keep(self) -> None:
-        for name, places in self._topics.items():
+        for name, partition_ids in self._topics.items():
             for member_id in self._subscribers[name]:
-                kept = [place for place in places if place in self._kept[member_id]]
+                kept = [partition_id for partition_id in partition_ids if partition_id in self._kept[member_id]]
                 self._owned[name][member_id] = kept
                 self._load[member_id] += len(kept)
 
-    def _give_free(self, name: str) -> None:
-        taken = {place for places in self._owned[name].values() for place in places}
-        for place in self._topics[name]:
-            if place not in taken:
-                self._give(name, place, self._least_loaded(name, self._holders.get(place)))
+    def _assign_free(self, name: str) -> None:
+        taken = {partition_id for partition_ids in self._owned[name].values() for partition_id in partition_ids}
+        for partition_id in self._topics[name]:
+            if partition_id not in taken:
+                self._assign(name, partition_id, self._least_loaded(name, self._holders.get(partition_id)))
 
-    def _give(self, name: str, place: PartitionId, member_id: str) -> None:
-        self._owned[name][member_id].append(place)
+    def _assign(self, name: str, partition_id: PartitionId, member_id: str) -> None:
+        self._owned[name][member_id].append(partition_id)
         self._load[member_id] += 1
 
     def _least_loaded(self, name: str, preferred: str | None = None) -> str:
         return min(self._subscribers[name], key=lambda each: (self._load[each], each != preferred, each))
 
-    def _even_out(self, name: str) -> bool:
-        """Move partitions from who has most to who has least, until none has two more. True if one was moved."""
+    def _balance(self, name: str) -> bool:
+        """Move a topic's partitions from the subscriber with most to the one with fewest partitions.
+
+        It stops when they differ by less than two. Returns True if a partition was moved.
+        """
         moved = False
         owned = self._owned[name]
         while True:
@@ -91,19 +99,21 @@ class _Sharing:
             most = max(owners, key=lambda each: (self._load[each], each), default=to)
             if self._load[most] - self._load[to] < 2:
                 return moved
-            # What was not its own before is moved first: that is no move for anybody.
-            place = max(owned[most], key=lambda place: (place not in self._kept[most], place))
-            owned[most].remove(place)
+            # Prefer a partition that the member does not read yet. To move it interrupts nobody.
+            partition_id = max(
+                owned[most], key=lambda partition_id: (partition_id not in self._kept[most], partition_id)
+            )
+            owned[most].remove(partition_id)
             self._load[most] -= 1
-            self._give(name, place, to)
+            self._assign(name, partition_id, to)
             moved = True
 
 
 class _Changed(NamedTuple):
     members: dict[str, Member]
-    """After they joined, left and gave up, and before the partitions are shared out anew."""
+    """The members after the change, still with their old assignments."""
     is_new_generation: bool
-    """Whether that alone needs a new generation."""
+    """True if the change needs a new generation even if no partition moves."""
 
 
 def plan_group_change(
@@ -115,10 +125,13 @@ def plan_group_change(
     revoked: Iterable[str] = (),
     time_ms: int,
 ) -> GroupChanged | None:
-    """The change with what every member then reads; None if nothing changes.
+    """Return the entry that changes a group, with the assignment of all members; None if nothing changes.
 
     Args:
-        left, revoked: those that are no members, or have nothing to give up, are passed over.
+        joined: consumers that join, or change their subscription.
+        left: member ids that leave. Ids of non-members are ignored.
+        revoked: member ids that have given up their partitions. Ids with nothing to give up are ignored.
+        time_ms: the time of the store's clock (ms).
     """
     group = state.groups.get(group_id, EMPTY_GROUP)
     joined = tuple(member for member in joined if not _is_joined(group, member))
@@ -135,7 +148,7 @@ def plan_group_change(
         joined=joined,
         left=left,
         revoked=revoked,
-        assigned=tuple(_entry(member_id, places) for member_id, places in assignment.items()),
+        assigned=tuple(_entry(member_id, partition_ids) for member_id, partition_ids in assignment.items()),
         time_ms=time_ms,
     )
 
@@ -148,7 +161,7 @@ class ChangeGroup:
     time_ms: int
     joined: GroupMember | None = None
     only_if_member: bool = False
-    """Ignore ``joined`` if it is no member any more. A member that was evicted joins under another id."""
+    """Ignore ``joined`` if it is no longer a member. An evicted member must join under another id."""
     left: Iterable[str] = ()
     revoked: Iterable[str] = ()
 
@@ -167,11 +180,11 @@ class ChangeGroup:
 
 
 def change_group(draft: Draft, entry: GroupChanged) -> None:
-    """Members join, leave and give up, and read what the entry says.
+    """Apply a change of members, and the assignment that the entry states.
 
     Raises:
-        IllegalGeneration: the group has moved on meanwhile.
-        InvalidEntry: nothing changes, or a partition would be nobody's or two members'.
+        IllegalGeneration: the group has changed since the entry was planned.
+        InvalidEntry: nothing changes, or a partition would be assigned to no member or to two.
     """
     group = draft.groups.get(entry.group, EMPTY_GROUP)
     if entry.generation not in (group.generation, group.generation + 1):
@@ -184,7 +197,7 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
         for each in entry.assigned
     }
     if assignment.keys() != changed.members.keys():
-        raise InvalidEntry(f"group {entry.group!r}: the assignment is not that of its members")
+        raise InvalidEntry(f"group {entry.group!r}: the assignment does not list exactly the members")
     members = {
         member_id: replace(
             member,
@@ -199,7 +212,7 @@ def change_group(draft: Draft, entry: GroupChanged) -> None:
     if entry.generation < expected:
         raise IllegalGeneration(f"group {entry.group!r} is at generation {group.generation} already")
     if entry.generation > expected or members == dict(group.members):
-        raise InvalidEntry(f"group {entry.group!r}: a new generation without a change")
+        raise InvalidEntry(f"group {entry.group!r}: the entry changes nothing, or raises the generation without need")
     draft.groups[entry.group] = Group(
         entry.generation, members, group.offsets, is_empty_since(group, members, draft.time_ms)
     )
@@ -215,7 +228,7 @@ def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], r
     is_new_generation = bool(left)
     for member_id in left:
         if members.pop(member_id, None) is None:
-            raise InvalidEntry(f"{member_id!r} leaves a group of which it is no member")
+            raise InvalidEntry(f"{member_id!r} cannot leave the group: it is not a member")
     for member_id in revoked:
         if member_id not in members or not members[member_id].revoking:
             raise InvalidEntry(f"{member_id!r} has nothing to give up")
@@ -233,30 +246,37 @@ def _changed(group: Group, joined: Sequence[GroupMember], left: Sequence[str], r
 
 
 def _replaced(members: dict[str, Member], group_instance_id: str) -> Member | None:
-    """Take out the static member whose place another takes. It is fenced, so what it was to give up is free."""
+    """Remove the static member that a new one replaces (KIP-345), and return it; None if there is none.
+
+    The old member is fenced and can no longer commit. The partitions that it was about to give up are therefore free.
+    """
     holder = static_member(Group(0, members, {}), group_instance_id)
     return None if holder is None else replace(members.pop(holder), revoking=())
 
 
 def _without_others(target: Assignment, members: Mapping[str, Member]) -> Assignment:
-    """What each member may read now: of its target, what no other member holds still."""
+    """Return the part of each member's target that it may read now: no other member still holds these partitions."""
     holders = {
-        place: member_id for member_id, member in members.items() for place in (*member.assigned, *member.revoking)
+        partition_id: member_id
+        for member_id, member in members.items()
+        for partition_id in (*member.assigned, *member.revoking)
     }
     return {
-        member_id: tuple(place for place in places if holders.get(place, member_id) == member_id)
-        for member_id, places in target.items()
+        member_id: tuple(
+            partition_id for partition_id in partition_ids if holders.get(partition_id, member_id) == member_id
+        )
+        for member_id, partition_ids in target.items()
     }
 
 
 def _is_assigned(members: Mapping[str, Member], assignment: Assignment) -> bool:
-    return all(members[member_id].assigned == places for member_id, places in assignment.items())
+    return all(members[member_id].assigned == partition_ids for member_id, partition_ids in assignment.items())
 
 
-def _entry(member_id: str, places: tuple[PartitionId, ...]) -> MemberAssignment:
+def _entry(member_id: str, partition_ids: tuple[PartitionId, ...]) -> MemberAssignment:
     by_topic: dict[str, list[int]] = {}
-    for place in places:
-        by_topic.setdefault(place.topic_id, []).append(place.partition)
+    for partition_id in partition_ids:
+        by_topic.setdefault(partition_id.topic_id, []).append(partition_id.partition)
     return MemberAssignment(
         member_id=member_id,
         topics=tuple(
@@ -267,17 +287,27 @@ def _entry(member_id: str, places: tuple[PartitionId, ...]) -> MemberAssignment:
 
 
 def _check_assignment(draft: Draft, group_id: str, members: Mapping[str, Member]) -> None:
-    """Every partition of the subscribed topics is one member's, who subscribes to it or is about to give it up."""
+    """Check that each partition of the subscribed topics belongs to exactly one member.
+
+    The member subscribes to the topic, or is about to give the partition up.
+
+    Raises:
+        InvalidEntry: it does not hold.
+    """
     to_read = partitions_to_read(draft, members)
-    topic_of = {place: name for name, places in to_read.items() for place in places}
+    topic_of = {partition_id: name for name, partition_ids in to_read.items() for partition_id in partition_ids}
     held: set[PartitionId] = set()
     for member_id, member in members.items():
-        for place in (*member.assigned, *member.revoking):
-            if place in held:
-                raise InvalidEntry(f"group {group_id!r}: partition {place.partition} would be two members'")
-            held.add(place)
-        for place in member.assigned:
-            if topic_of.get(place) not in member.topics:
-                raise InvalidEntry(f"group {group_id!r}: {member_id!r} does not subscribe to what it is to read")
+        for partition_id in (*member.assigned, *member.revoking):
+            if partition_id in held:
+                raise InvalidEntry(
+                    f"group {group_id!r}: partition {partition_id.partition} would be assigned to two members"
+                )
+            held.add(partition_id)
+        for partition_id in member.assigned:
+            if topic_of.get(partition_id) not in member.topics:
+                raise InvalidEntry(
+                    f"group {group_id!r}: {member_id!r} is assigned a partition to which it does not subscribe"
+                )
     if not topic_of.keys() <= held:
-        raise InvalidEntry(f"group {group_id!r}: a partition would be nobody's")
+        raise InvalidEntry(f"group {group_id!r}: a partition would be assigned to no member")

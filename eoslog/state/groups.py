@@ -1,7 +1,8 @@
-"""The committed offsets of consumer groups, and who may commit them.
+"""The committed offsets of consumer groups, and the checks of a commit.
 
-Offsets of a transaction count from the slot that ends it, where the generation is checked (KIP-447); none is ever
-pending. Answers are those of Kafka's group coordinator (``OffsetMetadataManager``).
+Offsets of a transaction take effect in the slot that ends it, and the generation is checked in that slot (KIP-447).
+Kafka's pending offsets do not exist here. The answers are those of Kafka's group coordinator
+(``OffsetMetadataManager``).
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ EMPTY_GROUP = Group(0, {}, {})
 
 
 def group_named(state: StoreState | Draft, group_id: str) -> Group:
-    """Raises: GroupIdNotFound: the message names the groups that there are."""
+    """Return a consumer group.
+
+    Raises:
+        GroupIdNotFound: the group does not exist. The message lists the existing groups.
+    """
     group = state.groups.get(group_id)
     if group is None:
         known = ", ".join(sorted(state.groups)[:20]) or "none"
-        raise GroupIdNotFound(f"no consumer group is named {quoted(group_id)}; the store has: {known}")
+        raise GroupIdNotFound(f"no consumer group is named {quoted(group_id)}. The store has: {known}")
     return group
 
 
 def static_member(group: Group, group_instance_id: str) -> str | None:
-    """The member id of the static member that holds an instance id now."""
+    """Return the member id of the static member that holds an instance id now; None if no member holds it."""
     for member_id, member in group.members.items():
         if member.group_instance_id == group_instance_id:
             return member_id
@@ -38,50 +43,52 @@ def static_member(group: Group, group_instance_id: str) -> str | None:
 
 
 def check_offsets(draft: Draft, committed: GroupOffsets) -> None:
-    """Refuse offsets of a transaction from a consumer that its group has left behind, or of topics that are no more.
+    """Check that offsets of a transaction may be committed.
 
-    A generation of -1 with no member id comes from outside of the group's protocol and is accepted.
+    Offsets with generation -1 and no member id come from outside the group's protocol, and are accepted (KIP-447).
 
     Raises:
-        FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition
+        FencedInstanceId, UnknownMember, IllegalGeneration: the group has moved on without this consumer.
+        UnknownTopicOrPartition: a topic was deleted.
     """
-    places = [PartitionId(offset.topic_id, offset.partition) for offset in committed.offsets]
+    partition_ids = [PartitionId(offset.topic_id, offset.partition) for offset in committed.offsets]
     if not is_from_outside(committed):
         if committed.group not in draft.groups and committed.generation >= 0:
             raise IllegalGeneration(
-                f"group {committed.group!r} is not there any more; the consumer is at generation {committed.generation}"
+                f"group {committed.group!r} no longer exists; the consumer is at generation {committed.generation}"
             )
-        _check_member(draft.groups.get(committed.group, EMPTY_GROUP), committed, places)
-    for place in places:
-        partition_of(draft, place)
+        _check_member(draft.groups.get(committed.group, EMPTY_GROUP), committed, partition_ids)
+    for partition_id in partition_ids:
+        partition_of(draft, partition_id)
 
 
 def check_plain_offsets(draft: Draft, committed: GroupOffsets) -> None:
-    """As ``check_offsets``, for a commit outside of a transaction: a group with members takes it from these only.
+    """Check that offsets may be committed outside of a transaction. Only members may do so in a group that has some.
 
     Raises:
-        FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition
+        UnknownMember: the group has members, and none of them commits.
+        FencedInstanceId, UnknownMember, IllegalGeneration, UnknownTopicOrPartition: as ``check_offsets``.
     """
     if is_from_outside(committed) and draft.groups.get(committed.group, EMPTY_GROUP).members:
         raise UnknownMember(
-            f"group {committed.group!r} has members, which commit its offsets: subscribe as one of them, use another "
-            "group, or wait until they have left"
+            f"group {committed.group!r} has members, and only they may commit its offsets. Subscribe as a member, use "
+            "another group, or wait until the members have left"
         )
     check_offsets(draft, committed)
 
 
 def is_from_outside(committed: GroupOffsets) -> bool:
-    """Whether no member of the group commits these offsets."""
+    """Return True if the commit names no member of the group."""
     return committed.generation < 0 and not committed.member_id and committed.group_instance_id is None
 
 
-def _check_member(group: Group, committed: GroupOffsets, places: Iterable[PartitionId]) -> None:
+def _check_member(group: Group, committed: GroupOffsets, partition_ids: Iterable[PartitionId]) -> None:
     if committed.group_instance_id is not None:
         holder = static_member(group, committed.group_instance_id)
         if holder is not None and holder != committed.member_id:
             raise FencedInstanceId(
-                f"another consumer has joined group {committed.group!r} as {committed.group_instance_id!r} since; "
-                "close this one"
+                f"another consumer has joined group {committed.group!r} as {committed.group_instance_id!r}. Close this "
+                "one"
             )
     member = group.members.get(committed.member_id)
     if member is None:
@@ -90,17 +97,23 @@ def _check_member(group: Group, committed: GroupOffsets, places: Iterable[Partit
         raise IllegalGeneration(
             f"group {committed.group!r} is at generation {group.generation}, the consumer at {committed.generation}"
         )
-    for place in places:
-        if place not in member.assigned and place not in member.revoking and _owner(group, place) is not None:
+    for partition_id in partition_ids:
+        # A member may commit for a partition that it is about to give up, and for one that no member reads. Once
+        # another member has the partition, a late commit would overwrite that member's position.
+        if (
+            partition_id not in member.assigned
+            and partition_id not in member.revoking
+            and _owner(group, partition_id) is not None
+        ):
             raise IllegalGeneration(
-                f"partition {place.partition} of topic {place.topic_id} is another member's in group "
-                f"{committed.group!r}, since this one gave it up"
+                f"partition {partition_id.partition} of topic {partition_id.topic_id} is assigned to another member of "
+                f"group {committed.group!r}, since this one gave it up"
             )
 
 
-def _owner(group: Group, place: PartitionId) -> str | None:
+def _owner(group: Group, partition_id: PartitionId) -> str | None:
     for member_id, member in group.members.items():
-        if place in member.assigned or place in member.revoking:
+        if partition_id in member.assigned or partition_id in member.revoking:
             return member_id
     return None
 
@@ -109,7 +122,8 @@ def commit_offsets(draft: Draft, committed: GroupOffsets, slot: int) -> None:
     """Store offsets.
 
     Args:
-        slot: since when the log has them; those of a prepared transaction count only if nothing later was committed.
+        slot: the slot that put the offsets into the log. For a prepared transaction it is the slot of the prepare: a
+            later commit of the same partition is newer, and wins.
     """
     group = draft.groups.get(committed.group, EMPTY_GROUP)
     offsets = dict(group.offsets)
@@ -125,29 +139,35 @@ def committed_offset(state: StoreState | Draft, group: str, partition_id: Partit
 
 
 def without_topic(group: Group, topic_id: str) -> Group:
-    """The group after a topic was deleted: nobody reads it, and its offsets are forgotten."""
+    """Return the group without the assignments and offsets of a deleted topic."""
 
-    def rest(places: Iterable[PartitionId]) -> tuple[PartitionId, ...]:
-        return tuple(place for place in places if place.topic_id != topic_id)
+    def rest(partition_ids: Iterable[PartitionId]) -> tuple[PartitionId, ...]:
+        return tuple(partition_id for partition_id in partition_ids if partition_id.topic_id != topic_id)
 
     members = {
         member_id: replace(member, assigned=rest(member.assigned), revoking=rest(member.revoking))
         for member_id, member in group.members.items()
     }
-    offsets = {place: offset for place, offset in group.offsets.items() if place.topic_id != topic_id}
+    offsets = {
+        partition_id: offset for partition_id, offset in group.offsets.items() if partition_id.topic_id != topic_id
+    }
     return replace(group, members=members, offsets=offsets)
 
 
 def check_empty(group: Group, group_id: str) -> None:
-    """Raises: GroupNotEmpty"""
+    """Check that a group has no members.
+
+    Raises:
+        GroupNotEmpty
+    """
     if group.members:
         raise GroupNotEmpty(
-            f"group {group_id!r} has {len(group.members)} members: stop its consumers first, or remove them"
+            f"group {group_id!r} has {len(group.members)} members. Stop its consumers first, or remove them"
         )
 
 
 def is_empty_since(group: Group, members: dict[str, Member], now_ms: int) -> int:
-    """When the group became empty, if ``members`` are all it has now."""
+    """Return when the group became empty (ms), given its members from now on; ``NO_TIME`` if there are any."""
     if members:
         return NO_TIME
     return now_ms if group.members else group.empty_since_ms

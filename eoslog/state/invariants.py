@@ -1,6 +1,7 @@
-"""What is true of every state, whatever history made it. A state that breaks one of these was not made by the rules.
+"""Invariants: statements that are true of every state that the state machine can reach.
 
-Pure: states in, broken invariants out. What the fold checks entry by entry is looked at here as a whole.
+A state that breaks one is the result of a defect or of damaged files. The state machine checks single entries; this
+module checks a whole state. Its functions are pure: they take a state and yield the broken invariants.
 """
 
 from __future__ import annotations
@@ -18,33 +19,36 @@ class Broken(NamedTuple):
     """An invariant that does not hold."""
 
     kind: str
-    """A stable name, as ``offsets-inconsistent``."""
+    """A stable name, for example ``offsets-inconsistent``."""
     problem: str
     partition: PartitionId | None = None
-    """Where; None if it is of the store."""
+    """The partition; None if the problem concerns the whole store."""
     offsets: tuple[int, int] | None = None
-    """First and end (exclusive)."""
+    """The first offset and the end (exclusive); None if no offsets are known."""
     path: str | None = None
 
 
 def broken_in_store(state: StoreState, slot: int) -> Iterator[Broken]:
-    """What does not hold between the parts of a state after ``slot``."""
+    """Yield the broken invariants between the parts of a state after ``slot``."""
     yield from _topics(state)
     yield from _transactions(state, slot)
     yield from _groups(state, slot)
     if [each.slot for each in state.doomed] != sorted(each.slot for each in state.doomed):
-        yield Broken("times-inconsistent", "the files that entries dropped are not in the order of their slots")
+        yield Broken("times-inconsistent", "the files pending deletion are not in the order of their slots")
 
 
 def broken_in_partition(state: StoreState, topic: Topic, partition: Partition, slot: int) -> Iterator[Broken]:
-    """What does not hold within a partition of a state after ``slot``. Of sealed segments the places alone."""
+    """Yield the broken invariants within a partition of a state after ``slot``.
+
+    Of sealed segments only the offsets and the paths are checked: their batches are in index files.
+    """
     for broken in (
         *_offsets(partition, slot),
         *broken_in_batches(partition.active, topic, partition.id.partition, state.time_ms, slot),
         *_verdicts(partition),
         *_aborted(partition),
         *_producers(partition),
-        *_places_of_indexes(topic, partition),
+        *_index_paths(topic, partition),
     ):
         yield broken._replace(partition=partition.id)
 
@@ -52,20 +56,22 @@ def broken_in_partition(state: StoreState, topic: Topic, partition: Partition, s
 def broken_in_batches(
     batches: Iterable[Batch], topic: Topic, partition: int, time_ms: int, newest_slot: int
 ) -> Iterator[Broken]:
-    """What does not hold of batches in the order of their offsets, in the state or in an index."""
+    """Yield the broken invariants of batches, which are in the order of their offsets, in the state or in an index."""
     prefix = f"{topic.prefix}{partition}/"
     slot = NO_SLOT
     latest: dict[int, int] = {}
     for batch in batches:
         here = (batch.base_offset, batch.end_offset)
         if batch.last_offset_delta < 0 or not 0 <= batch.record_count <= batch.last_offset_delta + 1:
-            yield Broken("offsets-inconsistent", f"a batch of {batch.record_count} rows takes them", offsets=here)
+            yield Broken(
+                "offsets-inconsistent", f"a batch of {batch.record_count} rows cannot have these offsets", offsets=here
+            )
         if not slot <= batch.slot <= newest_slot:
             problem = f"a batch of slot {batch.slot} follows one of slot {slot}; the log ends at {newest_slot}"
             yield Broken("times-inconsistent", problem, offsets=here)
         slot = max(slot, batch.slot)
         if batch.min_timestamp > batch.max_timestamp:
-            problem = f"the least timestamp {batch.min_timestamp} is after the greatest, {batch.max_timestamp}"
+            problem = f"the smallest timestamp {batch.min_timestamp} is after the largest, {batch.max_timestamp}"
             yield Broken("times-inconsistent", problem, offsets=here)
         if (batch.end_slot == NO_SLOT) != (batch.verdict is Verdict.OPEN):
             yield Broken("verdicts-inconsistent", f"a batch is {batch.verdict.value}, with end slot {batch.end_slot}")
@@ -79,7 +85,7 @@ def broken_in_batches(
             problem = "a control row names a file" if has_file else "a batch with rows names no file"
             yield Broken("offsets-inconsistent", problem, offsets=here)
         if batch.file is not None and not batch.file.path.startswith(prefix):
-            problem = f"the file lies outside of {prefix}"
+            problem = f"the file lies outside {prefix}"
             yield Broken("file-misplaced", problem, offsets=here, path=batch.file.path)
     before = -1
     for end_slot in sorted(latest):
@@ -89,7 +95,7 @@ def broken_in_batches(
 
 
 def gaps(batches: Iterable[Batch], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The offsets from ``begin`` to ``end`` (exclusive) that no batch takes, or that several do."""
+    """Yield the offsets from ``begin`` to ``end`` (exclusive) that no batch has, or several have."""
     for batch in batches:
         if batch.base_offset != begin:
             yield min(begin, batch.base_offset), max(begin, batch.base_offset)
@@ -101,11 +107,11 @@ def gaps(batches: Iterable[Batch], begin: int, end: int) -> Iterator[tuple[int, 
 def _topics(state: StoreState) -> Iterator[Broken]:
     named = {topic.topic: topic_id for topic_id, topic in state.topics.items()}
     if named != state.topic_ids or any(topic.topic_id != topic_id for topic_id, topic in state.topics.items()):
-        yield Broken("topics-inconsistent", "names and ids of the topics do not belong together")
-    expected = {place for topic in state.topics.values() for place in topic.partition_ids()}
-    for place in sorted(expected ^ state.partitions.keys()):
-        problem = "the state lacks the partition" if place in expected else "the partition is of no topic"
-        yield Broken("topics-inconsistent", problem, place)
+        yield Broken("topics-inconsistent", "the names and the ids of the topics do not match")
+    expected = {partition_id for topic in state.topics.values() for partition_id in topic.partition_ids()}
+    for partition_id in sorted(expected ^ state.partitions.keys()):
+        problem = "the state lacks the partition" if partition_id in expected else "the partition belongs to no topic"
+        yield Broken("topics-inconsistent", problem, partition_id)
     for topic in state.topics.values():
         versions = [each.version for each in topic.schema_versions]
         if versions != list(range(1, len(versions) + 1)):
@@ -118,7 +124,7 @@ def _transactions(state: StoreState, slot: int) -> Iterator[Broken]:
         name: each.start_ms for name, each in state.transactions.items() if each.state is TransactionState.ONGOING
     }
     if is_open != state.ongoing:
-        yield Broken(kind, f"listed as open are {sorted(state.ongoing)}, but open are {sorted(is_open)}")
+        yield Broken(kind, f"the state lists {sorted(state.ongoing)} as open, but open are {sorted(is_open)}")
     holders: dict[int, str] = {}
     for name, each in state.transactions.items():
         if each.state not in (
@@ -132,36 +138,42 @@ def _transactions(state: StoreState, slot: int) -> Iterator[Broken]:
             yield Broken(kind, f"{name!r} was changed at slot {each.last_slot}, but the log ends at {slot}")
         for producer_id in {each.producer_id, each.open_producer_id}:
             if holders.setdefault(producer_id, name) != name or producer_id in state.producers:
-                yield Broken(kind, f"producer id {producer_id} of {name!r} is another's too")
+                yield Broken(kind, f"producer id {producer_id} of {name!r} belongs to another transactional id, too")
         if each.state is TransactionState.ONGOING:
-            for place in sorted(each.partitions):
-                partition = state.partitions.get(place)
+            for partition_id in sorted(each.partitions):
+                partition = state.partitions.get(partition_id)
                 if partition is not None and each.open_producer_id not in partition.open_transactions:
-                    yield Broken(kind, f"{name!r} is open in the partition, which does not know it", place)
-    for place, partition in state.partitions.items():
+                    yield Broken(
+                        kind, f"{name!r} is open in the partition, but the partition does not list it", partition_id
+                    )
+    for partition_id, partition in state.partitions.items():
         for producer_id, first in partition.open_transactions.items():
             holder = state.transactions.get(holders.get(producer_id, ""))
             if (
                 holder is None
                 or holder.state is not TransactionState.ONGOING
                 or holder.open_producer_id != producer_id
-                or place not in holder.partitions
+                or partition_id not in holder.partitions
             ):
-                problem = f"a transaction of producer {producer_id} is open in the partition, and no id would end it"
-                yield Broken(kind, problem, place, (first, partition.next_offset))
+                problem = f"producer {producer_id} has a transaction open here, but no transactional id can end it"
+                yield Broken(kind, problem, partition_id, (first, partition.next_offset))
 
 
 def _groups(state: StoreState, slot: int) -> Iterator[Broken]:
     for name, group in state.groups.items():
         owners: set[PartitionId] = set()
         for member in group.members.values():
-            for place in (*member.assigned, *member.revoking):
-                if place in owners:
-                    yield Broken("groups-inconsistent", f"two members of group {name!r} read the partition", place)
-                owners.add(place)
-        for place in sorted(owners | group.offsets.keys()):
-            if place not in state.partitions:
-                yield Broken("groups-inconsistent", f"group {name!r} knows a partition that is not there", place)
+            for partition_id in (*member.assigned, *member.revoking):
+                if partition_id in owners:
+                    yield Broken(
+                        "groups-inconsistent", f"two members of group {name!r} read the partition", partition_id
+                    )
+                owners.add(partition_id)
+        for partition_id in sorted(owners | group.offsets.keys()):
+            if partition_id not in state.partitions:
+                yield Broken(
+                    "groups-inconsistent", f"group {name!r} names a partition that does not exist", partition_id
+                )
         if any(offset.slot > slot for offset in group.offsets.values()):
             yield Broken("groups-inconsistent", f"group {name!r} has an offset from beyond slot {slot}")
 
@@ -173,7 +185,7 @@ def _offsets(partition: Partition, slot: int) -> Iterator[Broken]:
         yield Broken(kind, f"log start {start}, last stable offset {stable} and end {end} are not in this order")
     at = partition.sealed[0].base_offset if partition.sealed else partition.segment_base_offset
     if at > start:
-        yield Broken(kind, f"the log starts at {start}, but the first segment at {at}", offsets=(start, at))
+        yield Broken(kind, f"the log starts at {start}, but the first segment begins at {at}", offsets=(start, at))
     for segment in partition.sealed:
         if segment.base_offset != at or segment.end_offset <= max(segment.base_offset, start):
             problem = f"the segment {segment.base_offset} to {segment.end_offset} does not follow offset {at}"
@@ -183,11 +195,14 @@ def _offsets(partition: Partition, slot: int) -> Iterator[Broken]:
         problem = f"the sealed segments end at {at}, the active one begins at {partition.segment_base_offset}"
         yield Broken(kind, problem)
     for gap in gaps(partition.active, partition.segment_base_offset, end):
-        yield Broken(kind, "no batch takes these offsets, or several do", offsets=gap)
+        yield Broken(kind, "no batch has these offsets, or several batches have them", offsets=gap)
     if partition.active_bytes != sum(batch.file.length for batch in partition.active if batch.file is not None):
-        yield Broken(kind, f"the active segment is said to hold {partition.active_bytes} bytes")
+        yield Broken(
+            kind,
+            f"the state counts {partition.active_bytes} bytes in the active segment, but its files have another size",
+        )
     if partition.cleaned_offset > partition.segment_base_offset:
-        yield Broken(kind, f"compaction is said to be done up to {partition.cleaned_offset}, beyond what is sealed")
+        yield Broken(kind, f"compaction has reached {partition.cleaned_offset}, beyond the sealed segments")
     if max(partition.changed_slot, partition.snapshot_floor, partition.removed_end_slot) > slot:
         yield Broken("times-inconsistent", f"the partition was changed after the log's end, slot {slot}")
 
@@ -206,9 +221,9 @@ def _verdicts(partition: Partition) -> Iterator[Broken]:
         here = (batch.base_offset, batch.end_offset)
         first_open = partition.open_transactions.get(batch.producer_id)
         if batch.verdict is Verdict.OPEN and (first_open is None or first_open > batch.base_offset):
-            yield Broken(kind, f"rows of producer {batch.producer_id} are undecided, but its transaction has ended")
+            yield Broken(kind, f"rows of producer {batch.producer_id} have no outcome, but its transaction has ended")
         if batch.verdict is Verdict.OPEN and batch.control is not None:
-            yield Broken(kind, "a control row is undecided", offsets=here)
+            yield Broken(kind, "a control row has no outcome", offsets=here)
 
 
 def _aborted(partition: Partition) -> Iterator[Broken]:
@@ -216,9 +231,9 @@ def _aborted(partition: Partition) -> Iterator[Broken]:
 
 
 def broken_in_aborted(batches: Sequence[Batch], aborted: Sequence[AbortedTransaction]) -> Iterator[Broken]:
-    """What does not hold between decided batches and the aborted transactions whose marker is among them.
+    """Yield the broken invariants between batches with an outcome and aborted transactions with a marker among them.
 
-    Each of the latter has its ABORT marker here, in their order, and each aborted batch lies in one of them.
+    Each aborted transaction must have its ABORT marker here, in order. Each aborted batch must lie in one of them.
     """
     kind = "aborted-inconsistent"
     lasts = [each.last_offset for each in aborted]
@@ -242,7 +257,11 @@ def broken_in_aborted(batches: Sequence[Batch], aborted: Sequence[AbortedTransac
             )
         ):
             here = (batch.base_offset, batch.end_offset)
-            yield Broken(kind, f"rows of producer {batch.producer_id} are aborted, and not listed", offsets=here)
+            yield Broken(
+                kind,
+                f"rows of producer {batch.producer_id} are aborted, but no aborted transaction covers them",
+                offsets=here,
+            )
 
 
 def _producers(partition: Partition) -> Iterator[Broken]:
@@ -251,14 +270,14 @@ def _producers(partition: Partition) -> Iterator[Broken]:
         ranges = producer.batches
         offsets = [offset for each in ranges for offset in (each.base_offset, each.last_offset)]
         if offsets != sorted(offsets) or len(ranges) > BATCHES_TO_RETAIN or producer.producer_id != producer_id:
-            yield Broken(kind, f"the last batches of producer {producer_id} are not in their order")
+            yield Broken(kind, f"the last batches of producer {producer_id} are not in order")
         if offsets and offsets[-1] >= partition.next_offset:
             yield Broken(kind, f"producer {producer_id} wrote offset {offsets[-1]}, beyond the end")
         if any(
             each.last_sequence != last_sequence_of(each.base_sequence, each.last_offset - each.base_offset + 1)
             for each in ranges
         ):
-            yield Broken(kind, f"sequences and offsets of producer {producer_id} do not belong together")
+            yield Broken(kind, f"sequences and offsets of producer {producer_id} do not match")
         first = partition.open_transactions.get(producer_id, NO_OFFSET)
         if producer.current_txn_first_offset != first:
             problem = f"producer {producer_id} has a transaction open from {producer.current_txn_first_offset}"
@@ -276,13 +295,15 @@ def _producers(partition: Partition) -> Iterator[Broken]:
             != (batch.base_sequence, batch.base_offset, batch.end_offset - 1)
         ):
             here = (batch.base_offset, batch.end_offset)
-            yield Broken(kind, f"the last batch of producer {producer_id} is not what is known of it", offsets=here)
+            yield Broken(
+                kind, f"the last batch of producer {producer_id} differs from its producer state", offsets=here
+            )
 
 
-def _places_of_indexes(topic: Topic, partition: Partition) -> Iterator[Broken]:
+def _index_paths(topic: Topic, partition: Partition) -> Iterator[Broken]:
     prefix = f"{topic.prefix}{partition.id.partition}/"
     for segment in partition.sealed:
         for file in segment.files:
             if not file.path.startswith(prefix):
                 here = (segment.base_offset, segment.end_offset)
-                yield Broken("file-misplaced", f"the file lies outside of {prefix}", offsets=here, path=file.path)
+                yield Broken("file-misplaced", f"the file lies outside {prefix}", offsets=here, path=file.path)

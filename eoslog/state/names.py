@@ -1,4 +1,4 @@
-"""Names: which may become paths, and which strings an id may be."""
+"""Names of topics, partitions and ids, and the checks of names that callers give."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _DESCRIPTION = "eoslog.json"
 
 
 class TopicPartition(NamedTuple):
-    """A partition, by its topic's name."""
+    """A partition, given by the name of its topic."""
 
     topic: str
     partition: int
 
 
 def topic_partition(place: object) -> TopicPartition:
-    """A partition as callers give it: a ``TopicPartition``, or a tuple of a topic and a number.
+    """Return the partition that a caller gives as a ``TopicPartition``, or as a tuple of topic name and number.
 
     Raises:
-        InvalidRequest: anything else.
+        InvalidRequest: the caller gives something else.
     """
     if isinstance(place, tuple) and len(place) == 2:
         return TopicPartition(*place)
-    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
+    raise InvalidRequest(f"{quoted(place)} is not a partition. Give TopicPartition(topic, partition)")
 
 
 class PartitionId(NamedTuple):
@@ -38,14 +38,16 @@ class PartitionId(NamedTuple):
 
 
 def check_topic_name(topic: str) -> None:
-    """Kafka's rule (``Topic.validate``). Names that begin with ``__``, and ``eoslog.json``, are the store's own.
+    """Check a topic name, which becomes part of paths. The rule is Kafka's (``Topic.validate``).
+
+    The store reserves ``eoslog.json`` and the names that begin with ``__`` or ``.``.
 
     Raises:
-        InvalidTopic: if the name may not become a path.
+        InvalidTopic: the name breaks the rule or is reserved.
     """
     if not isinstance(topic, str) or not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise InvalidTopic(
-            f"topic name {quoted(topic)} is not allowed: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and "
+            f"topic name {quoted(topic)} is not allowed. Use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and "
             "'-', and neither '.' nor '..'"
         )
     if topic.startswith(("__", ".")) or topic.lower() == _DESCRIPTION:
@@ -56,10 +58,10 @@ def check_topic_name(topic: str) -> None:
 
 
 def check_id(kind: str, value: str) -> None:
-    """A transactional id, group id or the like: any printable text that is not too long.
+    """Check a transactional id, group id or similar: any text without control characters that is not too long.
 
     Raises:
-        InvalidRequest: if it is empty, too long, or holds control characters.
+        InvalidRequest: the value is empty or too long, or holds control characters.
     """
     if not isinstance(value, str) or not value:
         raise InvalidRequest(f"{kind} must be a string that is not empty")

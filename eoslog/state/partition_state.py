@@ -1,4 +1,4 @@
-"""The state of a partition: its batches, its sealed segments, and what it knows of producers."""
+"""The state of a partition: its batches, its sealed segments, and its producers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AbortedTransaction:
 def collect_aborted(
     entries: Iterable[AbortedTransaction], fetch_offset: int, upper_bound_offset: int
 ) -> tuple[list[AbortedTransaction], bool]:
-    """The aborted transactions that have rows in [fetch_offset, upper_bound_offset).
+    """Return the aborted transactions that have rows in [fetch_offset, upper_bound_offset).
 
     Args:
         entries: one segment's aborted transactions, in the order of their markers.
@@ -35,8 +35,8 @@ def collect_aborted(
         upper_bound_offset: the end of the read (exclusive).
 
     Returns:
-        The transactions, and whether these are all: if not, a transaction with rows in the range may have its marker
-        in a later segment, and the lookup goes on there.
+        The transactions, and True if the list is complete. If it is not, a transaction with rows in the range may have
+        its marker in a later segment. The caller must then look there, too.
     """
     found: list[AbortedTransaction] = []
     for entry in entries:
@@ -54,6 +54,8 @@ NO_TIME = -1
 
 
 class Verdict(Enum):
+    """The outcome of a batch's transaction."""
+
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -67,17 +69,17 @@ class Control(Enum):
 
 
 class Batch(NamedTuple):
-    """Rows of one file, or one control row, at their place in a partition."""
+    """Rows of one file, or one control row, with their offsets in a partition."""
 
     base_offset: int
     record_count: int
-    """The rows that are there. Compaction leaves fewer than there were, and none of a batch kept for its sequence."""
+    """The number of remaining rows. Compaction removes rows; it may keep a batch without rows for its sequence."""
     last_offset_delta: int
-    """The last offset less the base offset; compaction leaves it as it was."""
+    """The last offset minus the base offset. Compaction does not change it."""
     file: FileReference | None
     """None for a control row, and for a batch without rows."""
     first_row: int
-    """The batch's first row in its file, counted from 0: a merged file holds several batches."""
+    """The index of the batch's first row in its file, from 0. A merged file holds several batches."""
     control: Control | None
     slot: int
     """The slot that gave the rows their offsets."""
@@ -95,24 +97,26 @@ class Batch(NamedTuple):
     max_timestamp: int
     transactional: bool
     delete_horizon_ms: int = NO_TIME
-    """When compaction may drop the control row or the tombstones (ms, KIP-534); ``NO_TIME`` if it may not yet."""
+    """The time from which compaction may drop the control row or the tombstones (ms, KIP-534); ``NO_TIME`` if unset."""
     statistics: str | None = None
-    """Of the columns, as the entry holds them. Of a batch that lost rows since they are bounds still, and nulls may be
-    fewer."""
+    """The statistics of the columns, as the entry states them.
+
+    If compaction has removed rows since, the bounds still hold, and there may be fewer nulls.
+    """
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last one that the batch took (exclusive)."""
+        """The offset after the batch's last offset."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def has_gaps(self) -> bool:
-        """Whether compaction removed rows, so that the file itself holds the offsets of those that are left."""
+        """True if compaction has removed rows. Then the file itself holds the offsets of the remaining rows."""
         return self.record_count <= self.last_offset_delta
 
 
 class SequenceRange(NamedTuple):
-    """One of a producer's last batches in a partition (Kafka's ``BatchMetadata``)."""
+    """One of a producer's last five batches in a partition (Kafka's ``BatchMetadata``)."""
 
     base_sequence: int
     last_sequence: int
@@ -122,7 +126,7 @@ class SequenceRange(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a partition knows of a producer id (Kafka's ``ProducerStateEntry``)."""
+    """The state that a partition keeps of a producer id (Kafka's ``ProducerStateEntry``)."""
 
     producer_id: int
     producer_epoch: int
@@ -133,7 +137,7 @@ class ProducerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """A closed stretch of a partition, whose batches stand in index files."""
+    """A closed range of a partition. Its index files list its batches."""
 
     base_offset: int
     end_offset: int
@@ -142,23 +146,23 @@ class SealedSegment:
     min_timestamp: int
     max_timestamp: int
     max_end_slot: int
-    """The last slot that committed a transaction of which something is or was here; 0 if none did."""
+    """The last slot that committed a transaction with rows in the segment, now or before compaction; 0 if none did."""
     index: FileReference
     txnindex: FileReference | None
     snapshot: FileReference
     slot: int
     file_count: int
-    """Data files that the index names."""
+    """The number of data files that the index names."""
 
     @property
     def files(self) -> tuple[FileReference, ...]:
-        """Its index and the files beside it; none of its data files."""
+        """Its index file and the files beside it, without its data files."""
         return tuple(file for file in (self.index, self.txnindex, self.snapshot) if file is not None)
 
 
 @dataclass(slots=True)
 class Partition:
-    """One partition. A record that changes it works on a copy, so whoever holds it keeps a consistent replica."""
+    """One partition. A record changes a copy of it, so a reader that holds the old one sees no change."""
 
     id: PartitionId
     log_start_offset: int = 0
@@ -168,25 +172,28 @@ class Partition:
     active: list[Batch] = field(default_factory=list)
     active_bytes: int = 0
     open_transactions: dict[int, int] = field(default_factory=dict)
-    """First offset of each open transaction by producer id, in the order of the offsets."""
+    """The first offset of each open transaction by producer id, in the order of the offsets."""
     aborted: list[AbortedTransaction] = field(default_factory=list)
     """Aborted transactions whose marker lies in the active segment."""
     producers: dict[int, ProducerState] = field(default_factory=dict)
     changed_slot: int = NO_SLOT
     snapshot_floor: int = NO_SLOT
-    """The slot of the last entry that removed rows: a snapshot of an earlier slot cannot be read any more."""
+    """The slot of the last entry that removed rows. Snapshots of earlier slots can no longer be read."""
     snapshot_floor_ms: int = NO_TIME
     """The log's time at ``snapshot_floor`` (ms)."""
     removed_end_slot: int = NO_SLOT
-    """The last slot that ended a transaction of which committed rows were removed: a stream not yet there lost some."""
+    """The last slot that ended a transaction whose committed rows were removed, at least in part.
+
+    A stream that has not yet read beyond this slot has lost rows.
+    """
     cleaned_offset: int = 0
-    """Compaction is done up to here (exclusive); what is sealed beyond is dirty."""
+    """The offset up to which compaction is done (exclusive). Sealed segments beyond it are dirty."""
     start_producers: dict[int, ProducerState] = field(default_factory=dict)
-    """What was known of producers at the start of the active segment, each with its last batch only."""
+    """The state of producers at the start of the active segment, each with its last batch only."""
 
     @property
     def high_watermark(self) -> int:
-        """The log's end (exclusive): a put is durable when it returns."""
+        """The log's end (exclusive). Every appended row is durable, since a put is durable when it returns."""
         return self.next_offset
 
     @property
@@ -200,6 +207,7 @@ class Partition:
         return self.last_stable_offset < self.high_watermark
 
     def copy(self) -> Partition:
+        """Return a copy that a draft may change."""
         return Partition(
             self.id,
             self.log_start_offset,

@@ -1,4 +1,4 @@
-"""What an entry does to one partition: rows get offsets, markers settle them, segments are sealed.
+"""The rules of one partition: rows get offsets, markers decide them, segments are sealed.
 
 Offsets, high watermark, last stable offset and aborted index are Kafka's (``UnifiedLog``, ``ProducerStateManager``).
 """
@@ -37,18 +37,23 @@ from eoslog.state.transaction_entries import BatchAppended, StagedBatch
 
 
 def topic_of(state: StoreState | Draft, topic_id: str) -> Topic:
-    """The live topic with this id.
+    """Return the topic with this id.
 
     Raises:
-        UnknownTopicOrPartition: the topic was deleted, or deleted and created again under another id.
+        UnknownTopicOrPartition: the topic was deleted, and possibly created again under another id.
     """
     topic = state.topics.get(topic_id)
     if topic is None:
-        raise UnknownTopicOrPartition(f"no topic has the id {topic_id}: it was deleted, or created again meanwhile")
+        raise UnknownTopicOrPartition(f"no topic has the id {topic_id}: it was deleted, or created again")
     return topic
 
 
 def partition_of(state: StoreState | Draft, partition_id: PartitionId) -> Partition:
+    """Return a partition of an existing topic.
+
+    Raises:
+        UnknownTopicOrPartition: the topic was deleted, or has no partition of this number.
+    """
     topic = topic_of(state, partition_id.topic_id)
     partition = state.partitions.get(partition_id)
     if partition is None:
@@ -59,24 +64,29 @@ def partition_of(state: StoreState | Draft, partition_id: PartitionId) -> Partit
 
 
 def check_file_place(topic: Topic, partition_id: PartitionId, file: FileReference) -> None:
-    """A data file lies in the directory of its own partition, in this incarnation of its topic.
+    """Check that a file lies in the directory of its partition, in this incarnation of the topic.
 
     Raises:
-        InvalidEntry: if it does not.
+        InvalidEntry: the file lies elsewhere.
     """
     if not file.path.startswith(f"{topic.prefix}{partition_id.partition}/"):
-        raise InvalidEntry(f"file {file.path} lies outside of partition {topic.topic}-{partition_id.partition}")
+        raise InvalidEntry(f"file {file.path} lies outside partition {topic.topic}-{partition_id.partition}")
 
 
 def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
-    """Refuse an eager batch that its producer may not append here now.
+    """Check that a producer may append an eager batch to the partition now.
+
+    Args:
+        place: the partition's name for error messages.
 
     Raises:
-        InvalidTxnState: a batch without transaction while the producer has one open here.
+        InvalidTxnState: the batch has no transaction, but its producer has one open in the partition.
         InvalidProducerEpoch, OutOfOrderSequence, DuplicateBatch: see ``check_sequence``.
     """
     if entry.transactional_id is None and entry.producer_id in partition.open_transactions:
-        raise InvalidTxnState(f"{place}: producer {entry.producer_id} has an open transaction here")
+        raise InvalidTxnState(
+            f"{place}: producer {entry.producer_id} has an open transaction here, and a batch outside of it is refused"
+        )
     check_sequence(
         partition.producers.get(entry.producer_id),
         entry.producer_epoch,
@@ -87,7 +97,7 @@ def check_batch(partition: Partition, place: str, entry: BatchAppended) -> None:
 
 
 def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> None:
-    """Give an eager batch its offsets."""
+    """Append an eager batch at the end of the partition."""
     transactional = entry.transactional_id is not None
     partition.active.append(
         Batch(
@@ -135,7 +145,10 @@ def append_staged(
     producer_epoch: int,
     moment: Moment,
 ) -> None:
-    """Give a staged batch its offsets, in the slot that commits it. It leaves no producer state."""
+    """Append a staged batch at the end of the partition, in the slot that commits it.
+
+    It leaves no producer state. A retry is recognized by the epoch and the application token of its transaction.
+    """
     partition.active.append(
         Batch(
             batch.base_offset,
@@ -173,10 +186,14 @@ def place_marker(
     *,
     eager: bool,
 ) -> int:
-    """End a producer's transaction here: settle its rows, place the control row, move its epoch on.
+    """End a producer's transaction in the partition: decide its rows, append the control row, raise the epoch.
+
+    Args:
+        timestamp: the timestamp of the control row (ms since the epoch).
+        eager: True if the transaction appended eager batches here, so that the partition keeps producer state.
 
     Returns:
-        How many eager rows were settled.
+        The number of eager rows that were decided.
     """
     marker_offset = partition.next_offset
     settled = 0
@@ -185,8 +202,11 @@ def place_marker(
         verdict = Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED
         settled = _settle(partition, producer_id, first_offset, verdict, moment)
         if verdict is Verdict.ABORTED:
+            # This transaction was removed above, so the next open one gives the last stable offset after the marker.
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
             partition.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
+    # The marker's epoch is above that of the rows. A late batch of the ended transaction has an older epoch from now
+    # on, and is refused (KIP-890). Staged batches need no such protection: they enter only with the transaction's end.
     if eager:
         partition.producers[producer_id] = with_marker(
             partition.producers.get(producer_id), producer_id, marker_epoch, timestamp
@@ -217,6 +237,7 @@ def place_marker(
 
 
 def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Moment) -> int:
+    """Give a producer's open batches from an offset on their outcome. Returns their number of rows."""
     settled = 0
     start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)
     for index in range(start, len(partition.active)):
@@ -228,10 +249,11 @@ def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: 
 
 
 def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int | None:
-    """Where the active segment may be sealed at ``now_ms`` of the store's clock: the end offset (exclusive).
+    """Return the end offset (exclusive) up to which the active segment may be sealed; None if it may not yet.
 
-    None if it is too small and too young, or undecided. Its age is that of the log's time where its first batch was
-    decided: the rows' own timestamps would seal a backfill of old rows batch by batch.
+    Only decided batches are sealed. The segment must be large enough or old enough at ``now_ms`` of the store's clock.
+    Its age counts from the log's time when its first batch was decided. The timestamps of its rows would not do: a
+    backfill of old rows would be sealed batch by batch.
     """
     stable = partition.last_stable_offset
     decided = [batch for batch in partition.active if batch.end_offset <= stable]
@@ -249,9 +271,10 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     """Close the active segment below ``end_offset``.
 
     Raises:
-        InvalidEntry: the segment is not the active one, goes beyond the last stable offset, cuts a batch, or forgets
-            its aborted transactions.
-        OffsetOutOfRange: somebody sealed it before.
+        InvalidEntry: the segment is not the active one, ends beyond the last stable offset or within a batch, or lacks
+            the index of its aborted transactions.
+        OffsetOutOfRange: another process has sealed it already.
+        StagedFilesExpired: the index files are older than the horizon.
     """
     partition_id = PartitionId(entry.topic_id, entry.partition)
     partition = partition_of(draft, partition_id)
@@ -261,14 +284,14 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
         entry.base_offset < entry.end_offset <= partition.last_stable_offset
     ):
         raise InvalidEntry(
-            f"segment {entry.base_offset} to {entry.end_offset} cannot be sealed: the active one begins at "
-            f"{partition.segment_base_offset} and the last stable offset is {partition.last_stable_offset}"
+            f"segment {entry.base_offset} to {entry.end_offset} cannot be sealed: the active segment begins "
+            f"at {partition.segment_base_offset}, and the last stable offset is {partition.last_stable_offset}"
         )
     check_upload(draft, entry.upload_ms)
     count = bisect_left(partition.active, entry.end_offset, key=lambda batch: batch.base_offset)
     batches = partition.active[:count]
     if batches[-1].end_offset != entry.end_offset:
-        raise InvalidEntry(f"a segment ends between batches, not at offset {entry.end_offset}")
+        raise InvalidEntry(f"a segment cannot end at offset {entry.end_offset}, within a batch")
     if entry.txnindex is None and any(txn.last_offset < entry.end_offset for txn in partition.aborted):
         raise InvalidEntry(f"segment {entry.base_offset} holds aborted transactions, but the seal names no txnindex")
     topic = topic_of(draft, entry.topic_id)
@@ -303,13 +326,16 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
 
 
 def check_upload(draft: StoreState | Draft, upload_ms: int) -> None:
-    """Refuse an entry that names files which vacuum may have deleted.
+    """Check that vacuum cannot have deleted the files that an entry names.
+
+    Vacuum deletes unnamed files that were uploaded at or before the horizon. ``upload_ms`` is a lower bound of the
+    upload of each file, so every file of an accepted entry is newer.
 
     Raises:
         StagedFilesExpired: the upload began at or before the horizon.
     """
     if upload_ms <= draft.horizon_ms:
         raise StagedFilesExpired(
-            f"files uploaded at {upload_ms} ms or later were named too late: vacuum's horizon is {draft.horizon_ms} "
-            "ms; write them again"
+            f"files uploaded at {upload_ms} ms or later were committed too late: vacuum may have deleted those up to "
+            f"{draft.horizon_ms} ms. Write them again"
         )

@@ -1,4 +1,4 @@
-"""The entries of a partition's segments: sealed, replaced by merges and compaction, dropped at the log's start."""
+"""The entries of a partition's segments: sealing, replacement by compaction, and truncation at the log's start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eoslog.state.entry_fields import Count, FileReference, Hex, Milliseconds, M
 
 
 class SegmentSealed(Model):
-    """The active segment up to ``end_offset`` (exclusive) is closed; its batches stand in index files now."""
+    """The active segment was closed up to ``end_offset`` (exclusive). Index files list its batches from here on."""
 
     type: Literal["seal"] = "seal"
     topic_id: Hex
@@ -18,7 +18,7 @@ class SegmentSealed(Model):
     base_offset: Offset
     """The segment's first offset."""
     end_offset: Offset
-    """Where the segment ends (exclusive); the next one begins there."""
+    """The end of the segment (exclusive). The next segment begins there."""
     index: FileReference
     """Its batches."""
     txnindex: FileReference | None = None
@@ -30,7 +30,7 @@ class SegmentSealed(Model):
 
 
 class ReplacedSegment(Model):
-    """A sealed segment as it stood when its replacement was written."""
+    """A sealed segment, with its index when the replacement was written."""
 
     base_offset: Offset
     index: Annotated[str, Field(min_length=1, max_length=2048)]
@@ -38,7 +38,7 @@ class ReplacedSegment(Model):
 
 
 class SegmentsReplaced(Model):
-    """Adjacent sealed segments became one, with their rows in other files; compaction may have removed some of them."""
+    """One segment replaced adjacent sealed ones. Its rows are in other files, and compaction may have removed some."""
 
     type: Literal["replace"] = "replace"
     topic_id: Hex
@@ -46,49 +46,49 @@ class SegmentsReplaced(Model):
     reason: Literal["merge", "compact"]
     """A merge removes no row, batch or control row."""
     replaced: Annotated[tuple[ReplacedSegment, ...], Field(min_length=1)]
-    """In their order."""
+    """The replaced segments, in order."""
     base_offset: Offset
-    """That of the first segment replaced."""
+    """The base offset of the first replaced segment."""
     end_offset: Offset
-    """That of the last segment replaced (exclusive)."""
+    """The end offset of the last replaced segment (exclusive)."""
     batch_count: Count
-    """Batches and control rows of the index."""
+    """The number of batches and control rows in the index."""
     file_count: Count
-    """Data files that the index names."""
+    """The number of data files that the index names."""
     bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)]
-    """Of these data files."""
+    """The size of these data files."""
     min_timestamp: Timestamp
-    """Of the batches; -1 if there is none."""
+    """The smallest timestamp of the batches (ms); -1 if there is none."""
     max_timestamp: Timestamp
-    """Of the batches; -1 if there is none."""
+    """The largest timestamp of the batches (ms); -1 if there is none."""
     index: FileReference
-    """Its batches. It may name data files that the indexes before it named."""
+    """Its batches. It may name data files of the replaced indexes."""
     txnindex: FileReference | None = None
     """Its aborted transactions, in Kafka's format; None if there are none."""
     snapshot: FileReference
-    """The producers' state at its start: the file of the first segment replaced."""
+    """The producers' state at its start. It is the file of the first replaced segment."""
     removed_end_slot: Offset | None = None
-    """The last slot that ended a transaction of which committed rows were removed; None if none was."""
+    """The last slot that ended a transaction whose committed rows were removed; None if no row was removed."""
     upload_ms: Milliseconds
     """A lower bound of the time at which its first file was written."""
     time_ms: Milliseconds
 
 
 class LogCleaned(Model):
-    """Compaction is done with a partition up to an offset: below it, no committed row has a newer one of its key."""
+    """Compaction has reached an offset of a partition. Below it no committed row has a newer one with the same key."""
 
     type: Literal["clean"] = "clean"
     topic_id: Hex
     partition: PartitionIndex
     dirty_offset: Offset
-    """Where the part began that was never compacted."""
+    """The old start of the part that was never compacted."""
     cleaned_offset: Offset
-    """Where it begins now."""
+    """The new start of this part."""
     time_ms: Milliseconds
 
 
 class LogStartMoved(Model):
-    """Rows below ``offset`` are gone for readers that plan from here on."""
+    """The rows below ``offset`` were dropped, for readers that plan from here on."""
 
     type: Literal["log_start"] = "log_start"
     topic_id: Hex
@@ -97,5 +97,8 @@ class LogStartMoved(Model):
     """The new first offset (inclusive)."""
     reason: Literal["delete_records", "retention", "overwrite"]
     removed_end_slot: Annotated[int, Field(strict=True, ge=-1, lt=2**63)] | None = None
-    """If the offset lies within a sealed segment: the last slot that ended a transaction of which the segment loses
-    committed rows, -1 if it loses none. None stands for the segment's largest end slot."""
+    """Set only if the offset is within a sealed segment.
+
+    The last slot that ended a transaction of which the segment loses committed rows; -1 if it loses none. None stands
+    for the segment's largest end slot.
+    """

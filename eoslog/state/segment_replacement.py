@@ -1,6 +1,6 @@
-"""Sealed segments are replaced by one with the same rows in fewer files, or with those that compaction left.
+"""Replacement of sealed segments by one. It has the same rows in fewer files, or the rows that compaction left.
 
-Kafka replaces segments as its cleaner does (``LogCleaner``, ``UnifiedLog.replaceSegments``).
+The rules of compaction are those of Kafka's cleaner (``LogCleaner``, ``UnifiedLog.replaceSegments``).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from eoslog.state.store_state import Doomed
 
 
 class CleanedTransactions:
-    """The transactions that compaction comes across on its way from the log's start (``CleanedTransactionMetadata``).
+    """The transactions that compaction has met since the log's start (Kafka's ``CleanedTransactionMetadata``).
 
-    A transaction is named by its id and the slot that ended it. The tasks of a job share the marker of the job.
+    The transactional id and the end slot name a transaction. The tasks of a job share the marker of the job.
     """
 
     def __init__(self) -> None:
         self._with_batches: set[tuple[str | None, int]] = set()
 
     def on_batch(self, batch: Batch) -> None:
-        """A batch of rows, or one that was kept without rows, is still there."""
+        """Note a batch that stays, with or without rows."""
         if batch.transactional:
             self._with_batches.add((batch.transactional_id, batch.end_slot))
             job, separator, _ = (batch.transactional_id or "").rpartition("/")
@@ -34,19 +34,19 @@ class CleanedTransactions:
                 self._with_batches.add((job, batch.end_slot))
 
     def is_empty(self, marker: Batch) -> bool:
-        """Whether no batch of the marker's transaction is left before it, or the marker itself was emptied."""
+        """Return True if no batch of the marker's transaction is left before it, or the marker itself was emptied."""
         return marker.record_count == 0 or (marker.transactional_id, marker.end_slot) not in self._with_batches
 
 
 def cleaned_marker(
     marker: Batch, transaction_is_empty: bool, producers: dict[int, ProducerState], now_ms: int, retention_ms: int
 ) -> Batch | None:
-    """What is left of a control row; None if nothing is.
+    """Return what compaction leaves of a control row; None if it removes the control row.
 
     Args:
-        producers: what the partition knows of its producers.
-        now_ms: the store's time.
-        retention_ms: how long the marker of an empty transaction is kept.
+        producers: the producer state of the partition.
+        now_ms: the time of the store's clock (ms).
+        retention_ms: how long the marker of an empty transaction is kept (ms).
     """
     if not transaction_is_empty:
         return marker
@@ -58,12 +58,16 @@ def cleaned_marker(
 
 
 def without_rows(batch: Batch) -> Batch:
-    """A batch, or a control row, of which only its place, its sequence and its epoch are left."""
+    """Return a batch or control row without its rows. Its offsets, sequence and epoch stay."""
     return batch._replace(record_count=0, file=None, first_row=0, delete_horizon_ms=NO_TIME, statistics=None)
 
 
 def is_last_of_its_producer(batch: Batch, producers: dict[int, ProducerState]) -> bool:
-    """Whether a batch holds the last sequence of a producer that the partition knows, or a control row its epoch."""
+    """Return True if a batch has the last sequence of a known producer, or a control row has its epoch.
+
+    Compaction keeps it without rows, as Kafka's cleaner does. The log then still states the producer's last sequence
+    and epoch.
+    """
     producer = producers.get(batch.producer_id)
     if producer is None:
         return False
@@ -73,29 +77,29 @@ def is_last_of_its_producer(batch: Batch, producers: dict[int, ProducerState]) -
 
 
 def is_aborted(batch: Batch) -> bool:
-    """Whether the rows of a batch go at once: those of an aborted transaction."""
+    """Return True if a batch belongs to an aborted transaction. Compaction removes its rows at once."""
     return batch.control is None and batch.verdict is Verdict.ABORTED
 
 
 def may_drop_tombstones(batch: Batch, now_ms: int) -> bool:
-    """Whether the tombstones of a batch have been kept for long enough (KIP-534)."""
+    """Return True if the tombstones of a batch have been kept for long enough (KIP-534)."""
     return batch.delete_horizon_ms != NO_TIME and now_ms >= batch.delete_horizon_ms
 
 
 def dirty_ratio(partition: Partition, uncleanable_offset: int) -> float:
-    """Which part of the bytes below an offset was never compacted."""
+    """Return the fraction of the sealed bytes below an offset that was never compacted."""
     cleanable = [segment for segment in partition.sealed if segment.base_offset < uncleanable_offset]
     dirty = sum(segment.bytes for segment in cleanable if segment.end_offset > partition.cleaned_offset)
     return dirty / max(1, sum(segment.bytes for segment in cleanable))
 
 
 def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
-    """Put one segment in the place of some. Files that only the replaced ones named are doomed.
+    """Replace adjacent sealed segments by one. Files that only the replaced ones named are pending deletion afterwards.
 
     Raises:
-        OffsetOutOfRange: one of the segments was replaced or dropped meanwhile.
+        OffsetOutOfRange: one of the segments was replaced or dropped since the entry was planned.
         StagedFilesExpired: the new files are older than the horizon.
-        InvalidEntry: the new segment cannot hold what the replaced ones held.
+        InvalidEntry: the new segment cannot have the content of the replaced ones.
     """
     partition_id = PartitionId(entry.topic_id, entry.partition)
     partition = partition_of(draft, partition_id)
@@ -106,7 +110,7 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
     ]:
         raise OffsetOutOfRange(
             f"segments of partition {entry.partition} from offset {entry.base_offset} on were replaced or dropped "
-            "meanwhile"
+            "by another process"
         )
     check_upload(draft, entry.upload_ms)
     _check_replacement(entry, replaced)
@@ -149,12 +153,17 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
 
 
 def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, ...]) -> None:
+    """Check that the numbers of the new segment fit the replaced ones.
+
+    Raises:
+        InvalidEntry: they do not.
+    """
     problems = {
         "begins or ends elsewhere": (entry.base_offset, entry.end_offset)
         != (replaced[0].base_offset, replaced[-1].end_offset),
         "names another snapshot": entry.snapshot != replaced[0].snapshot,
         "has more batches": entry.batch_count > sum(segment.batch_count for segment in replaced),
-        "lacks rows of transactions that they do not hold": entry.removed_end_slot is not None
+        "lacks rows of transactions that they never held": entry.removed_end_slot is not None
         and entry.removed_end_slot > max(segment.max_end_slot for segment in replaced),
         "names an index that is in use": entry.index in [segment.index for segment in replaced],
     }
@@ -174,8 +183,8 @@ def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, .
     for problem, found in problems.items():
         if found:
             raise InvalidEntry(
-                f"partition {entry.partition}: the segment that would replace those from offset {entry.base_offset} on "
-                f"{problem}"
+                f"partition {entry.partition}: the segment that should replace those from offset {entry.base_offset} "
+                f"on {problem}"
             )
 
 
@@ -186,16 +195,18 @@ def _note_removed_rows(draft: Draft, partition: Partition, end_slot: int) -> Non
 
 
 def clean_log(draft: Draft, entry: LogCleaned) -> None:
-    """Note how far compaction has come.
+    """Note the offset that compaction has reached.
 
     Raises:
-        OffsetOutOfRange: somebody else moved the dirty part's beginning meanwhile.
-        InvalidEntry: it would move back, or into what is not sealed.
+        OffsetOutOfRange: another process has moved the start of the dirty part since the entry was planned.
+        InvalidEntry: the start would not move forward, or would move beyond the sealed segments.
     """
     partition_id = PartitionId(entry.topic_id, entry.partition)
     partition = partition_of(draft, partition_id)
     if entry.dirty_offset != partition.cleaned_offset:
-        raise OffsetOutOfRange(f"partition {entry.partition} is compacted up to offset {partition.cleaned_offset}")
+        raise OffsetOutOfRange(
+            f"partition {entry.partition}: another process has compacted it up to offset {partition.cleaned_offset}"
+        )
     if not entry.dirty_offset < entry.cleaned_offset <= partition.segment_base_offset:
         raise InvalidEntry(
             f"partition {entry.partition} cannot be compacted from offset {entry.dirty_offset} up to "

@@ -1,6 +1,6 @@
-"""What a partition knew of its producers where its active segment begins: the content of the segment's ``.snapshot``.
+"""The producer state at the start of the active segment: the content of the segment's ``.snapshot`` file.
 
-The state carries it along, so that it outlives the segments before (Kafka's ``ProducerStateManager``).
+The store's state keeps it, so it outlives the earlier segments (Kafka's ``ProducerStateManager``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from eoslog.state.sequences import last_sequence_of
 
 
 def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Batch]) -> None:
-    """The active segment begins after ``batches``, which were its first. Producer ids that expired stay forgotten."""
+    """Move the start of the active segment behind its first ``batches``. Expired producer ids do not come back."""
     partition.start_producers = producers_after(
         partition.start_producers, batches, lambda batch: _is_live(draft, partition, batch)
     )
@@ -22,10 +22,10 @@ def move_segment_start(draft: Draft, partition: Partition, batches: Iterable[Bat
 def producers_after(
     before: Mapping[int, ProducerState], batches: Iterable[Batch], is_live: Callable[[Batch], bool]
 ) -> dict[int, ProducerState]:
-    """What is known of producers after ``batches``, each with its last batch only.
+    """Return the state of producers after ``batches``, each with its last batch only.
 
     Args:
-        is_live: whether a batch's producer id is still known.
+        is_live: returns True if the producer id of a batch has not expired.
     """
     after = dict(before)
     for batch in batches:
@@ -36,7 +36,7 @@ def producers_after(
 
 
 def _after(known: ProducerState | None, batch: Batch) -> ProducerState | None:
-    """A producer's state after a batch, with this one only. Staged batches leave none, only their marker does."""
+    """Return a producer's state after a batch, with this batch only; None for a staged batch, which leaves no state."""
     if batch.control is not None:
         return ProducerState(batch.producer_id, batch.producer_epoch, (), batch.max_timestamp, NO_OFFSET)
     if batch.base_sequence == NO_SEQUENCE:

@@ -1,7 +1,7 @@
-"""The fold: entries as they stand in the log, applied one by one to the state of a store.
+"""The state machine: it applies the entries of the log one by one to the state of a store.
 
-Applying is validating, then changing. It never guesses: an entry of an unknown type or a feature that is needed and
-unknown is an error of its own, apart from an entry that contradicts the state.
+To apply an entry means to validate it, then to change the state. Nothing is guessed. An entry of an unknown type and an
+unknown feature raise ``UnsupportedFormat``. An entry that contradicts the state raises another error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat, first_problem
 from eoslog.state import batches, groups, partitions, prepared, producer_ids, topics, transactions
-from eoslog.state import expiry as group_forgetting
+from eoslog.state import expiry as group_deletion
 from eoslog.state import group_members as members
 from eoslog.state.draft import Draft
 from eoslog.state.entries import ENTRY, Entry, StoreCreated
@@ -41,7 +41,7 @@ def _commit_offsets(draft: Draft, entry: OffsetsCommitted) -> None:
 
 
 _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
-    # None: the entry has no results, and stands in the log as it was requested.
+    # A rule returns None if its entry has no results. The log then has the entry as it was requested.
     "store": _create_store,
     "features": add_features,
     "topic": topics.create_topic,
@@ -55,8 +55,8 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     "end": transactions.apply_end,
     "offsets": _commit_offsets,
     "group": members.change_group,
-    "delete_offsets": group_forgetting.delete_offsets,
-    "delete_group": group_forgetting.delete_group,
+    "delete_offsets": group_deletion.delete_offsets,
+    "delete_group": group_deletion.delete_group,
     "seal": partitions.seal,
     "replace": replace_segments,
     "clean": clean_log,
@@ -68,34 +68,34 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
 
 
 def apply_entry(draft: Draft, entry: Entry) -> Entry:
-    """Validate an entry against the draft, then change the draft by it.
+    """Validate an entry against the draft, then change the draft.
 
-    The writer calls this with an entry whose results are still to be filled in, the fold with one that has them.
+    A writer passes an entry without results. ``fold`` passes an entry of the log, which has them.
 
     Returns:
         The entry with its results at this slot: offsets, markers, identities.
 
     Raises:
-        The error of the rule that refuses it.
+        The error of the rule that refuses the entry.
     """
     draft.time_ms = max(draft.time_ms, getattr(entry, "time_ms", 0))
     return _APPLY[entry.type](draft, entry) or entry
 
 
 def new_draft(state: StoreState, slot: int) -> Draft:
-    """A draft of the record of ``slot``, on the state after the slot before."""
+    """Return an empty draft for the record of ``slot``, on the state after the slot before."""
     return Draft(state, slot, apply_entry)
 
 
 def decode_entry(value: object) -> Entry:
-    """An entry from the log's JSON.
+    """Return an entry from its JSON in the log.
 
     Raises:
         UnsupportedFormat: its type is unknown.
-        InvalidEntry: its fields are not what its type asks for.
+        InvalidEntry: its fields do not match its type.
     """
     if isinstance(value, dict) and isinstance(value.get("type"), str) and value["type"] not in _APPLY:
-        raise UnsupportedFormat(f"the log holds an entry of the unknown type {value['type']!r}; upgrade eoslog")
+        raise UnsupportedFormat(f"the log holds an entry of the unknown type {value['type']!r}. Upgrade eoslog")
     try:
         return ENTRY.validate_python(value)
     except ValidationError as error:
@@ -103,29 +103,34 @@ def decode_entry(value: object) -> Entry:
 
 
 def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
-    """Apply the entries of a record, all or none. Returns why none was applied, or None.
+    """Apply all entries of a record, or none if one of them is invalid.
+
+    Returns:
+        The reason why the record is invalid and was skipped; None if it was applied.
 
     Raises:
-        UnsupportedFormat: the record is of a newer version.
+        UnsupportedFormat: a newer version of eoslog wrote the record.
     """
     draft = new_draft(state, slot)
     try:
         for value in entries:
             entry = decode_entry(value)
             applied = apply_entry(draft, entry)
-            # Most entries are applied as they are. To compare them would cost more than the rest.
+            # Most rules return the same object. To compare it with itself would take longer than the rest of the fold.
             if applied is not entry and applied != entry:
-                raise InvalidEntry(f"an entry of the type {entry.type!r} at slot {slot} claims what it does not get")
-    except (UnsupportedFormat, MemoryError, RecursionError):  # of this process, not of the record
+                raise InvalidEntry(
+                    f"an entry of the type {entry.type!r} at slot {slot} states other results than its rule gives"
+                )
+    except (UnsupportedFormat, MemoryError, RecursionError):  # the fault of this process, not of the record
         raise
     except (EosLogError, DuplicateBatch, transactions.EndRepeated, prepared.PrepareRepeated) as error:
         return str(error)
-    except Exception as error:  # the fold is total: nothing that stands in a slot may stop a reader
+    except Exception as error:  # the fold is total: no content of a slot may stop a reader
         return f"{type(error).__name__}: {error}"
     draft.merge()
     return None
 
 
 def encode_entry(entry: Entry) -> dict[str, Any]:
-    """An entry as the log's JSON."""
+    """Return an entry as JSON for the log."""
     return entry.model_dump(mode="json", exclude_none=True)

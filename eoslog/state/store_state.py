@@ -1,4 +1,7 @@
-"""The state of a store: the fold of its log. Values are immutable once a record is applied; only the maps change."""
+"""The state of a store: the result of applying all records of its log.
+
+Records replace the values of its maps and never change them, so a copy of the maps is a snapshot.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,17 @@ from eoslog.state.transaction_entries import ApplicationToken, QueryVersion, Tra
 
 
 class Moment(NamedTuple):
-    """Where an entry stands in the log."""
+    """The position of an entry in the log."""
 
     slot: int
     time_ms: int
-    """The log's time there (ms), which never runs backwards."""
+    """The log's time at the slot (ms). It never runs backwards."""
 
 
 class TransactionState(IntEnum):
-    """Kafka's states (``TransactionState.java``). PREPARE_* are passed through within a slot; DEAD is never stored."""
+    """Kafka's states (``TransactionState.java``). A slot passes through PREPARE_* and never ends in it. DEAD is never
+    stored.
+    """
 
     EMPTY = 0
     ONGOING = 1
@@ -38,10 +43,10 @@ class TransactionState(IntEnum):
 
 
 class SchemaVersion(NamedTuple):
-    """When a topic was given its schema, and what that added to the one before."""
+    """One version of a topic's schema: when it began, and the columns that it added."""
 
     version: int
-    """Counted from 1, the schema with which the topic was made."""
+    """The number of the version. The schema with which the topic was created is 1."""
     slot: int
     time_ms: int
     """The log's time at the slot (ms)."""
@@ -50,6 +55,8 @@ class SchemaVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
+    """One incarnation of a topic. A topic that is deleted and created again has another id."""
+
     topic: str
     topic_id: str
     partitions: int
@@ -57,7 +64,7 @@ class Topic:
     config: TopicConfig
     created_slot: int
     schema_versions: tuple[SchemaVersion, ...]
-    """All there were, in their order. Each but the first adds a column, so they are no more than the columns."""
+    """All versions in order. Each one after the first adds a column, so the columns limit their number."""
 
     @property
     def schema_version(self) -> int:
@@ -69,33 +76,33 @@ class Topic:
 
     @property
     def prefix(self) -> str:
-        """The directory of this incarnation's files."""
+        """The directory of this incarnation's files, with a slash at its end."""
         return f"{self.topic}/{self.topic_id}/"
 
 
 class TopicRows(NamedTuple):
-    """How many rows a transaction wrote into a topic."""
+    """The number of rows that a transaction wrote into a topic."""
 
     topic_id: str
     rows: int
 
 
 class LastCommit(NamedTuple):
-    """What the last commit of a transactional id held, for those who go on from there."""
+    """The content of the last commit of a transactional id. A new run reads it to continue from there."""
 
     slot: int
     time_ms: int
     """The log's time at the slot."""
     producer_id: int
     producer_epoch: int
-    """With the producer id it names the transaction."""
+    """The producer id and the epoch together name the transaction."""
     token: ApplicationToken | None = None
     offsets: tuple[GroupOffsets, ...] = ()
     rows: tuple[TopicRows, ...] = ()
 
 
 class GroupPartition(NamedTuple):
-    """A partition as a consumer group reads it."""
+    """A partition that a consumer group reads."""
 
     group: str
     topic_id: str
@@ -104,16 +111,16 @@ class GroupPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is known of a transactional id (Kafka's ``TransactionMetadata``)."""
+    """The state of a transactional id (Kafka's ``TransactionMetadata``)."""
 
     transactional_id: str
     kind: str
     producer_id: int
     producer_epoch: int
     previous_producer_id: int
-    """The id before the last roll-over, -1 if there was none."""
+    """The producer id before the last roll-over; -1 if there was none."""
     last_producer_epoch: int
-    """The epoch before the last change, -1 if there was none."""
+    """The epoch before the last change; -1 if there was none."""
     timeout_ms: int
     state: TransactionState
     partitions: frozenset[PartitionId]
@@ -127,35 +134,40 @@ class Transaction:
     fenced_owners: tuple[str, ...]
     task_count: int
     prepared: TransactionPrepared | None = None
-    """What was prepared (KIP-939): then the open transaction takes no more, and its own time-out counts."""
+    """The entry that prepared the open transaction (KIP-939). The transaction takes no more rows, and the timeout of
+    this entry applies.
+    """
     prepared_slot: int = NO_SLOT
     deleted_offsets: frozenset[GroupPartition] = frozenset()
-    """What was prepared of a group's offsets and was deleted since."""
+    """The prepared group offsets that were deleted since the prepare."""
     last_commit: LastCommit | None = None
-    """It outlives later inits and aborts; with the id it expires."""
+    """It outlives later inits and aborts. It expires with the transactional id."""
 
     @property
     def open_producer_id(self) -> int:
-        """The producer id of the open transaction's rows. A prepared one keeps it when its holder gets another."""
+        """The producer id of the open transaction's rows. A prepared one keeps it even if its holder gets another."""
         return self.producer_id if self.prepared is None else self.prepared.producer_id
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentProducer:
-    """A producer id without transactional id, registered for the whole store."""
+    """A producer id without transactional id. It is registered for the whole store."""
 
     producer_id: int
     last_update_ms: int
 
 
 class CommittedOffset(NamedTuple):
+    """A group's committed position in one partition."""
+
     offset: int
+    """The next offset to read."""
     metadata: str
     leader_epoch: int
     slot: int
-    """Since when the log has it: the slot of its commit, or that of the prepare of its transaction."""
+    """The slot that put it into the log: that of its commit, or that of the prepare of its transaction."""
     commit_ms: int
-    """The log's time when it began to count (ms)."""
+    """The log's time when it took effect (ms)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,78 +175,89 @@ class Member:
     """A consumer of a group."""
 
     topics: tuple[str, ...]
-    """What it subscribes to."""
+    """The names of the topics to which it subscribes."""
     group_instance_id: str | None = None
-    """Of a static member (KIP-345)."""
+    """The instance id of a static member (KIP-345); None for a dynamic one."""
     assigned: tuple[PartitionId, ...] = ()
-    """What it reads, in order."""
+    """The partitions that it reads, in order."""
     revoking: tuple[PartitionId, ...] = ()
-    """What it is to give up. Nobody else reads it until it does."""
+    """The partitions that it must give up. No other member reads them until it has done so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
+    """A consumer group."""
+
     generation: int
     members: Mapping[str, Member]
     """By member id."""
     offsets: Mapping[PartitionId, CommittedOffset]
     empty_since_ms: int = NO_TIME
-    """The log's time when the last member left (ms); ``NO_TIME`` while there are members, or if there never were."""
+    """The log's time when the last member left (ms); ``NO_TIME`` if it has members or never had one."""
 
 
 class TokenKey(NamedTuple):
+    """The key of an application's versions: each application has its own versions per transactional id and sink."""
+
     transactional_id: str
     application_id: str
     sink: str
 
 
 class LastVersion(NamedTuple):
-    """What an application committed last to a sink."""
+    """The last version that an application committed to a sink."""
 
     version: int
     query_id: str | None = None
-    """The streaming query that counted it; None outside of streams."""
+    """The streaming query that counted the version; None outside of streams."""
     starts_anew_after: QueryVersion | None = None
-    """What its commit was told not to count: that has had its effect."""
+    """The version after which its commit restarted the count. A restart after the same version is done only once."""
 
 
 class Doomed(NamedTuple):
-    """Files that the entry of a slot dropped. They are deleted when no reader that planned before can need them."""
+    """Files that are pending deletion, because the entry of a slot dropped them.
+
+    Vacuum deletes them when no reader that planned before the slot can still need them.
+    """
 
     slot: int
     prefix: str = ""
-    """Everything below this directory, if it is not empty."""
+    """If not empty, all files below this directory are dropped."""
     files: tuple[FileReference, ...] = ()
     indexes: tuple[FileReference, ...] = ()
-    """Indexes of sealed segments; all files that they name are dropped with them."""
+    """Index files of sealed segments. All files that they name are dropped with them."""
 
 
 @dataclass(slots=True)
 class StoreState:
-    """Everything that the log says, after one slot."""
+    """The state of a store after one slot."""
 
     store_id: str = ""
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     time_ms: int = 0
-    """The latest time of any entry so far (ms since the epoch): the log's time, which never runs backwards."""
+    """The log's time: the latest time of any entry so far (ms since the epoch). It never runs backwards."""
     horizon_ms: int = 0
+    """Vacuum may have deleted unnamed files uploaded at or before this time (ms since the epoch)."""
     doomed: tuple[Doomed, ...] = ()
+    """The files that are pending deletion, in the order of their slots."""
     topic_ids: dict[str, str] = field(default_factory=dict)
+    """The id of each topic by name."""
     topics: dict[str, Topic] = field(default_factory=dict)
+    """The topics by id."""
     partitions: dict[PartitionId, Partition] = field(default_factory=dict)
     transactions: dict[str, Transaction] = field(default_factory=dict)
     ongoing: dict[str, int] = field(default_factory=dict)
-    """Start (ms) of each open transaction by transactional id."""
+    """The start (ms) of each open transaction by transactional id."""
     producers: dict[int, IdempotentProducer] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     tokens: dict[TokenKey, LastVersion] = field(default_factory=dict)
-    """They outlive the transactional id."""
+    """The last version of each application. It outlives the transactional id, so that a late replay is recognized."""
     query_tokens: dict[str, tuple[TokenKey, ...]] = field(default_factory=dict)
     """The keys of each streaming query's tokens, sorted."""
 
     def frozen_copy(self) -> StoreState:
-        """The same state, untouched by records that are applied later. O(number of keys), values are shared."""
+        """Return a copy that later records do not change. It costs O(number of keys) and shares the values."""
         return StoreState(
             self.store_id,
             self.reader_features,

@@ -1,4 +1,4 @@
-"""The entries of topics: made, changed and deleted, with what their rows are and their settings."""
+"""The entries of topics: creation, changes of schema and settings, and deletion."""
 
 from __future__ import annotations
 
@@ -10,43 +10,45 @@ from eoslog.state.entry_fields import Hex, Milliseconds, Model
 
 
 class TopicSchema(Model):
-    """What a topic's rows are: Kafka records, or columns of the user's own."""
+    """The kind of a topic's rows: Kafka records, or columns that the user defines."""
 
     kind: Literal["records", "columns"]
     arrow: str | None = None
     """The columns, as a base64 Arrow IPC schema."""
     spark: str | None = None
-    """The same as Spark's own JSON, if Spark made the topic."""
+    """The same columns as Spark's JSON, if Spark created the topic."""
     key: tuple[str, ...] = ()
-    """The columns whose values choose the partition."""
+    """The columns whose values determine the partition."""
 
 
 class TopicConfig(Model):
     """A topic's settings."""
 
     segment_bytes: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 1 << 30
-    """An active segment of so many bytes is sealed."""
+    """The size at which an active segment is sealed (bytes)."""
     segment_batches: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 1000
-    """An active segment of so many batches is sealed."""
+    """The number of batches at which an active segment is sealed."""
     segment_ms: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 7 * 24 * 3600 * 1000
-    """An active segment whose oldest row was decided so long ago (ms) is sealed."""
+    """The age at which an active segment is sealed (ms). It counts from the outcome of its oldest row."""
     retention_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
-    """Segments whose latest row is older (ms) are dropped; -1, a table's default, keeps them for ever."""
+    """Segments are dropped when their latest row is older than this (ms). -1, the default, keeps them for ever."""
     retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
-    """The oldest segments of a partition are dropped while so many bytes are left without them; -1 for no limit."""
+    """The oldest segments of a partition are dropped as long as so many bytes remain; -1 for no limit."""
     cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
-    """Whether old rows are deleted, or those that a newer row of the same key replaces, or both."""
+    """Which rows are removed: old ones, those with a newer row of the same key, or both."""
     min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Compaction is due when more than this part of the sealed bytes was never compacted."""
+    """Compaction is due when more than this fraction of the sealed bytes was never compacted."""
     delete_retention_ms: Milliseconds = 24 * 3600 * 1000
-    """How long compaction keeps tombstones, and markers of transactions without rows, after it met them first."""
+    """How long compaction keeps tombstones, and markers of transactions without rows, after it first met them (ms)."""
     min_compaction_lag_ms: Milliseconds = 0
-    """Rows that were decided less than this ago are not compacted."""
+    """Rows are not compacted until this time after their outcome (ms)."""
     max_compaction_lag_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
-    """Compaction is due when sealed rows that were never compacted were decided longer ago; -1 for never."""
+    """Compaction is due when never compacted sealed rows had their outcome this long ago (ms); -1 for no limit."""
     statistics_columns: Annotated[int, Field(strict=True, ge=0, le=1000)] = 16
-    """Of so many of its columns, the first that can be compared, each new file of a topic of columns has statistics in
-    the log."""
+    """The number of columns with statistics in the log, for each new file of a topic of columns.
+
+    The first columns whose values can be compared get statistics.
+    """
 
     @field_validator("cleanup_policy", mode="before")
     @classmethod
@@ -55,26 +57,28 @@ class TopicConfig(Model):
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the newest row of each key is kept."""
+        """True if compaction keeps only the newest row of each key."""
         return self.cleanup_policy != "delete"
 
     @property
     def longest_segment_ms(self) -> int:
-        """How old an active segment may become (ms): what waits for compaction must be sealed in time."""
+        """The age at which an active segment is sealed (ms). Only sealed rows are compacted, so
+        ``max_compaction_lag_ms`` limits it, too.
+        """
         if self.is_compacted and self.max_compaction_lag_ms >= 0:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms
 
 
 class TopicCreated(Model):
-    """A topic was made."""
+    """A topic was created."""
 
     type: Literal["topic"] = "topic"
     topic: str
     topic_id: Hex
-    """This incarnation's id: a topic that is deleted and made again has another."""
+    """The id of this incarnation. A topic that is deleted and created again gets another."""
     partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
-    """How many."""
+    """The number of partitions."""
     topic_schema: TopicSchema
     config: TopicConfig = TopicConfig()
     time_ms: Milliseconds
@@ -87,19 +91,19 @@ class TopicConfigChanged(Model):
     topic: str
     topic_id: Hex
     config: TopicConfig
-    """All of them, not only those that change."""
+    """All settings, not only the changed ones."""
 
 
 class TopicSchemaChanged(Model):
-    """A topic of columns has more of them from here on. Files stay as they are: what they lack is read as null."""
+    """A topic got more columns. Existing files do not change: readers return null for the columns that they lack."""
 
     type: Literal["topic_schema"] = "topic_schema"
     topic: str
     topic_id: Hex
     topic_schema: TopicSchema
-    """All of it: the columns so far as they were, and the new ones behind them."""
+    """The whole schema: the earlier columns unchanged, and the new ones after them."""
     schema_version: Annotated[int, Field(strict=True, ge=2, lt=2**53)]
-    """One more than the version so far; that with which the topic was made is 1."""
+    """The version before plus 1. The schema with which the topic was created has version 1."""
     time_ms: Milliseconds
 
 
@@ -110,11 +114,11 @@ class PartitionsCreated(Model):
     topic: str
     topic_id: Hex
     partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
-    """How many there are now."""
+    """The new number of partitions."""
 
 
 class TopicDeleted(Model):
-    """A topic was deleted; its files go when vacuum runs."""
+    """A topic was deleted. Vacuum deletes its files later."""
 
     type: Literal["delete_topic"] = "delete_topic"
     topic: str

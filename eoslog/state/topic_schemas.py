@@ -1,6 +1,6 @@
-"""How the columns of a topic may change: nullable ones join behind those there are, and nullable fields within them.
+"""Changes of a topic's columns: nullable columns may be added after the others, and nullable fields within a column.
 
-Files that lack them are read with nulls, so no file is ever written again for it, and no reader or writer stopped.
+Readers return nulls for files without the new columns. No file is rewritten, and no reader or writer has to stop.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import pyarrow as pa
 from eoslog.errors import InvalidEntry, UnsupportedSchema
 
 ColumnPath = tuple[str, ...]
-"""A column, or a field within it: names from the outside in, with ``element`` for lists and ``value`` for maps."""
+"""A column or a field within it: the names from the outside in, with ``element`` for lists and ``value`` for maps."""
 
 
 def added_columns(before: str, after: str) -> tuple[ColumnPath, ...]:
-    """What a schema adds to another one; both as they stand in entries.
+    """Return the columns and fields that a schema adds to an earlier one.
+
+    Args:
+        before: the earlier schema, encoded as in an entry (base64 of an Arrow IPC schema).
+        after: the later schema, encoded likewise.
 
     Raises:
-        InvalidEntry: one of them is no schema.
-        UnsupportedSchema: it does more than to add nullable columns and fields.
+        InvalidEntry: one of the texts encodes no schema.
+        UnsupportedSchema: the change is more than an addition of nullable columns and fields.
     """
     added: list[ColumnPath] = []
     _compare(list(_decoded(before)), list(_decoded(after)), (), added)
@@ -31,7 +35,7 @@ def added_columns(before: str, after: str) -> tuple[ColumnPath, ...]:
 
 
 def without_columns(schema: pa.Schema, paths: Collection[ColumnPath]) -> pa.Schema:
-    """The schema before these columns and fields joined it."""
+    """Return a schema without some columns and fields."""
     return pa.schema(_without(list(schema), (), paths))
 
 
@@ -55,9 +59,11 @@ def _compare(
     for new in after[len(before) :]:
         here = (*path, new.name)
         if not new.nullable:
-            raise UnsupportedSchema(f"column {_shown(here)} is added and may not be null, but earlier rows lack it")
+            raise UnsupportedSchema(f"column {_shown(here)} is new and must be nullable, because earlier rows lack it")
         if new.name.lower() in names:
-            raise UnsupportedSchema(f"column {_shown(here)} is there already; upper and lower case are one to Spark")
+            raise UnsupportedSchema(
+                f"column {_shown(here)} exists already. Spark does not distinguish upper and lower case"
+            )
         names.add(new.name.lower())
         added.append(here)
 
@@ -77,7 +83,7 @@ def _compare_types(old: pa.DataType, new: pa.DataType, path: ColumnPath, added: 
     ):
         _compare_types(old.item_type, new.item_type, (*path, "value"), added)
     else:
-        raise UnsupportedSchema(f"column {_shown(path)} is {old}, and may not become {new}")
+        raise UnsupportedSchema(f"column {_shown(path)} is {old}, and cannot become {new}")
 
 
 def _same(old: pa.Field[Any], new: pa.Field[Any]) -> bool:

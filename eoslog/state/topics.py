@@ -1,4 +1,7 @@
-"""Topics: created, changed, deleted, created again under another id. The log itself is never emptied."""
+"""The rules of topics: creation, changes and deletion.
+
+A topic that is created again gets another id, since the log still has the entries of the deleted one.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +33,18 @@ from eoslog.state.topic_schemas import added_columns
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:
-    """The live topic of this name.
+    """Return the topic of this name.
 
     Raises:
-        InvalidRequest: no string was given.
-        UnknownTopicOrPartition: there is none; the message names those there are.
+        InvalidRequest: the name is not a string.
+        UnknownTopicOrPartition: no topic has this name. The message lists the existing topics.
     """
     if not isinstance(name, str):
-        raise InvalidRequest(f"a topic is given by its name, not as {quoted(name)}")
+        raise InvalidRequest(f"{quoted(name)} is not a topic name. Give a string")
     topic_id = state.topic_ids.get(name)
     if topic_id is None:
         names = ", ".join(sorted(state.topic_ids)[:20]) or "none"
-        raise UnknownTopicOrPartition(f"no topic is named {quoted(name)}; the store has: {names}")
+        raise UnknownTopicOrPartition(f"no topic is named {quoted(name)}. The store has: {names}")
     return state.topics[topic_id]
 
 
@@ -52,54 +55,60 @@ class CreateTopic:
     entry: TopicCreated
 
     def apply(self, draft: Draft) -> Topic:
-        """Raises: TopicAlreadyExists, InvalidTopic"""
+        """Create the topic. Raises: TopicAlreadyExists, InvalidTopic"""
         return draft.topics[draft.append(self.entry).topic_id]
 
 
 @dataclass(frozen=True)
 class DeleteTopic:
-    """Delete the live topic of a name."""
+    """Delete the topic that has a name now."""
 
     topic: str
 
     def apply(self, draft: Draft) -> None:
-        """Raises: UnknownTopicOrPartition"""
+        """Delete the topic. Raises: UnknownTopicOrPartition"""
         draft.append(TopicDeleted(topic=self.topic, topic_id=topic_named(draft, self.topic).topic_id))
 
 
 @dataclass(frozen=True)
 class CreatePartitions:
-    """Raise a topic's number of partitions. The answer is the topic as it is then."""
+    """Raise a topic's number of partitions. The answer is the changed topic."""
 
     topic: str
     total: int
 
     def apply(self, draft: Draft) -> Topic:
-        """Raises: UnknownTopicOrPartition, InvalidTopic"""
+        """Add the partitions. Raises: UnknownTopicOrPartition, InvalidTopic"""
         found = topic_named(draft, self.topic)
         draft.append(PartitionsCreated(topic=self.topic, topic_id=found.topic_id, partitions=self.total))
         return draft.topics[found.topic_id]
 
 
 def create_topic(draft: Draft, entry: TopicCreated) -> None:
+    """Create a topic with empty partitions.
+
+    Raises:
+        TopicAlreadyExists: a topic of this name exists.
+        InvalidTopic: the name, the id, the schema or the settings are not allowed.
+    """
     check_topic_name(entry.topic)
     if entry.topic in draft.topic_ids:
-        raise TopicAlreadyExists(f"topic {entry.topic} exists already: take another name, or delete it first")
+        raise TopicAlreadyExists(f"topic {entry.topic} exists already. Choose another name, or delete it first")
     if entry.topic_id in draft.topics:
         raise InvalidTopic(f"topic id {entry.topic_id} is in use")
     if any(name.lower() == entry.topic.lower() for name in draft.topic_ids):
         raise InvalidTopic(
             f"topic {entry.topic} differs from an existing one only in upper and lower case, "
-            "which some file systems do not tell apart"
+            "which some file systems do not distinguish. Choose another name"
         )
     schema = entry.topic_schema
     if (schema.kind == "columns") != (schema.arrow is not None):
-        raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records have their own")
+        raise InvalidTopic(f"topic {entry.topic}: columns need a schema, and Kafka records must not have one")
     check_cleanup_policy(entry.topic, schema, entry.config)
     first = SchemaVersion(1, draft.slot, draft.time_ms)
     topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot, (first,))
     if any(doomed.prefix == topic.prefix for doomed in draft.doomed):
-        raise InvalidTopic(f"topic id {entry.topic_id} was that of a deleted topic, whose files are being deleted")
+        raise InvalidTopic(f"topic id {entry.topic_id} belonged to a deleted topic, whose files are pending deletion")
     draft.topic_ids[entry.topic] = entry.topic_id
     draft.topics[entry.topic_id] = topic
     for partition_id in topic.partition_ids():
@@ -107,7 +116,13 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
 
 
 def change_config(draft: Draft, entry: TopicConfigChanged) -> None:
-    """Raises: UnknownTopicOrPartition; InvalidTopic: no such topic can have these; InvalidEntry: nothing changes."""
+    """Change a topic's settings.
+
+    Raises:
+        UnknownTopicOrPartition
+        InvalidTopic: the settings do not fit the topic's schema.
+        InvalidEntry: nothing changes.
+    """
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     check_cleanup_policy(entry.topic, topic.topic_schema, entry.config)
     if topic.config == entry.config:
@@ -121,21 +136,25 @@ def change_schema(draft: Draft, entry: TopicSchemaChanged) -> None:
     Raises:
         UnknownTopicOrPartition
         InvalidTopic: the topic holds Kafka records, or the columns of its key change.
-        UnsupportedSchema: more is changed than that nullable columns, or fields within them, are added.
-        InvalidEntry: nothing is added, or the version is not the next.
+        UnsupportedSchema: the change is more than an addition of nullable columns and fields.
+        InvalidEntry: nothing is added, or the entry has not the next version.
     """
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     before, after = topic.topic_schema, entry.topic_schema
     if before.arrow is None or after.arrow is None or after.kind != "columns":
-        raise InvalidTopic(f"topic {entry.topic}: only a topic of columns can be given columns, and it keeps its own")
+        raise InvalidTopic(
+            f"topic {entry.topic}: columns can only be added to a topic of columns, and none can be dropped"
+        )
     if after.key != before.key:
-        raise InvalidTopic(f"topic {entry.topic}: the columns of its key stay {', '.join(before.key) or 'none'}")
+        raise InvalidTopic(
+            f"topic {entry.topic}: the columns of its key cannot change. They are: {', '.join(before.key) or 'none'}"
+        )
     added = added_columns(before.arrow, after.arrow)
     if not added:
         raise InvalidEntry(f"topic {entry.topic} has these columns already")
     if entry.schema_version != topic.schema_version + 1:
         raise InvalidEntry(
-            f"topic {entry.topic}: its schema has version {topic.schema_version}, so the next is not "
+            f"topic {entry.topic}: its schema has version {topic.schema_version}, so the next version cannot be "
             f"{entry.schema_version}"
         )
     version = SchemaVersion(entry.schema_version, draft.slot, draft.time_ms, added)
@@ -143,16 +162,18 @@ def change_schema(draft: Draft, entry: TopicSchemaChanged) -> None:
 
 
 def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
-    """Add empty partitions at the end. The members of groups that read the topic share them out when they see them.
+    """Add empty partitions after the existing ones.
+
+    The members of groups that read the topic assign the new partitions when they see them.
 
     Raises:
         UnknownTopicOrPartition
-        InvalidTopic: the topic has as many already (Kafka's ``InvalidPartitionsException``).
+        InvalidTopic: the topic has at least as many partitions already (Kafka's ``InvalidPartitionsException``).
     """
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     if entry.partitions <= topic.partitions:
         raise InvalidTopic(
-            f"topic {entry.topic} has {topic.partitions} partitions, and cannot have {entry.partitions}: their number "
+            f"topic {entry.topic} has {topic.partitions} partitions, and cannot have {entry.partitions}. Their number "
             "can only rise"
         )
     grown = replace(topic, partitions=entry.partitions)
@@ -162,13 +183,20 @@ def create_partitions(draft: Draft, entry: PartitionsCreated) -> None:
 
 
 def check_cleanup_policy(topic: str, schema: TopicSchema, config: TopicConfig) -> None:
-    """Raises: InvalidTopic: rows without a key cannot be compacted."""
+    """Check that a topic's cleanup policy fits its schema.
+
+    Raises:
+        InvalidTopic: the topic should be compacted, but its rows have no key.
+    """
     if config.is_compacted and schema.kind == "columns" and not schema.key:
-        raise InvalidTopic(f"topic {topic}: compaction keeps the newest row of each key; name the key's columns")
+        raise InvalidTopic(
+            f"topic {topic}: compaction keeps the newest row of each key, but the topic has no key. "
+            "Name the key's columns"
+        )
 
 
 def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
-    """Forget a topic. Transactions with rows in it end without them; its files are doomed."""
+    """Delete a topic. Its files are pending deletion. Open transactions with rows in it end without these rows."""
     topic = _incarnation(draft, entry.topic, entry.topic_id)
     del draft.topic_ids[entry.topic]
     del draft.topics[entry.topic_id]
@@ -184,5 +212,5 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
 def _incarnation(draft: Draft, name: str, topic_id: str) -> Topic:
     topic = topic_named(draft, name)
     if topic.topic_id != topic_id:
-        raise UnknownTopicOrPartition(f"topic {name} was created again meanwhile, its id is {topic.topic_id}")
+        raise UnknownTopicOrPartition(f"topic {name} was deleted and created again. Its id is now {topic.topic_id}")
     return topic

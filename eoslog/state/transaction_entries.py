@@ -1,4 +1,4 @@
-"""The entries of producers: their ids, batches and transactions, and what a transaction's end holds."""
+"""The entries of producers: their ids, their batches, and the prepare and end of their transactions."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from eoslog.state.group_entries import GroupOffsets
 
 
 class ProducerInitialized(Model):
-    """A producer id and epoch were given out (Kafka's InitProducerId)."""
+    """A producer id and epoch were assigned (Kafka's InitProducerId)."""
 
     type: Literal["init"] = "init"
     transactional_id: Identifier | None = None
-    """None for an idempotent producer without one."""
+    """None for an idempotent producer without a transactional id."""
     kind: Literal["producer", "job"] = "producer"
-    """Who holds the id: one producer, or a job whose tasks have ids derived from it."""
+    """The holder of the id: one producer, or a job whose tasks have ids derived from it."""
     owner: Identifier | None = None
-    """The run of a job, which fences the runs before it."""
+    """The id of a job's run. It fences the earlier runs."""
     expected_producer_id: ProducerId | None = None
-    """What the caller holds already (KIP-360)."""
+    """The producer id that the caller already has (KIP-360)."""
     expected_producer_epoch: ProducerEpoch | None = None
-    """As ``expected_producer_id``."""
+    """The epoch that the caller already has (KIP-360)."""
     timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
-    """Anybody may abort a transaction that is open for longer."""
+    """Any process may abort a transaction that is open for longer (ms)."""
     keep_prepared: bool = False
-    """Whether a prepared transaction stays as it is, for its new holder to complete (KIP-939)."""
+    """True if a prepared transaction stays open, so that the new holder can complete it (KIP-939)."""
     producer_id: ProducerId = 0
-    """The id that this slot gives out, and its epoch. Filled in when the entry is applied."""
+    """The producer id that this slot assigns. The rule fills it in when the entry is applied."""
     producer_epoch: ProducerEpoch = 0
-    """As ``producer_id``."""
+    """The epoch that this slot assigns. The rule fills it in when the entry is applied."""
     time_ms: Milliseconds
 
 
 class BatchAppended(Model):
-    """A file's rows get offsets at once: an eager or idempotent producer's flush."""
+    """The rows of a file get offsets at once. An eager or idempotent producer flushed them."""
 
     type: Literal["batch"] = "batch"
     topic_id: Hex
@@ -58,7 +58,7 @@ class BatchAppended(Model):
     base_offset: Offset
     """The offset of the first row."""
     record_count: Annotated[int, Field(strict=True, ge=1, lt=2**31)]
-    """Rows of the file; their offsets follow each other."""
+    """The number of rows in the file. Their offsets are consecutive."""
     file: FileReference
     upload_ms: Milliseconds
     """A lower bound of the time at which the file's upload began, by the store's clock."""
@@ -66,18 +66,18 @@ class BatchAppended(Model):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     base_sequence: Sequence
-    """The producer's number of the first row in this partition; it wraps to 0 after 2^31 - 1."""
+    """The producer's sequence number of the first row in this partition. It wraps to 0 after 2^31 - 1."""
     min_timestamp: Timestamp
-    """Of the rows (ms since the epoch)."""
+    """The smallest timestamp of the rows (ms since the epoch)."""
     max_timestamp: Timestamp
-    """Of the rows (ms since the epoch)."""
+    """The largest timestamp of the rows (ms since the epoch)."""
     statistics: Statistics | None = None
-    """By column ``[nulls, least, greatest]``, or ``[nulls]`` if all are null. No bound is told as null."""
+    """By column ``[nulls, least, greatest]``, or ``[nulls]`` if all values are null. A null bound is unknown."""
     time_ms: Milliseconds
 
 
 class PreparedBatch(Model):
-    """A staged file of a prepared transaction: its rows get offsets if that commits."""
+    """A staged file of a prepared transaction. Its rows get offsets if the transaction commits."""
 
     topic_id: Hex
     partition: PartitionIndex
@@ -89,11 +89,11 @@ class PreparedBatch(Model):
 
 
 class StagedBatch(PreparedBatch):
-    """A file's rows get offsets in the slot that ends their transaction."""
+    """A staged file. Its rows get offsets in the slot that commits their transaction."""
 
     base_offset: Offset
     task: Annotated[int, Field(strict=True, ge=0, lt=2**20 - 1)] | None = None
-    """The task of a job that wrote the file."""
+    """The index of the job's task that wrote the file."""
 
 
 class Marker(Model):
@@ -112,21 +112,21 @@ class QueryVersion(Model):
 
 
 class ApplicationToken(Model):
-    """What of an application's work a transaction holds, so that a replay is recognised."""
+    """The version of an application's work that a transaction commits. It lets the store recognize a replay."""
 
     application_id: Identifier
     sink: str
-    """``<topic>:<topic id>``, or ``*`` for a write that chooses its topics by row."""
+    """``<topic>:<topic id>``, or ``*`` for a write whose rows name their topics."""
     version: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
-    """A version at or below the last committed one was done before."""
+    """A version at or below the last committed one was committed before."""
     query_id: Identifier | None = None
-    """The streaming query whose micro-batch this is; None outside of streams. Another query counts other work."""
+    """The streaming query that counted the version; None outside of streams. Each query counts its own work."""
     starts_anew_after: QueryVersion | None = None
-    """If exactly this was committed last, it does not count any more, and the application's versions begin again."""
+    """If exactly this version was committed last, it no longer counts, and the application's versions start again."""
 
 
 class WrittenRows(Model):
-    """What a commit wrote into one topic."""
+    """The amount of data that a commit wrote into one topic."""
 
     topic_id: Hex
     rows: Count = 0
@@ -135,73 +135,74 @@ class WrittenRows(Model):
 
 
 class CommitSummary(Model):
-    """Numbers and words of a commit for people: they decide nothing."""
+    """Information about a commit for people. No rule depends on it."""
 
     rows: Count = 0
     files: Count = 0
     bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)] = 0
     duration_ms: Annotated[int, Field(strict=True, ge=0)] = 0
     topics: tuple[WrittenRows, ...] | None = None
-    """By topic, where files that got their offsets before the commit went to several."""
+    """The amounts by topic, if files that got their offsets before the commit belong to several topics."""
     operation: Annotated[str, Field(max_length=64)] | None = None
-    """What the writer meant it to be: ``append``, ``overwrite`` or ``complete``."""
+    """The writer's operation: ``append``, ``overwrite`` or ``complete``."""
     query_id: Annotated[str, Field(max_length=1024)] | None = None
-    """The streaming query that wrote it, also by its ``foreachBatch``."""
+    """The streaming query that wrote it, directly or in its ``foreachBatch``."""
     query_name: Annotated[str, Field(max_length=1024)] | None = None
-    """The name that its user gave the query."""
+    """The name that the user gave the query."""
     batch_id: Annotated[int, Field(strict=True, ge=0, lt=2**63)] | None = None
-    """The query's micro-batch."""
+    """The number of the query's micro-batch."""
     engine: Annotated[str, Field(max_length=256)] | None = None
-    """What ran the job, with its version."""
+    """The engine that ran the job, with its version."""
 
 
 class TransactionPrepared(Model):
-    """The first phase of a two-phase commit (KIP-939): the transaction takes no more, and its commit cannot fail."""
+    """The first phase of a two-phase commit (KIP-939). The transaction takes no more rows; its commit cannot fail."""
 
     type: Literal["prepare"] = "prepare"
     transactional_id: Identifier
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """The epoch of the transaction. It names the transaction also when an init has given its holder a later one."""
+    """The epoch of the transaction. It still names the transaction after an init gave its holder a later epoch."""
     batches: tuple[PreparedBatch, ...] = ()
-    """Staged files: named from here on, so that vacuum keeps them."""
+    """The staged files. This entry names them, so vacuum keeps them from here on."""
     upload_ms: Milliseconds | None = None
     """A lower bound of the time at which the first staged file's upload began."""
     offsets: tuple[GroupOffsets, ...] = ()
-    """Group offsets that count if the transaction commits. Their generation is checked here."""
+    """Group offsets that take effect if the transaction commits. Their generation is checked here."""
     timeout_ms: Annotated[int, Field(strict=True, ge=1, lt=2**53)] | None = None
-    """Anybody may abort the transaction when it has been prepared for longer; None: nobody ever."""
+    """Any process may abort the transaction when it has been prepared for longer (ms); None for no limit."""
     summary: CommitSummary | None = None
-    """That of its commit, as far as it is known here."""
+    """The summary of its commit, as far as it is known at the prepare."""
     time_ms: Milliseconds
 
 
 class TransactionEnded(Model):
-    """A transaction's end: verdict, markers, staged batches, group offsets and application token in one entry."""
+    """The end of a transaction: outcome, markers, staged batches, group offsets and application token in one entry."""
 
     type: Literal["end"] = "end"
     transactional_id: Identifier
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
-    """The epoch that ends. Its markers carry the next one."""
+    """The epoch of the transaction. Its markers carry the next one."""
     owner: Identifier | None = None
+    """The id of the job's run; None for a producer."""
     verdict: Literal["commit", "abort"]
     reason: Literal["client", "timeout", "fence", "admin"] = "client"
-    """Who ended it."""
+    """The cause: the client, a timeout, an init that fenced the client, or an administrator."""
     next_producer_id: ProducerId = 0
-    """The producer's id from here on: another one when the epoch is exhausted."""
+    """The producer id from here on. It is a new one if the epoch is exhausted."""
     next_producer_epoch: ProducerEpoch = 0
     """The producer's epoch from here on."""
     batches: tuple[StagedBatch, ...] = ()
-    """Staged files, which get their offsets here."""
+    """The staged files. Their rows get offsets in this slot."""
     upload_ms: Milliseconds | None = None
     """A lower bound of the time at which the first staged file's upload began."""
     markers: tuple[Marker, ...] = ()
     """A control row for each partition that the transaction touched."""
     offsets: tuple[GroupOffsets, ...] = ()
-    """Group offsets that count from this slot on."""
+    """Group offsets that take effect in this slot."""
     token: ApplicationToken | None = None
     task_count: Annotated[int, Field(strict=True, ge=0, lt=2**20)] = 0
-    """How many tasks a job had; their transactions end with it."""
+    """The number of the job's tasks. Their transactions end with this entry, too."""
     summary: CommitSummary | None = None
     time_ms: Milliseconds

@@ -264,7 +264,7 @@ def test_a_compacted_topic_takes_no_row_without_a_key() -> None:
 def test_a_topic_of_columns_without_key_columns_cannot_be_compacted() -> None:
     log = CompactedLog()
 
-    with pytest.raises(InvalidTopic, match="name the key's columns"):
+    with pytest.raises(InvalidTopic, match="Name the key's columns"):
         log.store.admin.create_topic(
             "c", schema=pa.schema([("a", pa.int64())]), config=TopicConfig(cleanup_policy="compact")
         )

@@ -105,7 +105,7 @@ def test_aborted_rows_are_no_commit_and_rows_without_a_transaction_are_one(store
 def test_what_is_not_there_is_refused(store: Store) -> None:
     newest = store.read(lambda state, slot: slot)
 
-    with pytest.raises(UnknownTopicOrPartition, match="the store has: a, b"):
+    with pytest.raises(UnknownTopicOrPartition, match="The store has: a, b"):
         store.commits("c")
     with pytest.raises(InvalidOption, match=f"holds slots 0 to {newest}"):
         store.commits("a", after_slot=newest + 1)

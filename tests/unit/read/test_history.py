@@ -230,7 +230,7 @@ def test_a_limit_and_a_transactional_id_choose(store: Store) -> None:
     assert [each.slot for each in store.history(transactional_id="x", limit=2)] == [slots[4], slots[2]]
     with pytest.raises(InvalidOption, match="1 or more, not 0"):
         store.history(limit=0)
-    with pytest.raises(UnknownTopicOrPartition, match="the store has: a, b"):
+    with pytest.raises(UnknownTopicOrPartition, match="The store has: a, b"):
         store.history("c")
 
 

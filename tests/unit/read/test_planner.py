@@ -113,7 +113,7 @@ def test_unknown_names_are_refused_with_the_valid_ones(store: Store) -> None:
         store.scan("t", isolation_level="serializable")
     with pytest.raises(InvalidOption, match="key, value, topic"):
         store.scan("t", columns=["nothing"])
-    with pytest.raises(UnknownTopicOrPartition, match="the store has: t"):
+    with pytest.raises(UnknownTopicOrPartition, match="The store has: t"):
         store.scan("u")
     with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 0, not 7"):
         store.scan("t", partitions=[7])

@@ -372,7 +372,7 @@ def test_without_permission_to_write_the_refusal_is_clean_and_reading_goes_on(st
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda store: store.scan(["typed"]), r"a topic is given by its name, not as \['typed'\]"),
+        (lambda store: store.scan(["typed"]), r"\['typed'\] is not a topic name\. Give a string"),
         (lambda store: store.commits(7), "topics are given as a name or a list of names, not as 7"),
         (lambda store: store.admin.delete_records({"typed": 1}), r"TopicPartition\(topic, partition\), not 'typed'"),
         (lambda store: store.consumer("g").committed(["typed"]), r"TopicPartition\(topic, partition\), not 'typed'"),

@@ -42,7 +42,7 @@ def test_a_record_with_one_invalid_entry_is_wholly_inert() -> None:
 
 def test_an_entry_of_an_unknown_type_is_of_a_newer_version() -> None:
     history = example()
-    with pytest.raises(UnsupportedFormat, match="upgrade"):
+    with pytest.raises(UnsupportedFormat, match="Upgrade eoslog"):
         fold(history.state, history.slot + 1, [{"type": "teleport"}])
 
 

@@ -87,7 +87,7 @@ PARTITION_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
     ),
     "a file of another topic": (
         lambda row: row["active"][0]["file"].update(path=f"other/{TOPIC_ID}/0/x.parquet"),
-        "lies outside of partition",
+        "lies outside partition",
     ),
     "a file outside of the store": (lambda row: row["active"][0]["file"].update(path="../x"), "path"),
     "a file at an absolute path": (lambda row: row["active"][0]["file"].update(path="/etc/passwd"), "path"),

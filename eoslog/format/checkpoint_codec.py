@@ -66,7 +66,7 @@ def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
     """The partitions of each part, in the order of the store's topics. Topics above the limit have their own parts."""
     together: list[Partition] = []
     for topic in state.topics.values():
-        partitions = [state.partitions[place] for place in topic.partition_ids()]
+        partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
         if sum(map(_rows, partitions)) > ROWS_OF_A_PART:
             yield from _divided(partitions, lambda partition: partition.id.partition)
         else:
@@ -309,12 +309,12 @@ def _restore_partitions(state: StoreState, bodies: list[bytes]) -> None:
             found |= {partition.id: partition for partition in partitions_from_columns(rows)}
             count += len(rows)
     for topic in state.topics.values():
-        for place in topic.partition_ids():
-            partition = found.get(place)
+        for partition_id in topic.partition_ids():
+            partition = found.get(partition_id)
             if partition is None:
                 raise CorruptRecord(f"topic {topic.topic} has not the partitions 0 to {topic.partitions - 1}")
             check_partition(topic, partition)
-            state.partitions[place] = partition
+            state.partitions[partition_id] = partition
     if count != len(state.partitions):
         raise CorruptRecord("there are more partitions than the topics have")
 
@@ -349,7 +349,7 @@ def _encode_store(state: StoreState) -> bytes:
                     "generation": group.generation,
                     "empty_since_ms": group.empty_since_ms,
                     "members": {member_id: fields_of(member) for member_id, member in group.members.items()},
-                    "offsets": [[*place, *offset] for place, offset in group.offsets.items()],
+                    "offsets": [[*partition_id, *offset] for partition_id, offset in group.offsets.items()],
                 }
                 for name, group in state.groups.items()
             ],
@@ -384,10 +384,10 @@ def _token_row(key: TokenKey, last: LastVersion) -> dict[str, Any]:
 def _transaction_row(transaction: Transaction) -> dict[str, Any]:
     return fields_of(transaction) | {
         "state": int(transaction.state),
-        "partitions": [place._asdict() for place in sorted(transaction.partitions)],
+        "partitions": [partition_id._asdict() for partition_id in sorted(transaction.partitions)],
         "fenced_owners": list(transaction.fenced_owners),
         "prepared": None if transaction.prepared is None else transaction.prepared.model_dump_json(),
-        "deleted_offsets": [place._asdict() for place in sorted(transaction.deleted_offsets)],
+        "deleted_offsets": [partition_id._asdict() for partition_id in sorted(transaction.deleted_offsets)],
         "last_commit": None if transaction.last_commit is None else _last_commit_row(transaction.last_commit),
     }
 

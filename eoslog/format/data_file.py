@@ -1,8 +1,8 @@
-"""Data files: the rows of a batch as Parquet, and the checks before a stored file is believed.
+"""Data files: the rows of a batch as Parquet, and the checks that a stored file must pass before it is used.
 
-A file is written for speed: no dictionaries, delta encodings, row groups of 64 MiB or 128 k rows, and no compression
-where it saves no room. It is read as hostile input: its footer is compared with the log's entry, and with fixed limits,
-before anything is decoded.
+Writing is optimized for speed: no dictionaries, delta encodings, row groups of 64 MiB or 128 k rows, and no compression
+where it saves no space. Reading treats a file as hostile input. It compares the footer with the log's entry and with
+fixed limits before it decodes anything.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _BYTES_AT_ONCE = 32 << 20
 
 
 def read_file(store: ObjectStore, file: FileReference) -> bytes:
-    """The whole file.
+    """Return the content of a file after checking its length and checksum.
 
     Raises:
-        CorruptRecord: the file is missing, or not what its entry says.
+        CorruptRecord: the file is missing or differs from its entry.
     """
     try:
         body = store.get(file.path).body
@@ -42,10 +42,10 @@ def read_file(store: ObjectStore, file: FileReference) -> bytes:
 
 
 def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[bytes]:
-    """The whole files in their order, small ones fetched together where that pays.
+    """Yield the contents of files in their order, after checking them. Small files are fetched together.
 
     Raises:
-        CorruptRecord: a file is missing, or not what its entry says.
+        CorruptRecord: a file is missing or differs from its entry.
     """
     first = 0
     while first < len(files):
@@ -62,16 +62,18 @@ def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[b
 
 
 def _missing(store: ObjectStore, file: FileReference) -> CorruptRecord:
-    return CorruptRecord(f"file {file.path} is missing from {store.url}, though the log names it")
+    return CorruptRecord(
+        f"file {file.path} is missing from {store.url}, but the log names it. Bring it back from a backup"
+    )
 
 
 ROW_GROUP_ROWS = 128 * 1024
 ROW_GROUP_BYTES = 64 << 20
 BATCH_ROWS = 64 * 1024
-"""Rows of a batch that `read_data_file` gives at most: what costs least on the way to Spark."""
+"""The largest number of rows in a batch of `read_data_file`. This size costs least on the way to Spark."""
 
 OFFSET_COLUMN: pa.Field[Any] = pa.field("_offset", pa.int64(), nullable=False)
-"""In a file of which compaction removed rows: the offsets of those that are left."""
+"""The offsets of the rows, in files that compaction wrote. Without this column, a batch's offsets are consecutive."""
 
 _MAX_ROW_GROUP_ROWS = 1 << 20
 _MAX_ROW_GROUP_BYTES = 1 << 31
@@ -80,21 +82,21 @@ _MAX_FOOTER_CONTAINER = 1 << 20
 
 
 def crc32c(body: bytes | bytearray | memoryview) -> int:
-    """The CRC-32C (Castagnoli) of some bytes, as Kafka computes it."""
+    """Return the CRC-32C (Castagnoli) of some bytes, as Kafka computes it."""
     return int(google_crc32c.value(bytes(body)))
 
 
 def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
-    """Compare a file with what the entry that names it says.
+    """Check a file against the entry that names it.
 
     Args:
-        body: the whole file.
-        length: its length in bytes, by the entry.
-        checksum: its CRC-32C, by the entry.
-        name: its path, for the message of an error.
+        body: the content of the file.
+        length: the length in the entry (bytes).
+        checksum: the CRC-32C in the entry.
+        name: the path of the file, for error messages.
 
     Raises:
-        CorruptRecord: if it is another.
+        CorruptRecord: the length or the checksum differs.
     """
     if len(body) != length:
         raise CorruptRecord(f"{name}: has {len(body)} bytes, but its entry says {length}")
@@ -104,12 +106,12 @@ def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
 
 
 def encode_data_file(table: pa.Table) -> bytes:
-    """The rows as a Parquet file.
+    """Return the rows as a Parquet file.
 
-    The Arrow schema is not in the file: whoever reads it knows the topic's.
+    The file does not contain the Arrow schema, because readers use the topic's schema.
 
     Raises:
-        pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
+        pyarrow.ArrowInvalid: a column that is not nullable holds a null.
     """
     builder = DataFileBuilder(table.schema)
     builder.add(table)
@@ -117,10 +119,10 @@ def encode_data_file(table: pa.Table) -> bytes:
 
 
 class DataFileBuilder:
-    """A data file whose rows come piece by piece. No more than the file and a row group are in memory.
+    """Builds a data file from several tables. Memory holds the encoded file and one row group.
 
     Args:
-        schema: the columns; the Arrow schema is not in the file.
+        schema: the columns. The file does not contain the Arrow schema.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -131,13 +133,13 @@ class DataFileBuilder:
         self._piece_bytes = 0
         self._piece_rows = 0
         self.rows = 0
-        """All that were added."""
+        """The number of rows added so far."""
 
     def add(self, rows: pa.Table) -> None:
-        """Rows that follow those before.
+        """Append rows.
 
         Raises:
-            pyarrow.ArrowInvalid: if a column that is not nullable holds a null.
+            pyarrow.ArrowInvalid: a column that is not nullable holds a null.
         """
         self._pieces.append(rows)
         self._piece_bytes += rows.nbytes
@@ -147,13 +149,13 @@ class DataFileBuilder:
             self._write()
 
     def finish(self) -> bytes:
-        """The file."""
+        """Close the file and return its content."""
         self._write().close()
         return self._sink.getvalue().to_pybytes()
 
     def _write(self) -> pq.ParquetWriter:
         if self._writer is None:
-            # Only now: a file that ends with its first pieces is small.
+            # Decide on compression as late as possible: a file that ends within its first row group may be small.
             self._writer = _writer(self._sink, self._schema, compressed=self._piece_bytes >= LEAST_COMPRESSED_BYTES)
         pieces, size = self._pieces, self._piece_bytes
         self._pieces = []
@@ -190,29 +192,30 @@ def read_data_file(
     *,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a data file, in their order. Only the row groups and columns that are asked for are decoded.
+    """Return the rows of a data file in their order. Only the needed row groups and columns are decoded.
 
-    The footer is checked at the call, the rest as the batches are taken. Columns that the file does not have are null.
+    The call checks the footer. The iterator checks the rest while the caller takes batches. A column that the file
+    lacks is null.
 
     Args:
-        body: the whole file; `check_file` comes before.
-        schema: the columns and types that are wanted: those of the topic.
-        columns: the names of the columns to give, in this order; None gives all.
-        first_row: the first row to give, counted from 0.
-        row_count: how many rows to give; None gives all that follow.
-        expected_rows: how many rows the file has, by the entry that names it.
-        name: the file's path, for the message of an error.
-        batch_rows: how many rows a batch has at most.
+        body: the content of the file. The caller has passed it to `check_file`.
+        schema: the columns and types of the topic.
+        columns: the names of the wanted columns, in this order; None yields all columns.
+        first_row: the number of the first wanted row, counted from 0.
+        row_count: the number of wanted rows; None yields all rows from ``first_row`` on.
+        expected_rows: the file's number of rows in the entry that names it.
+        name: the path of the file, for error messages.
+        batch_rows: the largest number of rows in a batch.
 
     Raises:
-        CorruptRecord: if the file is not Parquet, is damaged, or does not hold these rows and columns.
-        InvalidRequest: if a column or row is asked for that neither schema nor file has.
+        CorruptRecord: the file is not Parquet, is damaged, or lacks these rows or columns.
+        InvalidRequest: the schema has no such column, or the file no such row.
     """
     last_row = expected_rows if row_count is None else first_row + row_count
     if not 0 <= first_row <= last_row <= expected_rows:
         raise InvalidRequest(f"{name}: rows {first_row} to {last_row} are not within the file's {expected_rows}")
     if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
-        raise InvalidRequest(f"{name}: no column {missing[0]!r}; there are {', '.join(schema.names)}")
+        raise InvalidRequest(f"{name}: there is no column {missing[0]!r}. Use one of: {', '.join(schema.names)}")
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
     with corrupt_if_unreadable(name):
         file = _opened(pa.BufferReader(body))
@@ -220,21 +223,21 @@ def read_data_file(
         stored = file.schema_arrow.names
     for field in wanted:
         if stored.count(field.name) > 1:
-            raise CorruptRecord(f"{name}: column {field.name!r} is there {stored.count(field.name)} times")
+            raise CorruptRecord(f"{name}: the file has column {field.name!r} {stored.count(field.name)} times")
         if field.name not in stored and not field.nullable:
             raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
     return _batches(file, wanted, first_row, last_row, batch_rows, name)
 
 
 def open_data_file(source: Any, name: str) -> pq.ParquetFile:
-    """A data file of which only the footer is read.
+    """Open a data file and read only its footer.
 
     Args:
         source: its path on this host, or a ``pyarrow.NativeFile``.
-        name: for the message of an error.
+        name: the name of the file, for error messages.
 
     Raises:
-        CorruptRecord: it is not Parquet.
+        CorruptRecord: the file is not Parquet.
     """
     with corrupt_if_unreadable(name):
         return _opened(source)
@@ -264,7 +267,7 @@ def _batches(
         with corrupt_if_unreadable(name):
             batch = next(decoded, None)
         if batch is None or batch.num_rows == 0:
-            raise CorruptRecord(f"{name}: ends after row {row}, but its entry says that it goes on to row {last_row}")
+            raise CorruptRecord(f"{name}: ends after {row} rows, but its entry says that it has at least {last_row}")
         begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
         row += batch.num_rows
         if begin < end:
@@ -273,10 +276,10 @@ def _batches(
 
 
 def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema, name: str) -> pa.RecordBatch:
-    """Give columns the wanted types and order. A cast is made only where types differ."""
+    """Return the columns with the wanted types and order. It casts only where types differ."""
     found = dict(zip(names, columns, strict=True))
     if not wanted.names:
-        # The only way to a batch that has rows but no columns.
+        # RecordBatch.from_arrays makes a batch without columns empty. This is the only way to keep the number of rows.
         empty: Any = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
         return pa.RecordBatch.from_struct_array(empty)
     arrays: list[Any] = []
@@ -297,7 +300,8 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
 def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> None:
     """Refuse a footer whose numbers contradict the entry, or would make the decoder allocate without bound.
 
-    Column chunks are left to the decoder: pyarrow ends the process where a forged one is merely looked at from Python.
+    It does not check column chunks but leaves them to the decoder: pyarrow terminates the process if Python merely
+    accesses the metadata of a forged column chunk.
     """
     if footer.num_rows != expected_rows:
         raise CorruptRecord(f"{name}: has {footer.num_rows} rows, but its entry says {expected_rows}")
@@ -314,7 +318,7 @@ def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> Non
 
 
 def _row_groups_of(footer: pq.FileMetaData, first_row: int, last_row: int) -> tuple[list[int], int]:
-    """The row groups that hold these rows, and the first row of the first of them."""
+    """Return the row groups that hold these rows, and the number of the first row of the first group."""
     groups: list[int] = []
     start = end = 0
     for index in range(footer.num_row_groups):
@@ -326,7 +330,10 @@ def _row_groups_of(footer: pq.FileMetaData, first_row: int, last_row: int) -> tu
 
 
 def _row_groups(table: pa.Table, size: int) -> Iterator[pa.Table]:
-    """Slices of a table of ``size`` bytes that are neither too many rows nor, if they have several, too many bytes."""
+    """Split a table of ``size`` bytes into row groups within the limits of rows and bytes.
+
+    A single row may exceed the limit of bytes.
+    """
     rows = table.num_rows
     step = min(ROW_GROUP_ROWS, max(1, rows * ROW_GROUP_BYTES // max(1, size)))
     if rows <= step:
@@ -343,8 +350,9 @@ def _row_groups(table: pa.Table, size: int) -> Iterator[pa.Table]:
 
 @lru_cache(maxsize=64)
 def _encodings_and_statistics(schema: pa.Schema) -> tuple[dict[str, str] | None, list[str] | bool]:
-    """The encodings of columns by name, and the columns that have statistics, as Parquet's writer takes them."""
-    # The writer names columns by their dotted path, and so cannot tell "a.b" from the field b of a.
+    """Return the encodings of columns by name and the columns with statistics, in the form of Parquet's writer."""
+    # Parquet's writer names columns by their dotted path. It cannot tell column "a.b" from field b of column a, so such
+    # columns keep the defaults.
     flat = [field for field in schema if not pa.types.is_nested(field.type) and "." not in field.name]
     encodings = {field.name: encoding for field in flat if (encoding := _encoding(field.type))}
     statistics = [field.name for field in flat if not _is_bytes(field.type)]
@@ -352,7 +360,7 @@ def _encodings_and_statistics(schema: pa.Schema) -> tuple[dict[str, str] | None,
 
 
 def _encoding(data_type: pa.DataType) -> str | None:
-    # Floats stay plain: Spark's vectorised reader learned BYTE_STREAM_SPLIT only in 4.3.
+    # Floats stay plain: Spark's vectorized reader supports BYTE_STREAM_SPLIT only since 4.3.
     types = pa.types
     if types.is_integer(data_type) or types.is_temporal(data_type):
         return "DELTA_BINARY_PACKED"
@@ -367,7 +375,7 @@ def _is_bytes(data_type: pa.DataType) -> bool:
 
 @contextmanager
 def corrupt_if_unreadable(name: str) -> Iterator[None]:
-    """Whatever Parquet's reader raises about a file says that the file is damaged."""
+    """Turn the errors of Parquet's reader into ``CorruptRecord``. Any of them means that the file is damaged."""
     try:
         yield
     except CorruptRecord:

@@ -154,6 +154,6 @@ def _member(stored: _StoredMember) -> Member:
     return Member(
         stored.topics,
         stored.group_instance_id,
-        tuple(PartitionId(*place) for place in stored.assigned),
-        tuple(PartitionId(*place) for place in stored.revoking),
+        tuple(PartitionId(*partition_id) for partition_id in stored.assigned),
+        tuple(PartitionId(*partition_id) for partition_id in stored.revoking),
     )

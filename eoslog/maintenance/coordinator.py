@@ -1,7 +1,8 @@
-"""The coordinator's work for what nobody asks for. It is code, not a place: any number of processes may run it at once.
+"""The coordinator: a store's background maintenance, in steps that repeat at intervals.
 
-Nothing depends on it being run. Each step is an entry that validates against the log's tail, so whoever was overtaken
-changes nothing.
+Several processes may run a coordinator for one store at once. Each step appends an entry, which is validated against
+the newest state. A step that lost a race therefore changes nothing. Exactly-once does not depend on a running
+coordinator.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ LONGEST_RETRY_MS = 60_000
 
 
 class Schedule:
-    """When each step is due next. All are due at once in the beginning.
+    """The time at which each step is due next. At first, all steps are due immediately.
 
-    Times are ms of any clock that does not run backwards.
+    Times are in ms. Any clock will do that does not run backwards.
     """
 
     def __init__(self, intervals_ms: Mapping[str, int], now_ms: int) -> None:
@@ -61,17 +62,17 @@ class Schedule:
         self._retries = dict.fromkeys(intervals_ms, 0)
 
     def next_due(self) -> tuple[str, int]:
-        """The step that is due first, and when; of several the one that was named first."""
+        """Return the step that is due first and its time. Among equals, the step that was given first wins."""
         name = min(self._due_ms, key=lambda each: self._due_ms[each])
         return name, self._due_ms[name]
 
     def done(self, name: str, started_ms: int, now_ms: int) -> None:
-        """A step that began at ``started_ms`` is done: it is due again an interval after it began, or at once."""
+        """Schedule a finished step again: one interval after its start, or now if that time has passed."""
         self._retries[name] = 0
         self._due_ms[name] = max(now_ms, started_ms + self._intervals_ms[name])
 
     def failed(self, name: str, now_ms: int) -> None:
-        """A step failed and may be repeated: soon, then ever less often, and never less often than its interval."""
+        """Schedule a failed step again. The delay doubles with each failure, up to a minute or the step's interval."""
         retry_ms = min(FIRST_RETRY_MS << min(self._retries[name], 16), LONGEST_RETRY_MS)
         self._retries[name] += 1
         self._due_ms[name] = now_ms + min(retry_ms, self._intervals_ms[name])
@@ -79,33 +80,33 @@ class Schedule:
 
 _logger = logging.getLogger(__name__)
 _ENDS_THE_RUN = (NotAStore, UnsupportedFormat, InvalidOption, PutIfAbsentUnsupported)
-"""After these no step of the coordinator can succeed, however often it is repeated."""
+"""After one of these errors no step can succeed, even if it is repeated."""
 
 
 class Step(NamedTuple):
-    """Something that a coordinator does now and then."""
+    """A task that a coordinator repeats at an interval."""
 
     name: str
     setting: str
-    """The one of ``CoordinatorSettings`` that says how often (ms)."""
+    """The field of ``CoordinatorSettings`` that holds the interval (ms)."""
     run: Callable[[Coordinator], Mapping[str, Any]]
-    """Does it, and tells what was done; whatever is empty or zero was not there to do."""
+    """Does the work and returns its results by name. An empty or zero result means that there was nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did."""
+    """The results of one run of a step."""
 
     step: str
     time_ms: int
-    """When it was done, by the store's clock; 0 if the store has not answered yet."""
+    """The end of the step by the store's clock (ms); 0 if the store has not answered yet."""
     did: Mapping[str, Any] = field(default_factory=dict)
-    """By name; nothing that there was nothing of."""
+    """The results by name, without empty and zero results."""
     duration_ms: int = 0
     requests: Mapping[str, int] = field(default_factory=dict)
-    """Requests that it sent, by kind."""
+    """The number of requests that the step sent, by kind."""
     error: Exception | None = None
-    """Why it could not be finished; what it had done until then stays done."""
+    """The error that stopped the step. Work that it did before stays done."""
 
 
 def _vacuumed(coordinator: Coordinator) -> Mapping[str, Any]:
@@ -193,11 +194,11 @@ STEPS = (
     Step("vacuum", "vacuum_interval_ms", _vacuumed),
     Step("delete-old-slots", "slot_deletion_interval_ms", _slots_deleted),
 )
-"""What a coordinator does, in the order in which it does it where several things are due."""
+"""The steps of a coordinator. If several are due, it runs them in this order."""
 
 
 def chosen_steps(names: Collection[str] | None) -> list[Step]:
-    """The steps of these names, in their order; all if None.
+    """Return the steps of these names in the order of ``STEPS``; None returns all.
 
     Raises:
         InvalidOption: no step has this name.
@@ -205,15 +206,15 @@ def chosen_steps(names: Collection[str] | None) -> list[Step]:
     known = [step.name for step in STEPS]
     for name in names or ():
         if name not in known:
-            raise InvalidOption(f"the coordinator has no step {quoted(name)}; its steps are: {', '.join(known)}")
+            raise InvalidOption(f"the coordinator has no step {quoted(name)}. Use one of: {', '.join(known)}")
     return [step for step in STEPS if names is None or step.name in names]
 
 
 def take(step: Step, coordinator: Coordinator, store: Session) -> StepReport:
-    """Take a step, and tell what came of it.
+    """Run a step and report its results. Most errors become part of the report.
 
     Raises:
-        NotAStore, UnsupportedFormat
+        NotAStore, UnsupportedFormat, InvalidOption, PutIfAbsentUnsupported: no other step can succeed either.
     """
     environment = store.environment
     started_ms, before = environment.monotonic_ms(), Counter(store.requests)
@@ -225,8 +226,8 @@ def take(step: Step, coordinator: Coordinator, store: Session) -> StepReport:
         raise
     except EosLogError as problem:
         error = problem
-    except Exception as problem:  # a fault in one step is no reason to leave the others undone
-        _logger.exception("%s: step %s", store.url, step.name)
+    except Exception as problem:  # A defect in one step must not keep the other steps from running.
+        _logger.exception("%s: the coordinator's step %s failed unexpectedly", store.url, step.name)
         error = problem
     return StepReport(
         step.name,
@@ -242,7 +243,7 @@ _LONGEST_SLEEP_MS = 500
 
 
 class Coordinator:
-    """Looks after one store. Safe to share between threads."""
+    """The background maintenance of one store. Threads may share it."""
 
     def __init__(
         self,
@@ -255,12 +256,13 @@ class Coordinator:
         reader_grace_ms: int = READER_GRACE_MS,
         intervals_ms: Mapping[str, int] | None = None,
     ) -> None:
-        """
+        """Set up the maintenance of a store.
+
         Args:
-            transactional_id_expiration_ms, producer_id_expiration_ms: ids that nobody used for longer are forgotten.
-            offsets_retention_ms: how long a group's offsets are kept after it became empty; -1 for ever.
-            staged_max_age_ms, reader_grace_ms: those of ``vacuum``.
-            intervals_ms: how often ``run`` takes a step, by its name; else as ``CoordinatorSettings`` says.
+            transactional_id_expiration_ms, producer_id_expiration_ms: an id expires after this time without use (ms).
+            offsets_retention_ms: a group's offsets expire this long after the group became empty (ms); -1 keeps them.
+            staged_max_age_ms, reader_grace_ms: see ``vacuum``.
+            intervals_ms: intervals of steps by name (ms). Other steps have the interval of ``CoordinatorSettings``.
 
         Raises:
             InvalidOption: no step has this name.
@@ -278,11 +280,14 @@ class Coordinator:
     def run_once(
         self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] = lambda _: None
     ) -> list[StepReport]:
-        """Take each step once, whatever becomes of the others. Vacuum lists every file of the store.
+        """Run each step once. A step that fails does not stop the others. Vacuum lists every file of the store.
 
         Args:
-            steps: the names of those to take; all if None.
-            report: is told of each step when it is done.
+            steps: the names of the steps to run; None runs all.
+            report: called after each step.
+
+        Returns:
+            The reports in the order of the steps.
 
         Raises:
             NotAStore, UnsupportedFormat
@@ -301,12 +306,14 @@ class Coordinator:
         report: Callable[[StepReport], None] = lambda _: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Take each step at its interval until ``stop`` says so, which is asked between two steps and while waiting.
+        """Run each step at its interval until ``stop`` returns True.
 
-        A step that fails stops neither the others nor the run: it is repeated, soon if that may help.
+        A step that fails stops neither the others nor the run. After a retriable error it is repeated soon, after
+        another error at its interval.
 
         Args:
             steps, report: as in ``run_once``.
+            stop: called between two steps and while the coordinator waits.
 
         Raises:
             NotAStore, UnsupportedFormat, StoreAccessDenied: the store cannot be read.
@@ -314,7 +321,7 @@ class Coordinator:
         """
         environment = self._store.environment
         chosen = {step.name: step for step in chosen_steps(steps)}
-        self._look()
+        self._check_store()
         schedule = Schedule({name: self._intervals_ms[name] for name in chosen}, environment.monotonic_ms())
         while not stop():
             name, due_ms = schedule.next_due()
@@ -329,36 +336,36 @@ class Coordinator:
                 schedule.done(name, now_ms, environment.monotonic_ms())
             report(found)
 
-    def _look(self) -> None:
-        """Whether there is a store. One that does not answer may do so later."""
+    def _check_store(self) -> None:
+        """Check that there is a store. An object store that does not answer now may answer later."""
         try:
             self._store.describe()
         except RetriableError as error:
-            _logger.warning("%s: %s", self._store.url, error)
+            _logger.warning("%s: the store does not answer yet; the coordinator will retry: %s", self._store.url, error)
 
     def abort_timed_out_transactions(self) -> list[str]:
-        """Abort every transaction that is open for longer than its time-out. Returns the transactional ids."""
+        """Abort every transaction that is open for longer than its timeout. Return their transactional ids."""
         self._store.read(lambda state, slot: None)
         return self._store.overdue_transactions.abort()
 
     def expire(self) -> Expired | None:
-        """Forget transactional ids, producer ids and offsets that nobody used for long. None if there are none."""
+        """Expire unused transactional ids, producer ids and group offsets. Return them, or None if there are none."""
         return self._expire(
             self._transactional_id_expiration_ms, self._producer_id_expiration_ms, self._offsets_retention_ms
         )
 
     def expire_transactional_ids(self) -> list[str]:
-        """Forget transactional ids that nobody used for long. Their application tokens stay."""
+        """Expire unused transactional ids and return them. Their application versions stay."""
         expired = self._expire(self._transactional_id_expiration_ms, NEVER, NEVER)
         return [each.transactional_id for each in expired.transactional_ids] if expired is not None else []
 
     def expire_producer_ids(self) -> list[int]:
-        """Forget producer ids without transactional id that nobody used for long."""
+        """Expire unused producer ids that have no transactional id, and return them."""
         expired = self._expire(NEVER, self._producer_id_expiration_ms, NEVER)
         return [each.producer_id for each in expired.producers] if expired is not None else []
 
     def expire_offsets(self) -> dict[str, int]:
-        """Forget offsets of groups that have been empty for long. Returns how many, by group id."""
+        """Expire the offsets of groups that are empty for too long. Return the number of offsets by group id."""
         expired = self._expire(NEVER, NEVER, self._offsets_retention_ms)
         return {each.group: len(each.offsets) for each in expired.groups} if expired is not None else {}
 
@@ -382,13 +389,13 @@ class Coordinator:
         return found
 
     def evict_silent_members(self) -> list[str]:
-        """Evict consumers that are silent for longer than their session time-out. Returns the member ids."""
+        """Evict consumers without a heartbeat for longer than their session timeout. Return their member ids."""
 
-        def look(state: StoreState, slot: int) -> dict[str, list[str]]:
+        def members_by_group(state: StoreState, slot: int) -> dict[str, list[str]]:
             return {name: list(group.members) for name, group in state.groups.items() if group.members}
 
         evicted: list[str] = []
-        for group_id, members in self._store.read(look).items():
+        for group_id, members in self._store.read(members_by_group).items():
             heartbeats = Heartbeats(self._store.object_store, group_id)
             silent = heartbeats.silent(members)
             if silent:
@@ -400,13 +407,13 @@ class Coordinator:
         return list(self._store.append(ChangeGroup(group_id, self._store.now_ms(), left=silent)))
 
     def apply_retention(self) -> list[DroppedRows]:
-        """Drop what ``retention_ms`` and ``retention_bytes`` of the topics no longer keep. Files go by vacuum."""
+        """Drop rows beyond the topics' ``retention_ms`` and ``retention_bytes``. Vacuum deletes their files later."""
         store = self._store
         store.describe()
         return apply_retention(store.log, store.object_store, store.environment)
 
     def seal(self) -> list[TopicPartition]:
-        """Seal segments that are large or old enough. Returns their partitions."""
+        """Seal segments that are large or old enough. Return their partitions."""
         store = self._store
         store.describe()
         sealed = seal_segments(store.log, store.object_store, store.environment)
@@ -420,19 +427,22 @@ class Coordinator:
         )
 
     def merge(self) -> list[MergedSegments]:
-        """Merge small data files and small segments. No row, offset or verdict changes."""
+        """Compact small data files and small segments into large ones. Rows, offsets and outcomes do not change."""
         store = self._store
         store.describe()
         return merge_files(store.log, store.object_store, store.environment).merged
 
     def compact(self) -> list[CompactedPartition]:
-        """Compact the topics whose ``cleanup_policy`` says so, where that is due."""
+        """Compact by key the topics whose ``cleanup_policy`` includes ``compact``, where compaction is due."""
         store = self._store
         store.describe()
         return compact(store.log, store.object_store, store.environment).partitions
 
     def checkpoint(self) -> CheckpointReference | None:
-        """Write the state down if that is due and whoever made it due has not done it. None if it was not due."""
+        """Write a checkpoint if one is due. Return it, or None if none was due.
+
+        Usually the process whose append makes a checkpoint due writes it. This step covers a process that died before.
+        """
         store = self._store
         if (
             store.read(lambda state, slot: store.log.replica.slots_since_checkpoint())
@@ -442,7 +452,7 @@ class Coordinator:
         return store.log.checkpoint()
 
     def vacuum(self) -> VacuumReport:
-        """Delete files that no entry names and none can name any more."""
+        """Delete files that no entry names and that no later entry can name."""
         store = self._store
         store.describe()
         return vacuum(
@@ -453,11 +463,11 @@ class Coordinator:
         )
 
     def delete_old_slots(self) -> tuple[int, int]:
-        """Delete slots and objects of checkpoints that nobody needs. Returns how many of each."""
+        """Delete expired slots and objects of old checkpoints. Return the number of each."""
         self._store.describe()
         return delete_old_slots(self._store.log), delete_old_checkpoints(self._store.log)
 
     def delete_old_publications(self) -> int:
-        """Delete what writers published for each other and left behind. Returns how many publications."""
+        """Delete publications that dead writers left behind. Return their number."""
         self._store.describe()
         return delete_old_publications(self._store.log)

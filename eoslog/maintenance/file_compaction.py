@@ -1,7 +1,8 @@
-"""Merging: small data files of sealed segments become large ones, and small segments one.
+"""Compaction of files: rewrite small data files into large ones, and join small segments into one.
 
-No offset, sequence, slot or verdict changes: every reader is shown the same rows as before, aborted ones among them.
-What is rewritten at least doubles in size, so that no row is rewritten more than a few times.
+Offsets, sequences, slots and outcomes do not change. Every reader sees the same rows as before, including the aborted
+rows under ``read_uncommitted``. A rewrite at least doubles the size of its largest input. So each row is rewritten only
+a few times, however often compaction runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from eoslog.maintenance.segment_rewriting import (
     SourceFile,
     append_unless_lost,
     is_there,
-    places_to_look_at,
+    partition_ids_of,
     read_aborted,
     read_batches,
     source_files,
@@ -37,32 +38,32 @@ from eoslog.storage.object_store import ObjectStore
 
 T = TypeVar("T")
 _SEALED_AT_ONCE = 16
-"""A merged segment has at most so many times the batches at which a segment is sealed: its index is read whole."""
+"""A compacted segment has at most this many times ``segment_batches``, because readers load its whole index."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedSegments:
-    """One replacement that a merge made."""
+    """One run of segments that compaction replaced by one segment."""
 
     topic: str
     partition: int
     base_offset: int
     end_offset: int
     segments: int
-    """How many there were; one is left."""
+    """Number of segments before the replacement. One is left."""
     files_before: int
     files_after: int
     bytes_written: int
-    """Of data files."""
+    """Bytes of the new data files."""
 
 
 @dataclass(slots=True)
 class MergeReport:
-    """What a merge did."""
+    """The results of one call of ``merge_files``."""
 
     merged: list[MergedSegments] = field(default_factory=list)
     lost_races: int = 0
-    """Replacements that were given up because the segments moved meanwhile."""
+    """Replacements that were given up because another process changed the segments meanwhile."""
 
 
 def merge_files(
@@ -73,19 +74,25 @@ def merge_files(
     topic: str | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
 ) -> MergeReport:
-    """Merge what is small enough, in one topic or in all. Any number of processes may do so at once.
+    """Compact small files and segments. Several processes may do so at once.
+
+    Args:
+        topic: the topic to compact; None compacts all topics.
+        target_file_bytes: do not write files larger than this.
 
     Raises:
         UnknownTopicOrPartition
-        CorruptRecord: a file is missing or damaged. All others were merged before this is told.
+        CorruptRecord: a file is missing or damaged. The function compacts all other segments before it raises.
     """
     report = MergeReport()
     damage: CorruptRecord | None = None
-    for place in log.read(lambda state, slot: places_to_look_at(state, topic)):
-        for run in log.read(lambda state, slot, place=place: _runs(state, place, target_file_bytes), refresh=False):  # type: ignore[misc]
+    for each in log.read(lambda state, slot: partition_ids_of(state, topic)):
+        for run in log.read(lambda state, slot, each=each: _runs(state, each, target_file_bytes), refresh=False):  # type: ignore[misc]
             try:
                 _merge(log, store, environment, run, target_file_bytes, report)
             except CorruptRecord as error:
+                # Another process may have replaced the segments, and a vacuum may have deleted their files. That is a
+                # lost race and no damage. Only a file of a segment that the log still names is damaged.
                 if is_there(log, run):
                     damage = error
                 else:
@@ -95,13 +102,13 @@ def merge_files(
     return report
 
 
-def _runs(state: StoreState, place: PartitionId, target_file_bytes: int) -> list[SegmentRun]:
-    """The segments to look into, those together that are to become one."""
-    topic, partition = state.topics.get(place.topic_id), state.partitions.get(place)
+def _runs(state: StoreState, partition_id: PartitionId, target_file_bytes: int) -> list[SegmentRun]:
+    """Return the runs of segments of a partition that may need compaction. Each run is to become one segment."""
+    topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
     if topic is None or partition is None:
         return []
     return [
-        SegmentRun(topic, place.partition, tuple(segments))
+        SegmentRun(topic, partition_id.partition, tuple(segments))
         for segments in _segments_together(topic, partition)
         if len(segments) > 1 or _has_small_files(segments[0], target_file_bytes)
     ]
@@ -115,7 +122,7 @@ def _segments_together(topic: Topic, partition: Partition) -> list[Sequence[Seal
     most_batches = _SEALED_AT_ONCE * topic.config.segment_batches
     together: list[Sequence[SealedSegment]] = []
     clean = [each for each in partition.sealed if each.end_offset <= partition.cleaned_offset]
-    # Compaction counts a segment as clean or dirty as a whole.
+    # Never join clean and dirty segments: compaction by key treats a segment as clean or dirty as a whole.
     for side in (clean, partition.sealed[len(clean) :]):
         for by_bytes in chunks(side, lambda segment: segment.bytes, topic.config.segment_bytes):
             for each in chunks(by_bytes, lambda segment: segment.batch_count, most_batches):
@@ -179,7 +186,11 @@ def _merge(
 def _merge_files(
     store: ObjectStore, environment: Environment, run: SegmentRun, sources: Sequence[SourceFile]
 ) -> dict[str, tuple[FileReference, int]]:
-    """Write the rows of files into one. By the path of each: the new file, and the row in it where its rows begin."""
+    """Write the rows of several files into a new one.
+
+    Returns:
+        By the path of each source: the new file, and the number of the row at which the source's rows begin in it.
+    """
     written = RewrittenFile(store, f"{run.new_path(environment)}.parquet", stored_schema(run.topic))
     begins: dict[str, int] = {}
     for source, body in zip(sources, read_files(store, [source.file for source in sources]), strict=True):
@@ -197,7 +208,7 @@ def _moved(batch: Batch, moved: dict[str, tuple[FileReference, int]]) -> Batch:
 
 
 def chunks(items: Sequence[T], weight: Callable[[T], int], most: int) -> list[Sequence[T]]:
-    """The items in their order, as many together as weigh no more than ``most``; a heavier one alone."""
+    """Split the items, in their order, into chunks that weigh at most ``most``. A heavier item is a chunk alone."""
     found: list[list[T]] = []
     filled = 0
     for item in items:
@@ -210,7 +221,10 @@ def chunks(items: Sequence[T], weight: Callable[[T], int], most: int) -> list[Se
 
 
 def doubling_runs(items: Sequence[T], weight: Callable[[T], int]) -> list[Sequence[T]]:
-    """The items in their order, those together that weigh at least twice as much as the heaviest of them."""
+    """Split the items, in their order, into runs that weigh at least twice as much as their heaviest item.
+
+    An item that fits into no such run is a run alone.
+    """
     if len(items) < 2:
         return [items] if items else []
     weights = [weight(item) for item in items]

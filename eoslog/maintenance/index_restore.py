@@ -1,8 +1,8 @@
-"""Rebuilding: a ``.txnindex`` or ``.snapshot`` that is missing or damaged is put back, byte for byte as it was.
+"""Restoring a missing or damaged ``.txnindex`` or ``.snapshot``, byte for byte.
 
-No state and no reader depends on these files. The content of a ``.txnindex`` stands in the segment's index too. That of
-a ``.snapshot`` follows from the segment before it (``derived_snapshot``). The entry that names a file proves that it is
-the same again.
+These files are for Kafka's tools: neither the state nor a reader depends on them. A segment's index repeats the
+content of its ``.txnindex``. The content of a ``.snapshot`` follows from the segment before (``derived_snapshot``). The
+checksum in the entry that names a file proves that the restored file is the same.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from eoslog.storage.object_store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class DamagedFile:
-    """A file beside a segment's rows that is not what the log says."""
+    """An index file of a segment that is missing or differs from its entry in the log."""
 
     topic: str
     partition: int
     base_offset: int
-    """The segment's."""
+    """The first offset of the segment."""
     kind: Literal["index", "txnindex", "snapshot"]
     path: str
     problem: Literal["missing", "damaged"]
     restored: bool = False
-    """Whether it is now what the log says. Never in a dry run."""
+    """True if the file is correct now. Always False in a dry run."""
 
 
 def rebuild_derived_files(
     log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str, *, dry_run: bool = False
 ) -> list[DamagedFile]:
-    """Look at the index files of a topic's sealed segments, and put back what can be derived.
+    """Check the index files of a topic's sealed segments, and restore the files whose content can be derived.
 
     Returns:
-        What was found missing or damaged.
+        The missing and damaged files.
 
     Raises:
         UnknownTopicOrPartition
-        CorruptRecord: a file cannot be put back, because nothing else in the store has its content. All others were put
-            back. A dry run lists it instead.
+        CorruptRecord: a file cannot be restored, because no other object has its content. The function restores all
+            other files before it raises. A dry run does not raise, but lists the file.
     """
     found = put_back_derived_files(log, store, environment, topic, dry_run=dry_run)
     lost = [each for each in found if not each.restored]
     if lost and not dry_run:
         raise CorruptRecord(
-            f"{len(lost)} files of topic {topic} cannot be rebuilt, the first is {lost[0].path} ({lost[0].problem}): "
-            "nothing else in the store has their content; bring the objects back from a backup or an earlier version"
+            f"{len(lost)} files of topic {topic} cannot be restored, because no other object has their content. The "
+            f"first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an earlier version"
         )
     return found
 
@@ -74,33 +74,34 @@ def rebuild_derived_files(
 def put_back_derived_files(
     log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str, *, dry_run: bool = False
 ) -> list[DamagedFile]:
-    """As ``rebuild_derived_files``; a file that cannot be put back is in the answer, and is no error."""
+    """Do the same as ``rebuild_derived_files``, but only list files that cannot be restored instead of raising."""
     found: list[DamagedFile] = []
-    for place, sealed in log.read(lambda state, slot: _sealed(state, topic)):
+    for partition_id, sealed in log.read(lambda state, slot: _sealed(state, topic)):
         for position, segment in enumerate(sealed):
-            damaged = list(_damaged_files(store, topic, place, segment))
+            damaged = list(_damaged_files(store, topic, partition_id, segment))
             if not dry_run:
                 damaged = [
                     replace(each, restored=_put_back(store, environment, sealed[: position + 1], each))
                     for each in damaged
                 ]
-            if damaged and _is_there(log, place, segment):
+            if damaged and _is_named(log, partition_id, segment):
                 found += damaged
     return found
 
 
 def derived_snapshot(store: ObjectStore, sealed: Sequence[SealedSegment]) -> bytes | None:
-    """The content of the last segment's ``.snapshot``, as it follows from the segments before.
+    """Derive the content of the last segment's ``.snapshot`` from the segments before it.
 
-    A snapshot is the one before it and the batches of the segment between them, without producers that expired
-    meanwhile. Which ones expired stands nowhere, only how many: those that wrote last are taken to be left.
+    A snapshot is the snapshot before it plus the batches of the segment between them, without producers that expired
+    meanwhile. The log records how many producers are left, but not which. The function assumes that the producers that
+    wrote last are left. The file's checksum shows whether that is true.
 
     Args:
         sealed: the segments of a partition up to this one.
 
     Returns:
-        The file that the log names, or None if it cannot be derived: segments before were dropped or are damaged, or
-        other producers expired.
+        The content, or None if it cannot be derived: earlier segments were dropped or are damaged, or the assumption
+        is wrong.
     """
     body: bytes | None = None
     first = len(sealed) - 1
@@ -137,20 +138,25 @@ def _newest(producers: Mapping[int, ProducerState], count: int) -> list[Producer
 
 
 def _sealed(state: StoreState, topic: str) -> list[tuple[PartitionId, tuple[SealedSegment, ...]]]:
-    return [(place, state.partitions[place].sealed) for place in topic_named(state, topic).partition_ids()]
+    return [
+        (partition_id, state.partitions[partition_id].sealed)
+        for partition_id in topic_named(state, topic).partition_ids()
+    ]
 
 
-def _is_there(log: Log[StoreState], place: PartitionId, segment: SealedSegment) -> bool:
-    """Whether the log still names the segment. One that was dropped or replaced meanwhile misses nothing."""
+def _is_named(log: Log[StoreState], partition_id: PartitionId, segment: SealedSegment) -> bool:
+    """Return True if the log still names the segment. A segment that was dropped meanwhile needs no files."""
 
-    def look(state: StoreState, slot: int) -> bool:
-        partition = state.partitions.get(place)
+    def is_named(state: StoreState, slot: int) -> bool:
+        partition = state.partitions.get(partition_id)
         return partition is not None and segment in partition.sealed
 
-    return log.read(look)
+    return log.read(is_named)
 
 
-def _damaged_files(store: ObjectStore, topic: str, place: PartitionId, segment: SealedSegment) -> Iterator[DamagedFile]:
+def _damaged_files(
+    store: ObjectStore, topic: str, partition_id: PartitionId, segment: SealedSegment
+) -> Iterator[DamagedFile]:
     files: list[tuple[Literal["index", "txnindex", "snapshot"], FileReference]] = [("index", segment.index)]
     if segment.txnindex is not None:
         files.append(("txnindex", segment.txnindex))
@@ -158,9 +164,9 @@ def _damaged_files(store: ObjectStore, topic: str, place: PartitionId, segment: 
     bodies = store.get_many([file.path for _, file in files])
     for (kind, file), stored in zip(files, bodies, strict=True):
         if stored is None:
-            yield DamagedFile(topic, place.partition, segment.base_offset, kind, file.path, "missing")
+            yield DamagedFile(topic, partition_id.partition, segment.base_offset, kind, file.path, "missing")
         elif not _is_what_the_log_says(stored.body, file):
-            yield DamagedFile(topic, place.partition, segment.base_offset, kind, file.path, "damaged")
+            yield DamagedFile(topic, partition_id.partition, segment.base_offset, kind, file.path, "damaged")
 
 
 def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:
@@ -174,7 +180,7 @@ def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:
 def _put_back(
     store: ObjectStore, environment: Environment, sealed: Sequence[SealedSegment], damaged: DamagedFile
 ) -> bool:
-    """Put back a file of the last of these segments. False if nothing has its content."""
+    """Restore a file of the last of these segments. Return False if no other object has its content."""
     segment = sealed[-1]
     file = {"index": None, "txnindex": segment.txnindex, "snapshot": segment.snapshot}[damaged.kind]
     body = derived_snapshot(store, sealed) if damaged.kind == "snapshot" else _txnindex_copy(store, segment)

@@ -1,7 +1,8 @@
-"""Compaction by key: of a compacted topic's sealed rows only the newest of each key stay (Kafka's ``LogCleaner``).
+"""Compaction by key: keep only the newest sealed row of each key in a compacted topic (Kafka's ``LogCleaner``).
 
-A pass reads the keys of the part that was never compacted, then cleans segment by segment from the log's start on, each
-in one entry. Wherever it stops, what is done is right, and the next pass begins anew.
+A pass reads the keys of the dirty part, which no pass has compacted yet. Then it cleans one segment after the other,
+beginning at the log start. Each segment is replaced by one entry. A pass may stop anywhere: finished segments are
+correct, and the next pass starts again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from eoslog.maintenance.segment_rewriting import (
     SourceFile,
     append_unless_lost,
     is_there,
-    places_to_look_at,
+    partition_ids_of,
     read_aborted,
     read_batches,
     read_rows,
@@ -64,33 +65,35 @@ _TIMESTAMP = "timestamp"
 
 @dataclass(slots=True)
 class CleanedSegment:
-    """What compaction leaves of a segment."""
+    """The batches and rows that compaction leaves of a segment."""
 
     batches: list[Batch] = field(default_factory=list)
     aborted: list[AbortedTransaction] = field(default_factory=list)
-    """The aborted transactions of which something is left before their marker."""
+    """The aborted transactions that still have rows before their marker."""
     rows_removed: int = 0
     removed_end_slot: int = NO_SLOT
-    """The last slot that ended a transaction of which committed rows were removed."""
+    """The latest slot that ended a transaction whose committed rows were removed; ``NO_SLOT`` if there is none."""
     has_changed: bool = False
 
 
 @dataclass(slots=True)
 class _KeptRows:
-    """Of one file: which rows stay, and what that makes of its batches."""
+    """For each row of one file: whether it stays, and the values that its batch's metadata needs."""
 
     retained: npt.NDArray[np.bool_]
     tombstones: npt.NDArray[np.bool_]
     timestamps: npt.NDArray[np.int64] | None
-    """Of Kafka records (ms); None if the rows have the time of their batch."""
+    """The rows' own timestamps (ms), for Kafka records; None if the rows have the time of their batch."""
 
 
 class Cleaner:
-    """Cleans the segments of a partition, in their order from the first one on.
+    """Cleans the segments of a partition. The caller passes them in order, because a transaction may span several.
 
     Args:
-        producers: what the partition knows of its producers.
-        now_ms: the store's time.
+        producers: the partition's producer state, by producer id.
+        offset_map: the offset of the newest row of each key.
+        now_ms: the time of the store's clock.
+        target_file_bytes: do not write files much larger than this.
     """
 
     def __init__(
@@ -115,10 +118,10 @@ class Cleaner:
         self._transactions = CleanedTransactions()
 
     def clean(self, run: SegmentRun) -> CleanedSegment:
-        """Write the rows that stay, where some of their file go.
+        """Write new files for the rows that stay, and return what is left. Files that keep all rows are not rewritten.
 
         Raises:
-            CorruptRecord
+            CorruptRecord: a file or an index is missing or damaged.
         """
         batches = read_batches(self._store, run.segments)
         aborted = read_aborted(self._store, run.segments)
@@ -138,6 +141,7 @@ class Cleaner:
                 self._transactions.on_batch(batch)
                 left = with_rows.get(batch.base_offset)
                 if left is None and is_last_of_its_producer(batch, self._producers):
+                    # The producer's last sequence must survive, so the batch stays without rows, as in Kafka.
                     left = without_rows(batch)
                 self._count(cleaned, batch, left)
             if left is not None:
@@ -153,7 +157,10 @@ class Cleaner:
             cleaned.removed_end_slot = max(cleaned.removed_end_slot, before.end_slot)
 
     def _clean_files(self, run: SegmentRun, sources: Sequence[SourceFile]) -> dict[int, Batch]:
-        """What is left of the batches that keep rows, by their base offset. Neighbouring rewritten files become one."""
+        """Write the rows that stay. Return the batches that keep rows, by their base offset.
+
+        Neighboring files that lose rows are rewritten into one file.
+        """
         left: dict[int, Batch] = {}
         written: RewrittenFile | None = None
         pending: list[Batch] = []
@@ -167,7 +174,7 @@ class Cleaner:
                 pending.clear()
                 written = None
 
-        # A file of aborted rows alone is not even read.
+        # A file with only aborted rows keeps none, so do not read it.
         kept = [each for each in sources if not all(is_aborted(batch) for batch in each.batches)]
         for source, body in zip(kept, read_files(self._store, [each.file for each in kept]), strict=True):
             rows = self._kept_rows(source, body)
@@ -203,8 +210,8 @@ class Cleaner:
         for rows in read_rows(source, body, self._stored, columns):
             end = row + rows.num_rows
             keys = self._keys.keys(rows)
-            # No row replaces one without a key, so it stays, unlike with Kafka's cleaner: its writer was told that it
-            # is there, and may not have known yet that the topic is compacted.
+            # A row without a key stays, unlike in Kafka's cleaner. Its writer got an answer that the row is stored, and
+            # may have written it before the topic became compacted.
             is_newest[row:end] = [
                 key is None or offset >= newest.get(key, -1)
                 for key, offset in zip(keys, offsets[row:end].tolist(), strict=True)
@@ -217,7 +224,11 @@ class Cleaner:
         return _KeptRows(is_kept & ~is_dropped, tombstones, timestamps)
 
     def _kept_batches(self, source: SourceFile, rows: _KeptRows, first_row: int | None) -> list[Batch]:
-        """The batches that keep rows; ``first_row`` is where they begin in another file, None if they stay."""
+        """Return the batches of a file that keep rows.
+
+        Args:
+            first_row: the number of the row at which they begin in the new file; None if the file is not rewritten.
+        """
         found = []
         file: FileReference | None = source.file if first_row is None else None
         before = 0
@@ -233,7 +244,7 @@ class Cleaner:
             if rows.timestamps is not None and count < batch.record_count:
                 times = rows.timestamps[here][retained]
                 left = left._replace(min_timestamp=max(-1, int(times.min())), max_timestamp=max(-1, int(times.max())))
-            # What the map does not reach has not deleted its key yet.
+            # A tombstone beyond the map has not removed older rows of its key yet, so its retention must not start.
             is_mapped = batch.end_offset <= self._map.end_offset
             if is_mapped and left.delete_horizon_ms == NO_TIME and (rows.tombstones[here] & retained).any():
                 left = left._replace(delete_horizon_ms=self._now_ms + self._topic.config.delete_retention_ms)
@@ -244,28 +255,28 @@ class Cleaner:
 
 @dataclass(frozen=True, slots=True)
 class CompactedPartition:
-    """One pass over a partition."""
+    """The results of one pass over a partition."""
 
     topic: str
     partition: int
     cleaned_offset: int
-    """Up to where compaction is done now (exclusive)."""
+    """The offset up to which the partition is compacted now (exclusive)."""
     segments_replaced: int
     rows_removed: int
-    """Committed and aborted ones."""
+    """Number of removed rows, committed and aborted."""
     bytes_before: int
-    """Of the data files of the segments that were looked at."""
+    """Bytes of the data files of the segments in the pass."""
     bytes_after: int
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What compaction did."""
+    """The results of one call of ``compact``."""
 
     partitions: list[CompactedPartition] = field(default_factory=list)
-    """Those that a pass went over to its end."""
+    """The partitions whose pass reached its end."""
     lost_races: int = 0
-    """Passes that were given up because a segment moved meanwhile. They are made again when they are due."""
+    """Passes that were given up because another process changed a segment meanwhile. They run again when due."""
 
 
 def compact(
@@ -278,20 +289,22 @@ def compact(
     offset_map_bytes: int = OFFSET_MAP_BYTES,
     target_file_bytes: int = TARGET_FILE_BYTES,
 ) -> CompactionReport:
-    """Compact what is due, in one topic or in all that are compacted. Any number of processes may do so at once.
+    """Compact by key the partitions that are due. Several processes may do so at once.
 
     Args:
-        force: a pass over every partition, due or not.
-        offset_map_bytes: how much memory the keys of a pass may take; what is beyond waits for the next pass.
+        topic: the topic to compact; None compacts all topics whose ``cleanup_policy`` includes ``compact``.
+        force: compact every partition, even if it is not due.
+        offset_map_bytes: the largest memory for the keys of a pass. Further rows wait for the next pass.
+        target_file_bytes: do not write files much larger than this.
 
     Raises:
         UnknownTopicOrPartition
-        CorruptRecord: a file is missing or damaged. All other partitions were compacted before this is told.
+        CorruptRecord: a file is missing or damaged. The function compacts all other partitions before it raises.
     """
     report = CompactionReport()
     damage: CorruptRecord | None = None
-    for place in log.read(lambda state, slot: places_to_look_at(state, topic)):
-        found = log.read(lambda state, slot, place=place: _look(state, place), refresh=False)  # type: ignore[misc]
+    for each in log.read(lambda state, slot: partition_ids_of(state, topic)):
+        found = log.read(lambda state, slot, each=each: _compactable(state, each), refresh=False)  # type: ignore[misc]
         if found is None:
             continue
         pass_ = _Pass(log, store, environment, *found, offset_map_bytes, target_file_bytes)
@@ -299,6 +312,7 @@ def compact(
             if force or pass_.is_due():
                 pass_.run(report)
         except CorruptRecord as error:
+            # If another process replaced a segment, vacuum may have deleted its files: a lost race, no damage.
             if is_there(log, pass_.still_expected):
                 damage = error
             else:
@@ -308,14 +322,16 @@ def compact(
     return report
 
 
-def _look(state: StoreState, place: PartitionId) -> tuple[Topic, Partition] | None:
-    topic, partition = state.topics.get(place.topic_id), state.partitions.get(place)
+def _compactable(state: StoreState, partition_id: PartitionId) -> tuple[Topic, Partition] | None:
+    topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
     if topic is None or partition is None or not topic.config.is_compacted or not partition.sealed:
         return None
     return topic, partition
 
 
 class _Pass:
+    """One pass of compaction over a partition."""
+
     def __init__(
         self,
         log: Log[StoreState],
@@ -335,10 +351,10 @@ class _Pass:
         self._target_file_bytes = target_file_bytes
         self._now_ms = store.clock.now_ms()
         self.still_expected = SegmentRun(topic, partition.id.partition, partition.sealed)
-        """The segments that only somebody else can have replaced or dropped."""
+        """The segments that this pass has not replaced. If one is gone, another process replaced or dropped it."""
 
     def is_due(self) -> bool:
-        """Whether enough was never compacted, or something for too long (``LogCleanerManager``)."""
+        """Return True if a large enough part is dirty, or if rows are dirty for too long (``LogCleanerManager``)."""
         end = self._uncleanable_offset()
         dirty = self._dirty_segments(end)
         if not dirty:
@@ -359,7 +375,7 @@ class _Pass:
         ]
 
     def _uncleanable_offset(self) -> int:
-        """Where rows begin that must not be compacted yet: those not sealed, or decided too short a time ago."""
+        """Return the first offset that must not be compacted yet: its rows are not sealed, or ended too recently."""
         end = self._partition.segment_base_offset
         lag_ms = self._topic.config.min_compaction_lag_ms
         for segment in self._dirty_segments(end) if lag_ms else ():
@@ -368,7 +384,7 @@ class _Pass:
         return end
 
     def run(self, report: CompactionReport) -> None:
-        """Clean the partition, and note how far that went."""
+        """Clean the partition and record the offset up to which it is compacted."""
         partition = self._partition
         end = max(partition.cleaned_offset, self._uncleanable_offset())
         start = max(partition.cleaned_offset, partition.log_start_offset)
@@ -419,7 +435,12 @@ class _Pass:
         )
 
     def _clean(self, cleaner: Cleaner, segment: SealedSegment) -> tuple[int | None, int | None]:
-        """Clean one segment: the rows removed, None if the segment moved; its size then, None if nothing changed."""
+        """Clean one segment and append the entry that replaces it.
+
+        Returns:
+            The number of removed rows, or None if another process changed the segment meanwhile. Then the new size in
+            bytes, or None if nothing changed.
+        """
         upload_ms = self._store.clock.last_date_ms
         run = SegmentRun(self._topic, self._partition.id.partition, (segment,))
         cleaned = cleaner.clean(run)

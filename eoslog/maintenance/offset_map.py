@@ -1,6 +1,6 @@
-"""The offset map: where the newest committed row of each key lies in the part that was never compacted.
+"""The offset map: the offset of each key's newest committed row in the dirty part of a partition.
 
-It is bounded in memory (Kafka's ``SkimpyOffsetMap``): when it is full, the rest stays dirty until the next pass.
+Its memory is bounded, as in Kafka's ``SkimpyOffsetMap``. When it is full, the rest stays dirty until the next pass.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _ENTRY_BYTES = 120
 
 @dataclass(frozen=True, slots=True)
 class OffsetMap:
+    """The offset of the newest committed row of each key, up to an offset."""
+
     newest: dict[bytes, int]
-    """Offset of the newest committed row by key."""
+    """The offset of the newest committed row, by key."""
     end_offset: int
-    """How far the map goes (exclusive): from here on, rows are kept whatever their key is."""
+    """The end of the map (exclusive). Compaction keeps all rows from here on, because their keys are unknown."""
 
 
 def build_offset_map(
@@ -42,10 +44,10 @@ def build_offset_map(
 
     Args:
         segments: the sealed segments that hold the range.
-        most_bytes: about how large the map may become.
+        most_bytes: the approximate size limit of the map (bytes). A full map ends before ``end_offset``.
 
     Raises:
-        CorruptRecord
+        CorruptRecord: a file or an index is missing or damaged.
     """
     newest: dict[bytes, int] = {}
     keys, stored = RowKeys(topic), stored_schema(topic)

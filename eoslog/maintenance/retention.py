@@ -1,4 +1,4 @@
-"""Retention: segments that are too old or too many are dropped from the log; vacuum deletes their files."""
+"""Retention: drop segments that are too old or exceed a partition's size limit. Vacuum deletes their files later."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from eoslog.storage.object_store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class DroppedRows:
-    """What retention dropped of one partition."""
+    """The rows that retention dropped from one partition."""
 
     topic: str
     partition: int
     start_offset: int
-    """Where the log started before (inclusive)."""
+    """The first dropped offset: the log start before (inclusive)."""
     end_offset: int
-    """Where it starts now: the end of what was dropped (exclusive)."""
+    """The end of the dropped rows (exclusive): the log start now."""
 
 
 def apply_retention(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[DroppedRows]:
-    """Drop what ``retention_ms`` and ``retention_bytes`` of all topics no longer keep, by the store's clock.
+    """Drop rows beyond the ``retention_ms`` and ``retention_bytes`` of all topics, by the store's clock.
 
-    Each topic's partitions go in one slot. What is due is decided at that slot, so settings that were changed, rows
-    that were deleted and topics that are gone meanwhile count.
+    One slot drops the rows of all partitions of a topic. The request decides again at that slot, because another
+    process may have changed the settings, deleted rows or deleted the topic meanwhile.
 
     Returns:
-        What this call dropped.
+        The rows that this call dropped.
     """
     due = log.read(lambda state, slot: _topics_with_work(state, store.clock.now_ms()))
     dropped: list[DroppedRows] = []
@@ -48,31 +48,33 @@ def _topics_with_work(state: StoreState, now_ms: int) -> list[str]:
         for topic in state.topics.values()
         if topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0
         if any(
-            retention_offset(state.partitions[place], topic.config, now_ms) is not None
-            for place in topic.partition_ids()
+            retention_offset(state.partitions[partition_id], topic.config, now_ms) is not None
+            for partition_id in topic.partition_ids()
         )
     ]
 
 
 @dataclass(frozen=True)
 class ApplyRetention:
-    """Drop what the settings of a topic no longer keep. The answer lists the rows that went."""
+    """A request to drop the rows beyond a topic's retention settings. The answer lists the dropped rows."""
 
     topic_id: str
     now_ms: int
-    """By the store's clock."""
+    """The time of the store's clock (ms)."""
 
     def apply(self, draft: Draft) -> list[DroppedRows]:
         dropped: list[DroppedRows] = []
         topic = draft.topics.get(self.topic_id)
         if topic is None:
             return dropped
-        for place in topic.partition_ids():
-            partition = draft.partitions[place]
+        for partition_id in topic.partition_ids():
+            partition = draft.partitions[partition_id]
             offset = retention_offset(partition, topic.config, self.now_ms)
             if offset is not None:
-                dropped.append(DroppedRows(topic.topic, place.partition, partition.log_start_offset, offset))
+                dropped.append(DroppedRows(topic.topic, partition_id.partition, partition.log_start_offset, offset))
                 draft.append(
-                    LogStartMoved(topic_id=self.topic_id, partition=place.partition, offset=offset, reason="retention")
+                    LogStartMoved(
+                        topic_id=self.topic_id, partition=partition_id.partition, offset=offset, reason="retention"
+                    )
                 )
         return dropped

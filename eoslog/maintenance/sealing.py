@@ -1,6 +1,7 @@
-"""Sealing: the decided front of a partition becomes a closed segment with index files, and leaves the state.
+"""Sealing: close the front of a partition's active segment, below the last stable offset, and write its index files.
 
-The files are written before the entry that names them. Whoever loses the race to seal leaves files for vacuum.
+The batches of a sealed segment are in its index and no longer in the state. The process writes the files before it
+appends the entry that names them. If another process seals first, the files stay unnamed, and vacuum deletes them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from eoslog.storage.object_store import ObjectStore
 
 
 def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environment) -> list[SegmentSealed]:
-    """Seal every segment that is large or old enough and decided. Returns what this call sealed."""
+    """Seal every segment that is large or old enough. Return the entries that this call appended.
+
+    Only rows below the last stable offset are sealed, because the outcome of later rows may be open.
+    """
     sealed: list[SegmentSealed] = []
     while True:
         candidates = log.read(lambda state, slot: _sealable(state, store.clock.now_ms()), refresh=not sealed)

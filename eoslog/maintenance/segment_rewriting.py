@@ -1,6 +1,6 @@
-"""Rewriting data files: rows of several files go into one, which holds their offsets beside them.
+"""Rewriting of data files: the rows of several files go into one file, with their offsets in a column.
 
-Rows are streamed: one file that is read, and one that is written, are in memory.
+Rows are streamed. Memory holds one source file and one new file.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ _RACES = (OffsetOutOfRange, UnknownTopicOrPartition, StagedFilesExpired)
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """Adjacent sealed segments of a partition, as they stood when they were looked at."""
+    """Adjacent sealed segments of a partition, as a snapshot of the state showed them."""
 
     topic: Topic
     partition: int
     segments: tuple[SealedSegment, ...]
 
     def new_path(self, environment: Environment) -> str:
-        """Where a new file of the run goes, without its suffix."""
+        """Return the path of a new file of the run, without its suffix."""
         base_offset = self.segments[0].base_offset
         return f"{self.topic.prefix}{self.partition}/{base_offset:020d}/{environment.new_token()}"
 
 
 def read_batches(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[Batch]:
-    """The batches and control rows of segments.
+    """Return the batches and control rows of segments.
 
     Raises:
-        CorruptRecord: an index is missing, or not what its entry says.
+        CorruptRecord: an index is missing or differs from its entry.
     """
     return [batch for segment in segments for batch in read_segment_index(store, segment.index)]
 
 
 def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[AbortedTransaction]:
-    """The aborted transactions whose marker lies in these segments.
+    """Return the aborted transactions whose marker lies in these segments.
 
     Raises:
-        CorruptRecord
+        CorruptRecord: an index is missing or differs from its entry.
     """
     return [
         transaction
@@ -70,10 +70,10 @@ def read_aborted(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[
 
 
 def _txnindex_copy(store: ObjectStore, segment: SealedSegment) -> bytes:
-    """The content of a segment's ``.txnindex``, as its index repeats it: the file itself may be gone.
+    """Return the content of a segment's ``.txnindex``. It comes from the index, because the file may be missing.
 
     Raises:
-        CorruptRecord: the index is missing, or not what its entry says.
+        CorruptRecord: the index is missing or differs from its entry.
     """
     return decode_txnindex_copy(read_file(store, segment.index), segment.index.path)
 
@@ -89,10 +89,14 @@ def write_replacement(
     removed_end_slot: int | None,
     upload_ms: int,
 ) -> SegmentsReplaced:
-    """Write the index files of the segment that replaces a run.
+    """Write the index files of the segment that replaces a run, and return the entry that names them.
 
     Args:
-        upload_ms: a lower bound of the time at which the first data file was written.
+        batches: the batches and control rows of the new segment.
+        aborted: its aborted transactions.
+        removed_end_slot: the latest slot that ended a transaction whose committed rows were removed; None if there is
+            none.
+        upload_ms: a lower bound of the time at which the first new data file was written (ms, the store's clock).
     """
     path = run.new_path(environment)
     encoded_aborted = encode_transaction_index(aborted)
@@ -127,7 +131,7 @@ def write_replacement(
 
 
 def _kept_txnindex(store: ObjectStore, run: SegmentRun, aborted: Sequence[AbortedTransaction]) -> FileReference | None:
-    """The one file of the run that lists exactly these aborted transactions."""
+    """Return the run's only ``.txnindex`` if it lists exactly these aborted transactions, else None."""
     files = [segment.txnindex for segment in run.segments if segment.txnindex is not None]
     if len(files) != 1 or not aborted or read_aborted(store, run.segments) != list(aborted):
         return None
@@ -135,7 +139,7 @@ def _kept_txnindex(store: ObjectStore, run: SegmentRun, aborted: Sequence[Aborte
 
 
 def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleaned) -> bool:
-    """Append an entry. False if somebody else was faster: the new files are left to vacuum."""
+    """Append an entry. Return False if another process was faster; vacuum then deletes the new files."""
     landed = log.append(AppendEntry(entry, unless=_RACES))
     if not landed:
         log.environment.reached("segment.replacement.overtaken")
@@ -143,27 +147,27 @@ def append_unless_lost(log: Log[StoreState], entry: SegmentsReplaced | LogCleane
 
 
 def is_there(log: Log[StoreState], run: SegmentRun) -> bool:
-    """Whether the segments of a run still are what they were. If not, vacuum may have deleted their files."""
+    """Return True if the log still names all segments of a run. If not, vacuum may have deleted their files."""
 
-    def look(state: StoreState, slot: int) -> bool:
+    def are_named(state: StoreState, slot: int) -> bool:
         partition = state.partitions.get(PartitionId(run.topic.topic_id, run.partition))
         return partition is not None and set(run.segments) <= set(partition.sealed)
 
-    return log.read(look)
+    return log.read(are_named)
 
 
-def places_to_look_at(state: StoreState, topic: str | None) -> list[PartitionId]:
-    """The partitions of a topic, or of all topics if it is None.
+def partition_ids_of(state: StoreState, topic: str | None) -> list[PartitionId]:
+    """Return the partitions of a topic; None returns those of all topics.
 
     Raises:
         UnknownTopicOrPartition
     """
     topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
-    return [place for each in topics for place in each.partition_ids()]
+    return [partition_id for each in topics for partition_id in each.partition_ids()]
 
 
 TARGET_FILE_BYTES = 64 << 20
-"""How large a rewritten file is meant to be: one task of a read fetches it whole."""
+"""The target size of a rewritten file. A read task fetches whole files, so they must not be too large."""
 
 
 class SourceFile(NamedTuple):
@@ -178,7 +182,7 @@ class SourceFile(NamedTuple):
 
 
 def source_files(batches: Iterable[Batch]) -> list[SourceFile]:
-    """The data files of a segment's batches, in the order of their offsets."""
+    """Return the data files of a segment's batches, in the order of their offsets."""
     with_rows = (batch for batch in batches if batch.file is not None)
     found = []
     for _, group in groupby(with_rows, key=lambda batch: batch.file and batch.file.path):
@@ -190,10 +194,10 @@ def source_files(batches: Iterable[Batch]) -> list[SourceFile]:
 
 
 def row_offsets(source: SourceFile, body: bytes, stored: pa.Schema) -> npt.NDArray[np.int64]:
-    """The offset of each row of a file. Only of batches with gaps they are read from the file.
+    """Return the offset of each row of a file. Only batches with gaps need the offsets that the file contains.
 
     Raises:
-        CorruptRecord
+        CorruptRecord: the file is damaged.
     """
     in_file = np.empty(0, np.int64)
     if any(batch.has_gaps for batch in source.batches):
@@ -212,7 +216,7 @@ def row_offsets(source: SourceFile, body: bytes, stored: pa.Schema) -> npt.NDArr
 def read_rows(
     source: SourceFile, body: bytes, stored: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a file, with the topic's columns or these."""
+    """Yield all rows of a file, with the named columns; None yields the topic's columns."""
     return read_data_file(
         body,
         stored if columns is None else stored.append(OFFSET_COLUMN),
@@ -225,7 +229,7 @@ def read_rows(
 
 
 class RewrittenFile:
-    """A data file that takes the rows of others."""
+    """A new data file that takes the rows of other files."""
 
     def __init__(self, store: ObjectStore, path: str, stored: pa.Schema) -> None:
         self._store = store
@@ -238,10 +242,15 @@ class RewrittenFile:
         return self._builder.rows
 
     def add(self, source: SourceFile, body: bytes, retained: npt.NDArray[np.bool_] | None = None) -> None:
-        """Take the rows of a file, or those of them that are retained.
+        """Add the rows of a file.
+
+        Args:
+            source: the file.
+            body: its content.
+            retained: for each row, whether to add it; None adds all rows.
 
         Raises:
-            CorruptRecord
+            CorruptRecord: the file is damaged.
         """
         offsets = row_offsets(source, body, self._stored)
         row = 0
@@ -254,7 +263,7 @@ class RewrittenFile:
             row = end
 
     def upload(self) -> FileReference:
-        """Write it to the store, where nobody sees it yet."""
+        """Write the file to the store. No reader sees it until an entry names it."""
         body = self._builder.finish()
         self._store.put_new([(self._path, body)])
         return FileReference(path=self._path, length=len(body), crc32c=crc32c(body))

@@ -1,8 +1,12 @@
-"""Vacuum: delete the files that no entry names and none can name any more.
+"""Vacuum: deletion of files that no entry names and that no later entry can name.
 
-First the horizon moves: from its slot on, entries with older files are refused. Only then is the log folded, and what
-it does not name and was uploaded before the horizon is deleted. Files that entries dropped wait for readers that
-planned before.
+A file without an entry may belong to a writer that has not committed yet. So vacuum works in this order:
+
+1. It appends an entry that moves the horizon. From then on the log refuses commits of files uploaded before it.
+2. It refreshes its replica. Only now can no further entry name a file that was uploaded before the horizon.
+3. It deletes the files that were uploaded before the horizon and that no entry names.
+
+Files that an entry dropped stay for some time, because readers that planned before the drop may still read them.
 """
 
 from __future__ import annotations
@@ -29,9 +33,10 @@ _DIRECTORY_OF_PARTITION = re.compile(r"[^/]+/[0-9a-f]{32}/[0-9]+/")
 
 @dataclass(slots=True)
 class VacuumReport:
-    """What a vacuum deleted, or would delete."""
+    """The files that a vacuum deleted, or would delete in a dry run."""
 
     horizon_ms: int = 0
+    """Unnamed files uploaded before this time (ms, by the store's clock) are deleted."""
     dry_run: bool = False
     paths: list[str] = field(default_factory=list)
     bytes: int = 0
@@ -46,17 +51,27 @@ def vacuum(
     reader_grace_ms: int = READER_GRACE_MS,
     dry_run: bool = False,
 ) -> VacuumReport:
-    """Delete unreferenced files older than ``staged_max_age_ms``, and files that were dropped ``reader_grace_ms`` ago.
+    """Delete old files that no entry names, and files that entries dropped long enough ago.
 
-    A job that takes longer than ``staged_max_age_ms`` between its first upload and its commit is refused with
-    ``StagedFilesExpired``.
+    Args:
+        staged_max_age_ms: delete files that no entry names once they are older than this (ms). A job that takes longer
+            between its first upload and its commit fails with ``StagedFilesExpired``.
+        reader_grace_ms: delete dropped files this long after the drop (ms). Plans made before the drop still need them.
+        dry_run: only report the files.
+
+    Returns:
+        The files that were deleted, or would be deleted in a dry run.
+
+    Raises:
+        CorruptRecord: a segment's index is missing or damaged. Nothing is deleted then, because the index names files.
     """
     log.read(lambda state, slot: None)
     now_ms = store.clock.now_ms()
     horizon_ms = max(0, now_ms - staged_max_age_ms)
     if not dry_run:
         if horizon_ms > _newest_slot_ms(log, store):
-            # The log was idle, or an answer had a wrong date: a slot of one's own tells the time.
+            # The date of one answer may be wrong, and a horizon that is too late cannot be taken back. A slot's
+            # Last-Modified is reliable. But the newest slot of an idle log is old, so write a new one and use its date.
             log.append(
                 AppendEntry(
                     HorizonMoved(horizon_ms=log.read(lambda state, slot: state.horizon_ms) + 1), unless=(InvalidEntry,)
@@ -70,8 +85,8 @@ def vacuum(
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(referenced_files(store, state))
-    ripe = _past_grace(store, state.doomed, now_ms - reader_grace_ms)
-    waiting, dropped = DroppedFiles(store, state.doomed[len(ripe) :]), DroppedFiles(store, ripe)
+    expired = _past_grace(store, state.doomed, now_ms - reader_grace_ms)
+    waiting, dropped = DroppedFiles(store, state.doomed[len(expired) :]), DroppedFiles(store, expired)
     for info in _data_files(store):
         old = info.last_modified_ms < horizon_ms
         if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
@@ -83,20 +98,22 @@ def vacuum(
         for first in range(0, len(report.paths), _DELETED_AT_ONCE):
             store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
         log.environment.reached("segment.vacuum.files_deleted")
-        if ripe:
-            log.append(AppendEntry(DoomedDeleted(slot=ripe[-1].slot), unless=(InvalidEntry,)))
+        if expired:
+            # Only after the deletion: if the process dies before, the next vacuum still knows these files.
+            log.append(AppendEntry(DoomedDeleted(slot=expired[-1].slot), unless=(InvalidEntry,)))
     return report
 
 
 class DroppedFiles:
-    """The files that entries dropped."""
+    """The files that entries dropped and that wait for their deletion."""
 
-    def __init__(self, store: ObjectStore, doomed: Sequence[Doomed]) -> None:
-        self._prefixes = tuple(each.prefix for each in doomed if each.prefix)
-        self._files = {file.path for each in doomed for file in (*each.files, *each.indexes)}
+    def __init__(self, store: ObjectStore, pending_deletion: Sequence[Doomed]) -> None:
+        self._prefixes = tuple(each.prefix for each in pending_deletion if each.prefix)
+        self._files = {file.path for each in pending_deletion for file in (*each.files, *each.indexes)}
         unread = set()
-        for each in doomed:
-            # An index that a vacuum deleted before it crashed is gone; so are its files, or they go by their age.
+        for each in pending_deletion:
+            # A vacuum that crashed may have deleted the index. Its files are then deleted too, or vacuum deletes them
+            # by their age.
             found = store.get_many([index.path for index in each.indexes])
             for index, stored in zip(each.indexes, found, strict=True):
                 try:
@@ -111,26 +128,30 @@ class DroppedFiles:
         return path in self._files or path.startswith(self._prefixes)
 
     def may_name(self, path: str) -> bool:
-        """Whether the file is one of them, or could be: an index of its partition is gone or damaged."""
+        """Return True if the file is one of them, or could be: an index of its partition is missing or damaged."""
         return path in self or path.startswith(self._unread)
 
 
 def _newest_slot_ms(log: Log[StoreState], store: ObjectStore) -> int:
-    """When the newest slot was written, by the store's own date of it: a time that has come."""
+    """Return the Last-Modified time of the newest slot (ms). It cannot lie in the future of the store's clock."""
     return store.get(slot_path(log.read(lambda state, slot: slot))).last_modified_ms
 
 
-def _past_grace(store: ObjectStore, doomed: tuple[Doomed, ...], newest_ms: int) -> tuple[Doomed, ...]:
-    """Those of the doomed, which are in the order of their slots, that a slot at or after theirs shows to be old."""
-    if not doomed:
+def _past_grace(store: ObjectStore, pending_deletion: tuple[Doomed, ...], newest_ms: int) -> tuple[Doomed, ...]:
+    """Return the drops that happened at or before ``newest_ms``.
+
+    A drop has no time of its own. But a slot at or after it with an old Last-Modified proves that it is old. The drops
+    are in the order of their slots, so the result is a prefix.
+    """
+    if not pending_deletion:
         return ()
     old = [slot_of(info.path) for info in store.list(SLOTS) if info.last_modified_ms <= newest_ms]
     newest = max((slot for slot in old if slot is not None), default=-1)
-    return tuple(each for each in doomed if each.slot <= newest)
+    return tuple(each for each in pending_deletion if each.slot <= newest)
 
 
 def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
-    """The paths of all files that the state names, itself or in a segment's index."""
+    """Yield the paths of all files that the state names, directly or through a segment's index."""
     for partition in state.partitions.values():
         for batch in partition.active:
             if batch.file is not None:
@@ -141,7 +162,7 @@ def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:
     for name in state.ongoing:
         prepared = state.transactions[name].prepared
         if prepared is not None:
-            # Those of a topic deleted since go with it.
+            # The deletion of a topic also drops the files that a prepared transaction staged for it.
             yield from (batch.file.path for batch in prepared.batches if batch.topic_id in state.topics)
 
 
@@ -157,7 +178,7 @@ def _data_files_of(body: bytes, index: FileReference) -> Iterator[str]:
 
 
 def _data_files(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """What lies where a topic's files lie. Anything else below the root is not the store's to delete."""
+    """List the objects in the directories of partitions. Other objects below the root do not belong to the store."""
     for topic in store.list_directories(""):
         if not topic.startswith(("__", ".")):
             yield from (info for info in store.list(f"{topic}/") if _DIRECTORY_OF_PARTITION.match(info.path))

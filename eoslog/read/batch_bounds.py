@@ -14,11 +14,11 @@ _MICROSECONDS = 1000
 
 def may_hold_wanted(predicate: Predicate, topic: str, partition: Partition, segment: SealedSegment) -> bool:
     """Whether a sealed segment may have wanted rows, by what the state tells without its index."""
-    place = _place(predicate, topic, partition.id, segment.base_offset, segment.end_offset)
+    known = _position(predicate, topic, partition.id, segment.base_offset, segment.end_offset)
     # A marker of -1 among the times says that nothing is known of the least.
     least, greatest = segment.min_timestamp, segment.max_timestamp
-    place[_name(predicate, "timestamp")] = _times(least, greatest)
-    return predicate.may_match(lambda column: place.get(column, UNKNOWN))
+    known[_name(predicate, "timestamp")] = _times(least, greatest)
+    return predicate.may_match(lambda column: known.get(column, UNKNOWN))
 
 
 def may_be_wanted(
@@ -31,7 +31,7 @@ def may_be_wanted(
 def _bounds_of(
     predicate: Predicate, topic: str, partition_id: PartitionId, batch: Batch, start: int, end: int
 ) -> BoundsOf:
-    known = _place(predicate, topic, partition_id, max(start, batch.base_offset), min(end, batch.end_offset))
+    known = _position(predicate, topic, partition_id, max(start, batch.base_offset), min(end, batch.end_offset))
     known |= _origin(batch)
     if predicate.of_records:
         known["timestamp"] = _times(batch.min_timestamp, batch.max_timestamp)
@@ -50,7 +50,7 @@ def _name(predicate: Predicate, name: str) -> str:
     return name if predicate.of_records else f"_{name}"
 
 
-def _place(
+def _position(
     predicate: Predicate, topic: str, partition_id: PartitionId, start: int, end: int
 ) -> dict[str, ColumnBounds]:
     known = {

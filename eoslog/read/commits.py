@@ -55,7 +55,7 @@ class Commit:
     @property
     def topics(self) -> list[str]:
         """Those of the topics that are read into which it wrote rows, in their order."""
-        written = {place.topic_id for place in self._rows}
+        written = {partition_id.topic_id for partition_id in self._rows}
         return sorted(name for name, topic in self._topics.items() if topic.topic_id in written)
 
     @property
@@ -88,14 +88,14 @@ class Commit:
         plans = [
             PartitionPlan(
                 topic,
-                place.topic_id,
-                place.partition,
+                partition_id.topic_id,
+                partition_id.partition,
                 slices[0].base_offset,
                 slices[-1].gaps_end_offset or slices[-1].base_offset + slices[-1].record_count,
                 Slices([slices]),
             )
-            for place, slices in sorted(self._rows.items())
-            if place.topic_id == known.topic_id
+            for partition_id, slices in sorted(self._rows.items())
+            if partition_id.topic_id == known.topic_id
         ]
         wanted = default_columns(known) if columns is None else choose_columns(known, columns)
         return Scan(self._store.object_store, plans, stored_schema(known), wanted, self.slot)
@@ -118,22 +118,22 @@ def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_s
         if not isinstance(slot, int) or isinstance(slot, bool):
             raise InvalidOption(f"a slot is a number of the log, not {quoted(slot)}")
 
-    def look(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:
+    def snapshot(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:
         found = {name: topic_named(state, name) for name in names}
-        places = [place for topic in found.values() for place in topic.partition_ids()]
-        return found, {place: state.partitions[place] for place in places}, newest
+        partition_ids = [partition_id for topic in found.values() for partition_id in topic.partition_ids()]
+        return found, {partition_id: state.partitions[partition_id] for partition_id in partition_ids}, newest
 
-    found, partitions, newest = store.read(look)
+    found, partitions, newest = store.read(snapshot)
     until = newest if until_slot is None else until_slot
     if not NO_SLOT <= after_slot <= newest or until > newest:
         raise InvalidOption(f"slots {after_slot} to {until} are not there: the log holds slots 0 to {newest}")
     by_id = {topic.topic_id: name for name, topic in found.items()}
-    for place, partition in partitions.items():
+    for partition_id, partition in partitions.items():
         if NO_SLOT < after_slot < partition.removed_end_slot:
             raise OffsetOutOfRange(
-                f"partition {by_id[place.topic_id]}-{place.partition}: rows that were committed after slot "
-                f"{after_slot}, up to slot {partition.removed_end_slot}, have been deleted since; read from a later "
-                "slot, or from the beginning what is left"
+                f"partition {by_id[partition_id.topic_id]}-{partition_id.partition}: rows that were committed after "
+                f"slot {after_slot}, up to slot {partition.removed_end_slot}, have been deleted since. Read from a "
+                "later slot, or omit after_slot to read the rows that are left"
             )
     return ExclusiveIterator(
         Commit(store, slot, timestamp, found, rows)

@@ -20,17 +20,17 @@ from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
 from eoslog.read.planner import FileSlice, SegmentSlices, slice_of
 from eoslog.state.partition_state import Batch, Partition
 
-Place = TypeVar("Place", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
 
 
 def slices_by_commit(
     indexes: SegmentIndexes,
-    partitions: Mapping[Place, Partition],
+    partitions: Mapping[Key, Partition],
     after_slot: int,
     until_slot: int,
     *,
     control_rows: bool = False,
-) -> Iterator[tuple[int, int, dict[Place, tuple[FileSlice, ...]]]]:
+) -> Iterator[tuple[int, int, dict[Key, tuple[FileSlice, ...]]]]:
     """Slot, log's time there (ms) and rows by partition, of each slot in (after_slot, until_slot] that committed rows.
 
     Args:
@@ -40,8 +40,7 @@ def slices_by_commit(
         CorruptRecord, StoreUnavailable: an index cannot be read.
     """
     feeds = {
-        place: _Feed(indexes, partition, after_slot, until_slot, control_rows)
-        for place, partition in partitions.items()
+        key: _Feed(indexes, partition, after_slot, until_slot, control_rows) for key, partition in partitions.items()
     }
     while True:
         slot = min((feed.first_slot for feed in feeds.values() if feed.first_slot is not None), default=None)
@@ -52,7 +51,7 @@ def slices_by_commit(
             continue
         if slot is None:
             return
-        rows = {place: taken for place, feed in feeds.items() if (taken := feed.take(slot))}
+        rows = {key: taken for key, feed in feeds.items() if (taken := feed.take(slot))}
         time_ms = next(piece.origin.commit_time_ms for slices in rows.values() for piece in slices)
         yield slot, time_ms, rows
 

@@ -16,15 +16,15 @@ from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.planner import active_between, sealed_between
 from eoslog.state.partition_state import NO_SLOT, Partition, Verdict
 
-Place = TypeVar("Place", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)
 
 
 def transaction_consistent_ends(
     indexes: SegmentIndexes,
-    partitions: Mapping[Place, Partition],
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-) -> dict[Place, int]:
+    partitions: Mapping[Key, Partition],
+    starts: Mapping[Key, int],
+    ends: Mapping[Key, int],
+) -> dict[Key, int]:
     """The largest ends at or below ``ends`` that split no transaction committed so far; never below the starts.
 
     What ended in one slot counts as one transaction. Called again later, with ends that did not go back, the answer
@@ -37,21 +37,21 @@ def transaction_consistent_ends(
     Raises:
         CorruptRecord, StoreUnavailable: an index cannot be read.
     """
-    caps = {place: max(starts[place], ends[place]) for place in partitions}
+    caps = {key: max(starts[key], ends[key]) for key in partitions}
     while lowered := _lowered(indexes, partitions, starts, caps):
-        for place, first in lowered.items():
-            caps[place] = max(starts[place], first)
+        for key, first in lowered.items():
+            caps[key] = max(starts[key], first)
     return caps
 
 
 def limited_consistent_ends(
     indexes: SegmentIndexes,
-    partitions: Mapping[Place, Partition],
-    starts: Mapping[Place, int],
-    ends: Mapping[Place, int],
-    limit: Callable[[int], Mapping[Place, int]],
+    partitions: Mapping[Key, Partition],
+    starts: Mapping[Key, int],
+    ends: Mapping[Key, int],
+    limit: Callable[[int], Mapping[Key, int]],
     max_offsets: int,
-) -> dict[Place, int]:
+) -> dict[Key, int]:
     """As ``transaction_consistent_ends``, of about ``max_offsets`` offsets, more if a transaction is larger.
 
     Args:
@@ -60,52 +60,52 @@ def limited_consistent_ends(
     while True:
         wanted = limit(max_offsets)
         found = transaction_consistent_ends(indexes, partitions, starts, wanted)
-        moved = any(found[place] > starts[place] for place in found)
-        if moved or all(wanted[place] >= ends[place] for place in found):
+        moved = any(found[key] > starts[key] for key in found)
+        if moved or all(wanted[key] >= ends[key] for key in found):
             return found
         max_offsets *= 2
 
 
 def _lowered(
-    indexes: SegmentIndexes, partitions: Mapping[Place, Partition], starts: Mapping[Place, int], caps: dict[Place, int]
-) -> dict[Place, int]:
+    indexes: SegmentIndexes, partitions: Mapping[Key, Partition], starts: Mapping[Key, int], caps: dict[Key, int]
+) -> dict[Key, int]:
     """The first offsets of the transactions that the caps split, where they lie below the caps."""
     above: set[int] | None = None
-    if all(caps[place] >= partition.segment_base_offset for place, partition in partitions.items()):
+    if all(caps[key] >= partition.segment_base_offset for key, partition in partitions.items()):
         # The usual case: what lies above stands in the state, and is little.
         above = {
             batch.end_slot
-            for place, partition in partitions.items()
-            for batch in _committed(indexes, partition, caps[place], partition.high_watermark)
+            for key, partition in partitions.items()
+            for batch in _committed(indexes, partition, caps[key], partition.high_watermark)
         }
         if not above:
             return {}
-    firsts: dict[Place, dict[int, int]] = {}
-    for place, partition in partitions.items():
-        firsts[place] = {}
+    firsts: dict[Key, dict[int, int]] = {}
+    for key, partition in partitions.items():
+        firsts[key] = {}
         after_slot = NO_SLOT if above is None else min(above) - 1
-        for batch in _committed(indexes, partition, starts[place], caps[place], after_slot):
+        for batch in _committed(indexes, partition, starts[key], caps[key], after_slot):
             if above is None or batch.end_slot in above:
-                firsts[place].setdefault(batch.end_slot, batch.base_offset)
+                firsts[key].setdefault(batch.end_slot, batch.base_offset)
     below = {slot for slots in firsts.values() for slot in slots}
     split = below & (_slots_above(indexes, partitions, caps, below) if above is None else above)
     return {
-        place: min(first for slot, first in slots.items() if slot in split)
-        for place, slots in firsts.items()
+        key: min(first for slot, first in slots.items() if slot in split)
+        for key, slots in firsts.items()
         if not split.isdisjoint(slots)
     }
 
 
 def _slots_above(
-    indexes: SegmentIndexes, partitions: Mapping[Place, Partition], caps: dict[Place, int], below: set[int]
+    indexes: SegmentIndexes, partitions: Mapping[Key, Partition], caps: dict[Key, int], below: set[int]
 ) -> set[int]:
     """The end slots of the rows above the caps, as far as they can be those of ``below``."""
     found: set[int] = set()
     if not below:
         return found
     oldest, newest = min(below), max(below)
-    for place, partition in partitions.items():
-        for batch in _committed(indexes, partition, caps[place], partition.high_watermark, oldest - 1):
+    for key, partition in partitions.items():
+        for batch in _committed(indexes, partition, caps[key], partition.high_watermark, oldest - 1):
             if batch.slot > newest:
                 break  # Rows get their offsets in the order of the slots: the rest came after all of these ended.
             found.add(batch.end_slot)

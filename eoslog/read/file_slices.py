@@ -1,7 +1,7 @@
-"""Reading planned rows: a file is fetched, verified and decoded; its rows get their place in the log as columns.
+"""Reading the slices of a plan: fetch each file, verify it, decode it, and add the metadata columns of its rows.
 
-Neighbouring slices of one file are read together: a merged file holds many batches. Control rows that are planned are
-rows between them, with nulls in the topic's own columns.
+Neighboring slices of one file are read together, because a compacted file holds many batches. Planned control rows
+appear between them, with nulls in the topic's own columns.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 class _Rows(NamedTuple):
-    """Rows of one slice, as they go into a batch: ``begin`` to ``end`` (exclusive) of what was decoded together.
+    """The rows of one slice that go into a batch: rows ``begin`` to ``end`` (exclusive) of the decoded batch.
 
-    A control row is one row, of nothing that was decoded.
+    A control row counts as one row. No decoded row belongs to it.
     """
 
     piece: FileSlice
@@ -53,13 +53,18 @@ def read_slices(
     files_at_once: int = _FILES_AT_ONCE,
     file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition's slices with the columns ``wanted``, in the order of their offsets.
+    """Yield the rows of a partition's slices with the columns ``wanted``, in the order of their offsets.
 
-    At most ``files_at_once`` files are fetched together, and fewer if they are large. Each is fetched once.
-    ``file_done`` is called with the slices of a file when all their rows were handed over.
+    Args:
+        slices: the slices, in the order of their offsets.
+        stored: the columns that the topic's files contain.
+        wanted: the columns to yield.
+        files_at_once: the largest number of files to fetch together; fewer if they are large. Each file is fetched
+            once.
+        file_done: called with the slices of a file after the caller got all their rows.
 
     Raises:
-        CorruptRecord: a file is missing, or not what its entry says.
+        CorruptRecord: a file is missing or differs from its entry.
     """
     needed = [name for name in wanted.names if name in stored.names]
     for window in _windows(slices_by_file(slices), files_at_once):
@@ -70,7 +75,7 @@ def read_slices(
                 body = _checked(store, rows[0], bodies.pop(rows[0].path))
                 yield from _read_file(body, topic, partition, pieces, rows, stored, needed, wanted)
             else:
-                yield from _known_without_file(topic, partition, pieces, stored, wanted)
+                yield from _rows_without_file(topic, partition, pieces, stored, wanted)
             file_done(pieces)
 
 
@@ -83,7 +88,7 @@ def _have_gaps(pieces: Sequence[FileSlice]) -> bool:
 
 
 def _windows(files: Iterable[list[FileSlice]], files_at_once: int) -> Iterator[list[list[FileSlice]]]:
-    """Slices by file, for the files that are fetched together: many small ones, or a large one alone."""
+    """Group files for one fetch: several small files, or one large file alone."""
     window: list[list[FileSlice]] = []
     size = 0
     for pieces in files:
@@ -106,7 +111,9 @@ def _fetch(store: ObjectStore, paths: Sequence[str]) -> dict[str, bytes | None]:
 
 def _checked(store: ObjectStore, piece: FileSlice, body: bytes | None) -> bytes:
     if body is None:
-        raise CorruptRecord(f"data file {piece.path} is missing from {store.url}, though the log names it")
+        raise CorruptRecord(
+            f"data file {piece.path} is missing from {store.url}, but the log names it. Bring it back from a backup"
+        )
     check_file(body, piece.length, piece.crc32c, piece.path)
     return body
 
@@ -121,7 +128,10 @@ def _read_file(
     needed: Sequence[str],
     wanted: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of slices of one file, which lie in it in the order of their offsets, with the control rows between."""
+    """Yield the rows of one file's slices and the control rows between them.
+
+    Rows of a file are in the order of their offsets, so one pass over the file is enough.
+    """
     row = rows[0].first_row
     with_offsets = _have_gaps(rows)
     decoded = read_data_file(
@@ -140,7 +150,7 @@ def _read_file(
         while next_piece < len(pieces):
             piece = pieces[next_piece]
             if piece.control is not None:
-                parts.append(_place_of(piece, 0, 1))
+                parts.append(_without_file(piece, 0, 1))
             elif piece.first_row >= end:
                 break
             else:
@@ -152,11 +162,11 @@ def _read_file(
             next_piece += 1
         row = end
         if parts:
-            yield _placed(_selected(batch, parts), topic, partition, parts, stored, wanted)
+            yield _with_metadata(_selected(batch, parts), topic, partition, parts, stored, wanted)
 
 
 def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
-    """What a decoded batch, which begins at ``row`` of its file, holds of a slice."""
+    """Return the rows of a slice that a decoded batch holds. The batch begins at ``row`` of its file."""
     first = max(piece.first_row, row)
     begin = first - row
     end = min(piece.first_row + piece.record_count - row, batch.num_rows)
@@ -165,13 +175,13 @@ def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
         return _Rows(piece, begin, end, np.arange(start, start + end - begin, dtype=np.int64))
     offsets = batch.column(OFFSET_COLUMN.name).slice(begin, end - begin).to_numpy()
     if np.any(offsets[1:] <= offsets[:-1]):
-        raise CorruptRecord(f"{piece.path}: the offsets of its rows do not rise")
+        raise CorruptRecord(f"{piece.path}: the offsets of its rows do not increase")
     skipped, taken = np.searchsorted(offsets, [piece.base_offset, piece.gaps_end_offset]).tolist()
     return _Rows(piece, begin + skipped, begin + taken, offsets[skipped:taken])
 
 
 def _selected(batch: pa.RecordBatch, parts: Sequence[_Rows]) -> pa.RecordBatch:
-    """The rows of these parts; nothing is copied if they follow each other."""
+    """Return the rows of these parts. Nothing is copied if the parts are adjacent."""
     controls = [part.piece.control is not None for part in parts]
     begin, end = parts[0].begin, parts[-1].end
     if not any(controls) and sum(part.end - part.begin for part in parts) == end - begin:
@@ -180,7 +190,7 @@ def _selected(batch: pa.RecordBatch, parts: Sequence[_Rows]) -> pa.RecordBatch:
     return batch.take(pa.array(rows, mask=np.repeat(controls, _counts(parts))))
 
 
-def _placed(
+def _with_metadata(
     batch: pa.RecordBatch, topic: str, partition: int, parts: Sequence[_Rows], stored: pa.Schema, wanted: pa.Schema
 ) -> pa.RecordBatch:
     columns = []
@@ -195,15 +205,18 @@ def _placed(
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _known_without_file(
+def _rows_without_file(
     topic: str, partition: int, pieces: Sequence[FileSlice], stored: pa.Schema, wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of which no stored column is wanted, or control rows, which have none but a record's time."""
+    """Yield rows that need no file: control rows, and rows of which only metadata columns are wanted.
+
+    A control row of a topic of Kafka records has a timestamp. All its other stored columns are null.
+    """
     null = set(stored.names) - ({"timestamp"} if stored is RECORDS_SCHEMA else set())
     for piece in pieces:
         for first in range(0, piece.record_count, _ROWS_A_BATCH):
             rows = min(_ROWS_A_BATCH, piece.record_count - first)
-            parts = [_place_of(piece, first, rows)]
+            parts = [_without_file(piece, first, rows)]
             columns = [
                 pa.nulls(rows, field.type) if field.name in null else _metadata_column(field, topic, partition, parts)
                 for field in wanted
@@ -211,7 +224,7 @@ def _known_without_file(
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _place_of(piece: FileSlice, first: int, rows: int) -> _Rows:
+def _without_file(piece: FileSlice, first: int, rows: int) -> _Rows:
     start = piece.base_offset + first
     return _Rows(piece, 0, rows, np.arange(start, start + rows, dtype=np.int64))
 
@@ -226,7 +239,7 @@ def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:
 
 
 def _metadata_column(field: Any, topic: str, partition: int, parts: Sequence[_Rows]) -> Any:
-    """A column of which no file tells: where rows stand, and who wrote them."""
+    """Return a column that no file contains: the rows' position in the log, or their producer and transaction."""
     if field.name in ("_offset", "offset"):
         return pa.array(np.concatenate([part.offsets for part in parts]))
     if field.name == "_sequence":
@@ -271,7 +284,7 @@ def _constant(value: Any, value_type: pa.DataType, wanted: pa.DataType, rows: in
 
 @lru_cache(maxsize=8)
 def _large_constant(value: Any, value_type: pa.DataType, wanted: pa.DataType) -> Any:
-    """Made once for all large batches: a topic's name in each row would cost as much as a column that is read."""
+    """Return a constant column of the largest batch. It is cached, because building it costs as much as reading one."""
     return _repeated(value, value_type, wanted, _ROWS_A_BATCH)
 
 
@@ -281,7 +294,7 @@ def _repeated(value: Any, value_type: pa.DataType, wanted: pa.DataType, rows: in
 
 
 def _sequences(parts: Sequence[_Rows]) -> Any:
-    """Each row's sequence, which counts the offsets from the slice's first on, also of rows that are gone."""
+    """Return each row's sequence. It grows with the offset, so removed rows count too."""
     sequences = [
         (part.piece.origin.base_sequence + part.offsets - part.piece.base_offset) % SEQUENCES for part in parts
     ]

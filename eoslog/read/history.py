@@ -313,14 +313,14 @@ class History(ExclusiveIterator[Operation]):
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
             raise InvalidOption(f"a limit is a number of operations, 1 or more, not {quoted(limit)}")
 
-        def look(state: StoreState, slot: int) -> _Bounds:
+        def snapshot(state: StoreState, slot: int) -> _Bounds:
             names = {each.topic_id: each.topic for each in state.topics.values()}
             if topic is None:
                 return _Bounds(names, None, 0, slot)
             found = topic_named(state, topic)
             return _Bounds(names, found.topic_id, found.created_slot, slot)
 
-        self._bounds = store.read(look)
+        self._bounds = store.read(snapshot)
         self._transactional_id = transactional_id
         self._include_aborts = include_aborts
         self.oldest_slot: int | None = None

@@ -1,4 +1,4 @@
-"""Isolation levels: which rows a reader is shown."""
+"""Isolation levels: the rows that a reader sees."""
 
 from __future__ import annotations
 
@@ -13,27 +13,31 @@ from eoslog.state.partition_state import Batch, Partition, Verdict
 
 
 class IsolationLevel(StrEnum):
-    """Kafka's two levels, and one beyond Kafka."""
+    """Kafka's two isolation levels, and ``snapshot``, which Kafka does not have."""
 
     READ_COMMITTED = "read_committed"
-    """Rows below the last stable offset, without those of aborted transactions. The default everywhere."""
+    """Rows below the last stable offset, without rows of aborted transactions. This level is the default."""
     READ_UNCOMMITTED = "read_uncommitted"
     """All rows below the high watermark."""
     SNAPSHOT = "snapshot"
-    """Rows of the transactions that had ended by a slot: whole transactions, over all partitions."""
+    """The rows of all transactions that committed at or before a slot: whole transactions, over all partitions."""
 
     @classmethod
     def of(cls, value: str | IsolationLevel) -> IsolationLevel:
-        """Raises: InvalidOption: no such level."""
+        """Return the level of this name.
+
+        Raises:
+            InvalidOption: there is no level of this name.
+        """
         try:
             return cls(value)
         except ValueError:
             levels = ", ".join(level.value for level in cls)
-            raise InvalidOption(f"isolation level {quoted(value)} is unknown; the levels are: {levels}") from None
+            raise InvalidOption(f"isolation level {quoted(value)} is unknown. Use one of: {levels}") from None
 
 
 def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
-    """The offset up to which a reader is shown rows now (exclusive)."""
+    """Return the offset at which the visible rows of a partition end now (exclusive)."""
     if isolation is IsolationLevel.READ_COMMITTED:
         return partition.last_stable_offset
     return partition.high_watermark
@@ -42,10 +46,12 @@ def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
 def is_visible(
     batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
 ) -> bool:
-    """Whether a batch below the visible end is shown. Control rows are decided upon like the rows they end.
+    """Return True if a batch below the visible end is visible. A control row is visible if the rows that it ends are.
 
-    ``after_slot`` (exclusive) and ``slot`` (inclusive, None for the newest) bound the slots in which transactions
-    ended, ``time_ms`` (inclusive) the log's time there; only ``snapshot`` looks at them.
+    Args:
+        after_slot: ``snapshot`` only: the transaction ended after this slot.
+        slot: ``snapshot`` only: the transaction ended at or before this slot; None sets no bound.
+        time_ms: ``snapshot`` only: the transaction ended at or before this log time (ms); None sets no bound.
     """
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return True
@@ -63,7 +69,7 @@ def is_visible(
 def visible_rows(
     columns: BatchColumns, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
 ) -> npt.NDArray[np.bool_]:
-    """As ``is_visible``, of each batch of a segment."""
+    """Return ``is_visible`` for each batch of a segment."""
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return np.ones(len(columns), np.bool_)
     visible = columns.has_verdict(Verdict.COMMITTED)

@@ -1,6 +1,7 @@
-"""Planning a read: which rows of which files, decided over batch metadata, never row by row.
+"""The plan of a read: the slices of data files that hold a partition's visible rows.
 
-One planner serves all readers. What a reader task needs travels in the plan: it never reads the log.
+The planner decides by the metadata of batches and never looks at single rows. All readers use this planner. A plan
+contains everything that a reader task needs, so the task never reads the log.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ _SLICES_AT_ONCE = 128
 
 
 class RowOrigin(NamedTuple):
-    """Who wrote rows, and the slot that settled them."""
+    """The producer that wrote the rows, and the slot that ended their transaction."""
 
     transactional_id: str | None = None
     producer_id: int = -1
     producer_epoch: int = -1
-    """Of a control row: the epoch that its marker carries, one more than that of the rows."""
+    """The producer's epoch. A control row has the epoch of its marker: one more than the rows' epoch (KIP-890)."""
     base_sequence: int = NO_SEQUENCE
-    """The producer's number of the row at the slice's base offset; ``NO_SEQUENCE`` of staged and control rows."""
+    """The sequence of the row at the slice's base offset; ``NO_SEQUENCE`` for staged rows and control rows."""
     slot: int = NO_SLOT
-    """The slot that ended the rows' transaction, or gave rows without one their offsets; ``NO_SLOT`` while open."""
+    """The slot that ended the transaction; ``NO_SLOT`` while it is open. For rows without a transaction, the slot that
+    gave them their offsets."""
     commit_time_ms: int = NO_TIME
     """The log's time at ``slot``; ``NO_TIME`` unless the rows are committed."""
 
@@ -46,36 +48,39 @@ NO_ORIGIN = RowOrigin()
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Consecutive rows of one data file, or one control row (``path`` is empty then)."""
+    """Consecutive rows of one data file, or one control row. A control row has an empty ``path``."""
 
     path: str
     length: int
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     crc32c: int
     file_rows: int
-    """Rows of the file."""
+    """Number of rows of the file."""
     first_row: int
-    """The first row of the slice, counted from 0 in the file."""
+    """Number of the slice's first row in the file, counted from 0."""
     record_count: int
-    """How many rows; with gaps, not fewer than there are in the range of offsets."""
+    """Number of rows. With gaps it is an upper bound: the slice has all rows of its batch, not only those in range."""
     base_offset: int
-    """The first offset; without gaps that of ``first_row``."""
+    """The first offset of the range. Without gaps it is the offset of ``first_row``."""
     timestamp: int
     """The batch's largest timestamp (ms)."""
     control: int | None = None
-    """The type of a control row, as Kafka numbers it: 0 ABORT, 1 COMMIT."""
+    """The type of a control row by Kafka's numbers: 0 ABORT, 1 COMMIT."""
     gaps_end_offset: int | None = None
-    """None if the rows' offsets follow each other. If compaction left gaps, the file holds the offsets, and the slice's
-    end here (exclusive): rows outside of the range belong to the batch, but not to the slice."""
+    """The end of the range of offsets (exclusive) if compaction left gaps; None if the offsets are consecutive. With
+    gaps the file contains the offsets. Rows outside of the range belong to the batch, but not to the slice."""
     origin: RowOrigin = NO_ORIGIN
 
     @property
     def has_gaps(self) -> bool:
-        """Whether the offsets of the rows stand in the file."""
+        """Return True if compaction left gaps, so that the file contains the rows' offsets."""
         return self.gaps_end_offset is not None
 
     def cut(self, rows: int) -> tuple[FileSlice, FileSlice]:
-        """The first ``rows`` rows and those behind them. With gaps both keep the range: the file tells whose it is."""
+        """Split the slice after its first ``rows`` rows.
+
+        With gaps both parts keep the whole range of offsets, because only the file knows the offset at the split.
+        """
         first = replace(self, record_count=rows)
         rest = replace(self, first_row=self.first_row + rows, record_count=self.record_count - rows)
         if self.has_gaps:
@@ -87,7 +92,10 @@ class FileSlice:
 
 
 def slices_by_file(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
-    """Neighbouring slices of one file together: who reads one fetches it. Control rows go with what is beside them."""
+    """Group neighboring slices of one file, so that a reader fetches the file once.
+
+    Control rows lie in no file. They join the group before them, or the first group.
+    """
     together: list[FileSlice] = []
     path = ""
     for piece in slices:
@@ -102,14 +110,16 @@ def slices_by_file(slices: Iterable[FileSlice]) -> Iterator[list[FileSlice]]:
 
 
 class SegmentSlices(Sequence[FileSlice]):
-    """Slices of a sealed segment's batches. Each is made when it is asked for: a plan of many files costs little."""
+    """Slices of a sealed segment's batches. It creates each slice on access, so a plan of many files is cheap."""
 
     def __init__(self, columns: BatchColumns, rows: Numbers, start: int, end: int) -> None:
         """Cut batches to a range of offsets.
 
         Args:
-            rows: the numbers of the batches in the columns. Each has rows, and offsets from ``start`` to ``end``
-                (exclusive).
+            columns: the batches of the segment.
+            rows: the row numbers of the batches in ``columns``. Each batch has rows and overlaps the range.
+            start: the first offset of the range (inclusive).
+            end: the end of the range (exclusive).
         """
         self._columns = columns
         self._rows = rows
@@ -137,12 +147,12 @@ class SegmentSlices(Sequence[FileSlice]):
 
     @property
     def end_slots(self) -> Numbers:
-        """Of each slice the slot that ended its transaction."""
+        """For each slice, the slot that ended its transaction."""
         return self._columns.end_slot[self._rows]
 
     @property
     def record_count(self) -> int:
-        """As that of all slices together."""
+        """The sum of ``record_count`` over all slices."""
         columns, rows = self._columns, self._rows
         counts = columns.record_count[rows]
         spans = np.minimum(columns.end_offset[rows], self._end) - np.maximum(columns.base_offset[rows], self._start)
@@ -150,7 +160,7 @@ class SegmentSlices(Sequence[FileSlice]):
         return int(np.where(has_gaps, counts, spans).sum())
 
     def file_lengths(self) -> dict[str, int]:
-        """The lengths of the files in which the slices lie, by their paths."""
+        """Return the sizes in bytes of the slices' files, by path."""
         rows = self._rows[self._columns.length[self._rows] >= 0]
         return dict(
             zip(self._columns.path.take(pa.array(rows)).to_pylist(), self._columns.length[rows].tolist(), strict=True)
@@ -158,7 +168,7 @@ class SegmentSlices(Sequence[FileSlice]):
 
 
 class Slices(Sequence[FileSlice]):
-    """The slices of a plan, one after the other: of sealed segments, and of what is not sealed yet."""
+    """The slices of a plan in the order of their offsets: first sealed segments, then the active segment."""
 
     def __init__(self, parts: Iterable[Sequence[FileSlice]]) -> None:
         self._parts = [part for part in parts if len(part)]
@@ -183,7 +193,7 @@ class Slices(Sequence[FileSlice]):
 
     @property
     def record_count(self) -> int:
-        """The rows of all slices."""
+        """The number of rows of all slices."""
         return sum(
             part.record_count if isinstance(part, SegmentSlices) else sum(piece.record_count for piece in part)
             for part in self._parts
@@ -191,7 +201,7 @@ class Slices(Sequence[FileSlice]):
 
     @property
     def bytes(self) -> int:
-        """The size of the files in which the slices lie, each counted once."""
+        """The total size of the slices' files in bytes. Each file counts once."""
         lengths: dict[str, int] = {}
         for part in self._parts:
             if isinstance(part, SegmentSlices):
@@ -214,13 +224,13 @@ class PartitionPlan:
 
     @property
     def record_count(self) -> int:
-        """Rows that the plan yields. Where it begins or ends within a compacted batch, at most so many: which rows are
-        left there stands in the file. So too with a predicate."""
+        """The number of rows that the plan yields. It is an upper bound if the plan has a predicate, or if it begins or
+        ends within a compacted batch: only the file shows which rows of such a batch are left."""
         return self.slices.record_count
 
     @property
     def bytes(self) -> int:
-        """The size of the files that the plan reads, whole."""
+        """The total size in bytes of the files that the plan reads."""
         return self.slices.bytes
 
 
@@ -241,15 +251,16 @@ def plan_partition(
     """Plan the visible rows of a partition.
 
     Args:
-        start_offset: inclusive; the log start if None.
-        end_offset: exclusive; what the isolation level shows now if None, and never beyond that.
-        after_slot, slot: for ``snapshot``, the slots in which the rows' transactions ended: (after_slot, slot].
-        time_ms: for ``snapshot``, the log's time at these slots (ms, inclusive).
-        control_rows: whether control rows are rows of the plan; they are visible as the rows that they end.
-        predicate: leave out what cannot have wanted rows, by statistics and place; others may be left.
+        start_offset: the first offset (inclusive); None starts at the log start.
+        end_offset: the end (exclusive); None ends where the isolation level ends now. A later end has no effect.
+        after_slot, slot: for ``snapshot``, include the transactions that ended in the slots (after_slot, slot].
+        time_ms: for ``snapshot``, the latest log time of these slots (ms, inclusive).
+        control_rows: whether the plan includes control rows. A control row is visible if the rows that it ends are.
+        predicate: leave out batches that cannot match, by their statistics, offsets and producer. The plan may still
+            include rows that do not match.
 
     Raises:
-        OffsetOutOfRange: the start lies outside of [log start, high watermark].
+        OffsetOutOfRange: the start is outside of [log start, high watermark].
     """
     if start_offset is None:
         start_offset = partition.log_start_offset
@@ -288,7 +299,11 @@ def plan_partition(
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:
-    """Raises: OffsetOutOfRange: the offset lies outside of [log start, high watermark]."""
+    """Check that an offset of the partition exists.
+
+    Raises:
+        OffsetOutOfRange: the offset is outside of [log start, high watermark].
+    """
     if not partition.log_start_offset <= offset <= partition.high_watermark:
         raise OffsetOutOfRange(
             f"partition {topic}-{partition.id.partition} holds offsets {partition.log_start_offset} to "
@@ -305,11 +320,13 @@ def sealed_between(
     until_slot: int | None = None,
     may_hold: Callable[[SealedSegment], bool] = lambda segment: True,
 ) -> Iterator[tuple[BatchColumns, range]]:
-    """The batches of sealed segments within a range of offsets: for each segment its columns and the rows of them.
+    """Yield the batches of sealed segments within a range of offsets: per segment its columns and row numbers.
 
-    Segments of which nothing ended after ``after_slot``, or which ``may_hold`` denies, are passed over. With
-    ``until_slot`` segments are read one after the other, as far as the caller iterates, and what came after this slot
-    is not reached.
+    Args:
+        after_slot: skip segments whose transactions all ended at or before this slot.
+        until_slot: stop at the first batch that got its offsets after this slot. The function then reads segments one
+            by one, only as far as the caller iterates.
+        may_hold: skip segments for which this function returns False.
     """
     if start >= end:
         return
@@ -322,7 +339,8 @@ def sealed_between(
         return
     for columns in map(indexes.columns, segments):
         rows = columns.between(start, end)
-        # Rows get their offsets in the order of the slots, and end no earlier than that.
+        # Slots assign offsets in ascending order, and a transaction ends no earlier than it writes. So no later batch
+        # can have ended at or before until_slot.
         later = columns.slot[rows.start : rows.stop] > until_slot
         if later.any():
             yield columns, rows[: int(later.argmax())]
@@ -331,7 +349,7 @@ def sealed_between(
 
 
 def active_between(partition: Partition, start: int, end: int) -> Iterator[Batch]:
-    """The batches of the active segment within a range of offsets."""
+    """Yield the batches of the active segment within a range of offsets."""
     if start >= end:
         return
     batches = partition.active
@@ -345,9 +363,9 @@ def active_between(partition: Partition, start: int, end: int) -> Iterator[Batch
 
 
 def batches_between(indexes: SegmentIndexes, partition: Partition, start: int, end: int) -> Iterator[tuple[Batch, int]]:
-    """The batches of a range of offsets, each with the number of rows of its whole file.
+    """Yield the batches of a range of offsets, each with the number of rows of its whole file.
 
-    Segments are read one after the other, as far as the caller iterates.
+    The function reads segments one by one, only as far as the caller iterates.
     """
     if start >= end:
         return
@@ -363,6 +381,7 @@ def batches_between(indexes: SegmentIndexes, partition: Partition, start: int, e
 
 
 def slice_of(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
+    """Return the part of a batch within the offsets from ``start`` to ``end`` (exclusive)."""
     first = max(start, batch.base_offset)
     last = min(end, batch.end_offset)
     origin = RowOrigin(

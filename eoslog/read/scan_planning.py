@@ -55,7 +55,7 @@ def plan_scan(
     if columns is not None:
         _check_columns(columns)
 
-    def look(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
+    def snapshot(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
         topic_state = topic_named(state, topic)
         chosen = range(topic_state.partitions) if partitions is None else partitions
         found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in dict.fromkeys(chosen)]
@@ -63,10 +63,12 @@ def plan_scan(
         _check_offsets(topic_state, "ending_offsets", ending_offsets)
         return topic_state, found, newest, state.time_ms
 
-    def is_held_back(looked: tuple[Topic, list[Partition], int, int]) -> bool:
-        return isolation is IsolationLevel.READ_COMMITTED and any(partition.is_held_back for partition in looked[1])
+    def is_held_back(found_state: tuple[Topic, list[Partition], int, int]) -> bool:
+        return isolation is IsolationLevel.READ_COMMITTED and any(
+            partition.is_held_back for partition in found_state[1]
+        )
 
-    topic_state, found, newest, log_time_ms = store.overdue_transactions.read_unblocked(look, is_held_back)
+    topic_state, found, newest, log_time_ms = store.overdue_transactions.read_unblocked(snapshot, is_held_back)
     as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
     if as_of is not None:
         for partition in found:

@@ -24,19 +24,21 @@ class Live:
     def __init__(self, log: Log[StoreState]) -> None:
         self.log = log
 
-    def look(self, function: Callable[[StoreState], T]) -> T:
+    def read(self, function: Callable[[StoreState], T]) -> T:
         """The answer of the newest state."""
         return self.log.read(lambda state, slot: function(state))
 
-    def has_segment(self, place: PartitionId, segment: SealedSegment) -> bool:
+    def has_segment(self, partition_id: PartitionId, segment: SealedSegment) -> bool:
         """Whether the log still names a sealed segment, with these files."""
-        return self.look(lambda state: place in state.partitions and segment in state.partitions[place].sealed)
+        return self.read(
+            lambda state: partition_id in state.partitions and segment in state.partitions[partition_id].sealed
+        )
 
-    def names_file(self, place: PartitionId, batch: Batch) -> bool:
+    def names_file(self, partition_id: PartitionId, batch: Batch) -> bool:
         """Whether the log still names a batch's file: in the state, or in an index that it moved to since."""
         assert batch.file is not None
         path = batch.file.path
-        partition = self.look(lambda state: state.partitions.get(place))
+        partition = self.read(lambda state: state.partitions.get(partition_id))
         if partition is None:
             return False
         if any(each.file is not None and each.file.path == path for each in partition.active):
@@ -46,16 +48,16 @@ class Live:
     def is_prepared(self, transactional_id: str, path: str) -> bool:
         """Whether a prepared transaction still waits with a file."""
 
-        def look(state: StoreState) -> bool:
+        def waits(state: StoreState) -> bool:
             transaction = state.transactions.get(transactional_id)
             prepared = None if transaction is None else transaction.prepared
             return prepared is not None and any(
                 batch.file.path == path and batch.topic_id in state.topics for batch in prepared.batches
             )
 
-        return self.look(look)
+        return self.read(waits)
 
-    def unnamed(self, place: PartitionId, paths: Set[str], known: Sequence[SealedSegment]) -> set[str]:
+    def unnamed(self, partition_id: PartitionId, paths: Set[str], known: Sequence[SealedSegment]) -> set[str]:
         """Those of a partition's paths that no entry names, nor named and dropped before a vacuum could delete them.
 
         Args:
@@ -63,7 +65,13 @@ class Live:
         """
         if not paths:
             return set()
-        found = self.look(lambda state: (state.partitions.get(place), _doomed(state, place), _prepared_files(state)))
+        found = self.read(
+            lambda state: (
+                state.partitions.get(partition_id),
+                _pending_deletion(state, partition_id),
+                _prepared_files(state),
+            )
+        )
         partition, doomed, prepared = found
         if partition is None:
             return set()
@@ -98,10 +106,10 @@ def _prepared_files(state: StoreState) -> set[str]:
     return {batch.file.path for each in prepared if each is not None for batch in each.batches}
 
 
-def _doomed(state: StoreState, place: PartitionId) -> list[Doomed]:
+def _pending_deletion(state: StoreState, partition_id: PartitionId) -> list[Doomed]:
     """What entries dropped of a partition."""
-    topic = state.topics.get(place.topic_id)
-    here = "" if topic is None else f"{topic.prefix}{place.partition}/"
+    topic = state.topics.get(partition_id.topic_id)
+    here = "" if topic is None else f"{topic.prefix}{partition_id.partition}/"
 
     def own(files: Iterable[FileReference]) -> tuple[FileReference, ...]:
         return tuple(file for file in files if file.path.startswith(here))

@@ -458,18 +458,18 @@ class Fold:
             reference, loaded = self._ahead.pop(0)
             if loaded.state is None or loaded.root is None:
                 continue
-            place = reference.slot
-            if self.state is not None and self.slot == place:
+            checkpoint_slot = reference.slot
+            if self.state is not None and self.slot == checkpoint_slot:
                 unlike = differences(self.state, loaded.state)
                 if self._token is not None and loaded.root.token != self._token:
                     unlike.append("token")
                 if unlike:
                     problem = f"the state that the slots lead to is another in {', '.join(unlike)}"
-                    yield Finding(kind="checkpoint-differs", problem=problem, slot=place, path=reference.path)
-            elif self._token is not None and place == slot and loaded.root.token != self._token:
+                    yield Finding(kind="checkpoint-differs", problem=problem, slot=checkpoint_slot, path=reference.path)
+            elif self._token is not None and checkpoint_slot == slot and loaded.root.token != self._token:
                 problem = "it is the state after another record than that of its slot"
-                yield Finding(kind="checkpoint-differs", problem=problem, slot=place, path=reference.path)
-            self.state, self.slot, self._token = loaded.state, place, loaded.root.token
+                yield Finding(kind="checkpoint-differs", problem=problem, slot=checkpoint_slot, path=reference.path)
+            self.state, self.slot, self._token = loaded.state, checkpoint_slot, loaded.root.token
 
     def _unwritten(self, record: SlotRecord, since: int) -> Iterator[Finding]:
         """Checkpoints that the record names and no entry told of. That of a slot lies in a record behind the slot."""

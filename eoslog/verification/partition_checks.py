@@ -275,17 +275,22 @@ class SegmentContent:
 
 
 def check_segment(
-    store: ObjectStore, state: StoreState, slot: int, topic: Topic, place: PartitionId, segment: SealedSegment
+    store: ObjectStore, state: StoreState, slot: int, topic: Topic, partition_id: PartitionId, segment: SealedSegment
 ) -> SegmentContent:
     """Look at a segment's files, and compare them with the state."""
     content = SegmentContent()
-    before = [each for each in state.partitions[place].sealed if each.base_offset <= segment.base_offset]
+    before = [each for each in state.partitions[partition_id].sealed if each.base_offset <= segment.base_offset]
 
     def add(kind: str, problem: str, path: str) -> None:
         offsets = (segment.base_offset, segment.end_offset)
         content.findings.append(
             Finding(
-                kind=kind, problem=problem, path=path, topic=topic.topic, partition=place.partition, offsets=offsets
+                kind=kind,
+                problem=problem,
+                path=path,
+                topic=topic.topic,
+                partition=partition_id.partition,
+                offsets=offsets,
             )
         )
 
@@ -326,11 +331,11 @@ def check_segment(
     except CorruptRecord as error:
         add("index-damaged", without_code(error), segment.index.path)
         return content
-    for problem in index_differences(topic, state.partitions[place], segment, content.batches, txnindex):
+    for problem in index_differences(topic, state.partitions[partition_id], segment, content.batches, txnindex):
         add("index-differs", problem, segment.index.path)
-    broken = broken_in_batches(content.batches, topic, place.partition, state.time_ms, slot)
+    broken = broken_in_batches(content.batches, topic, partition_id.partition, state.time_ms, slot)
     for each in (*broken, *broken_in_aborted(content.batches, aborted)):
-        content.findings.append(of_broken(each, state, place, segment.index.path))
+        content.findings.append(of_broken(each, state, partition_id, segment.index.path))
     return content
 
 
@@ -338,17 +343,17 @@ class PartitionVerification:
     """Looks at one partition as it is in a state, and asks the newest state before it reports."""
 
     def __init__(
-        self, live: Live, state: StoreState, slot: int, topic: Topic, place: PartitionId, *, with_data: bool
+        self, live: Live, state: StoreState, slot: int, topic: Topic, partition_id: PartitionId, *, with_data: bool
     ) -> None:
         self._live = live
         self._store: ObjectStore = live.log.store
         self._state = state
         self._slot = slot
         self._topic = topic
-        self._place = place
+        self._partition_id = partition_id
         self._with_data = with_data
-        self._partition = state.partitions[place]
-        self._prefix = f"{topic.prefix}{place.partition}/"
+        self._partition = state.partitions[partition_id]
+        self._prefix = f"{topic.prefix}{partition_id.partition}/"
         self._listed: dict[str, ObjectInfo] = {}
         self._named: set[str] = set()
         """Paths of data files that the state, or an index, names."""
@@ -378,10 +383,10 @@ class PartitionVerification:
     def _segment(self, segment: SealedSegment) -> SegmentContent:
         """A segment's content, with what is wrong with it, if that is so at each look and the log still names it."""
         for _ in range(READS_BEFORE_REPORT):
-            content = check_segment(self._store, self._state, self._slot, self._topic, self._place, segment)
+            content = check_segment(self._store, self._state, self._slot, self._topic, self._partition_id, segment)
             if not content.findings:
                 return content
-            if not self._live.has_segment(self._place, segment):
+            if not self._live.has_segment(self._partition_id, segment):
                 return SegmentContent()
         return content
 
@@ -406,7 +411,7 @@ class PartitionVerification:
                 kind="aborted-inconsistent",
                 problem=f"rows of producer {producer_id} are aborted, and no marker follows them",
                 topic=self._topic.topic,
-                partition=self._place.partition,
+                partition=self._partition_id.partition,
                 offsets=(batch.base_offset, batch.end_offset),
             )
 
@@ -420,7 +425,7 @@ class PartitionVerification:
             found.append(self._finding("data-damaged", problem, source))
         elif self._with_data:
             found += self._rows(source)
-        if found and self._live.names_file(self._place, source.batches[0]):
+        if found and self._live.names_file(self._partition_id, source.batches[0]):
             yield from found
 
     def _rows(self, source: SourceFile) -> Iterator[Finding]:
@@ -443,7 +448,7 @@ class PartitionVerification:
             problem=problem,
             path=source.file.path,
             topic=self._topic.topic,
-            partition=self._place.partition,
+            partition=self._partition_id.partition,
             offsets=offsets or (source.batches[0].base_offset, source.batches[-1].end_offset),
         )
 
@@ -452,7 +457,7 @@ class PartitionVerification:
         for name in self._state.ongoing:
             prepared = self._state.transactions[name].prepared
             for batch in prepared.batches if prepared is not None else ():
-                if PartitionId(batch.topic_id, batch.partition) != self._place:
+                if PartitionId(batch.topic_id, batch.partition) != self._partition_id:
                     continue
                 self._named.add(batch.file.path)
                 fault = self._fault_of(batch.file)
@@ -462,7 +467,7 @@ class PartitionVerification:
                         problem=f"a file of the prepared transaction of {name!r}: {fault[1]}",
                         path=batch.file.path,
                         topic=self._topic.topic,
-                        partition=self._place.partition,
+                        partition=self._partition_id.partition,
                     )
 
     def _fault_of(self, file: FileReference) -> tuple[str, str] | None:
@@ -482,10 +487,12 @@ class PartitionVerification:
         return ("data-damaged", problem) if problem else None
 
     def _unreferenced(self, index_files: set[str]) -> Iterator[Finding]:
-        paths = self._live.unnamed(self._place, self._listed.keys() - self._named - index_files, self._partition.sealed)
+        paths = self._live.unnamed(
+            self._partition_id, self._listed.keys() - self._named - index_files, self._partition.sealed
+        )
         if paths:
             count = count_unreferenced(self._store, self._prefix, paths.__contains__)
-            yield from count.findings(self._prefix, self._topic.topic, self._place.partition)
+            yield from count.findings(self._prefix, self._topic.topic, self._partition_id.partition)
 
 
 def _follow_each_other(source: SourceFile) -> bool:

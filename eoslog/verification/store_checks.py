@@ -35,11 +35,11 @@ def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
         else:
             continue
         start = transaction.start_slot
-        if live.look(lambda newest, name=name, start=start: _is_open(newest, name, start)):  # type: ignore[misc]
+        if live.read(lambda newest, name=name, start=start: _is_open(newest, name, start)):  # type: ignore[misc]
             yield Finding(kind=kind, problem=f"{problem}, since slot {start}", slot=start)
     for group_id, group in state.groups.items():
-        for place, committed in group.offsets.items():
-            partition = state.partitions.get(place)
+        for partition_id, committed in group.offsets.items():
+            partition = state.partitions.get(partition_id)
             if partition is not None and committed.offset > partition.high_watermark:
                 problem = (
                     f"group {group_id!r} is to read from offset {committed.offset} on, the partition ends at "
@@ -48,8 +48,8 @@ def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
                 yield Finding(
                     kind="group-offset-beyond-end",
                     problem=problem,
-                    topic=state.topics[place.topic_id].topic,
-                    partition=place.partition,
+                    topic=state.topics[partition_id.topic_id].topic,
+                    partition=partition_id.partition,
                 )
 
 
@@ -90,11 +90,11 @@ def verify(
         return
     live = Live(log)
     yield from conditions(live, state, log.store.clock.now_ms())
-    places = _places(state, topic)
-    for number, (each, place) in enumerate(places):
-        progress("partitions", number, len(places))
-        yield from PartitionVerification(live, state, slot, each, place, with_data=with_data).findings()
-    progress("partitions", len(places), len(places))
+    chosen = _chosen_partitions(state, topic)
+    for number, (each, partition_id) in enumerate(chosen):
+        progress("partitions", number, len(chosen))
+        yield from PartitionVerification(live, state, slot, each, partition_id, with_data=with_data).findings()
+    progress("partitions", len(chosen), len(chosen))
     if topic is None:
         yield from find_strays(live, description_path, verification.checkpoint_objects)
 
@@ -117,6 +117,11 @@ def verify_state(
     return verification, found
 
 
-def _places(state: StoreState, topic: str | None) -> list[tuple[Topic, PartitionId]]:
+def _chosen_partitions(state: StoreState, topic: str | None) -> list[tuple[Topic, PartitionId]]:
     topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
-    return [(each, place) for each in topics for place in each.partition_ids() if place in state.partitions]
+    return [
+        (each, partition_id)
+        for each in topics
+        for partition_id in each.partition_ids()
+        if partition_id in state.partitions
+    ]

@@ -88,7 +88,7 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
             of_topics.add(f"{data[1]}/{data[2]}/")
         else:
             unknown.add(path)
-    for prefix in sorted(of_topics - live.look(_topics)):
+    for prefix in sorted(of_topics - live.read(_topics)):
         # If the topic was deleted and vacuumed since, its files are gone by now.
         yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
     yield from old_checkpoints.findings(CHECKPOINTS)

@@ -124,7 +124,7 @@ FORGED_FILES: dict[str, tuple[pa.Table, str]] = {
     "fewer rows": (ROWS.slice(1), "has 2 rows, but its entry says 3"),
     "more rows": (pa.concat_tables([ROWS, ROWS]), "has 6 rows, but its entry says 3"),
     "another type": (ROWS.set_column(0, "id", pa.array(["x", "y", "z"])), "cannot be read as a data file"),
-    "a column twice": (ROWS.append_column("id", ROWS["id"]), "column 'id' is there 2 times"),
+    "a column twice": (ROWS.append_column("id", ROWS["id"]), "the file has column 'id' 2 times"),
 }
 
 

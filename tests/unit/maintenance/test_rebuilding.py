@@ -152,7 +152,7 @@ def test_a_snapshot_whose_segment_before_was_dropped_is_lost_and_the_rest_is_put
     assert second.txnindex is not None
     store.object_store.delete([first.snapshot.path, second.txnindex.path])
 
-    with pytest.raises(CorruptRecord, match=r"1 files .* cannot be rebuilt, the first is .*\.snapshot"):
+    with pytest.raises(CorruptRecord, match=r"1 files .* cannot be restored, .* The first is .*\.snapshot"):
         rebuild(store)
 
     assert [each.path for each in rebuild(store, dry_run=True)] == [first.snapshot.path]
@@ -210,7 +210,7 @@ def test_an_index_cannot_be_put_back_and_does_not_keep_others_from_it(store: Sto
         store.object_store.put(lost.index.path, DAMAGES[damage](body))
 
     listed = rebuild(store, dry_run=True)
-    with pytest.raises(CorruptRecord, match=r"cannot be rebuilt, the first is .*index\.parquet"):
+    with pytest.raises(CorruptRecord, match=r"cannot be restored, .* The first is .*index\.parquet"):
         rebuild(store)
 
     assert {each.kind for each in listed if each.base_offset == lost.base_offset} >= {"index", "snapshot"}

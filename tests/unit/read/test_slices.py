@@ -130,7 +130,7 @@ def test_where_compaction_left_gaps_the_file_says_at_which_offsets_its_rows_lie(
 def test_offsets_that_do_not_rise_are_damage(objects: _Watched) -> None:
     body = _shared_file(objects, 2, 9, 7)
 
-    with pytest.raises(CorruptRecord, match="t/shared: the offsets of its rows do not rise"):
+    with pytest.raises(CorruptRecord, match="t/shared: the offsets of its rows do not increase"):
         _read(objects, [_slice(body, 3, 0, 3, 0, 10)])
 
 

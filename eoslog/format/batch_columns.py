@@ -1,7 +1,6 @@
-"""The batches of a segment as columns: a segment index may name thousands of files, and an object for each is slow.
+"""The batches of a segment as columns. A segment index may name thousands of files, and an object for each is slow.
 
-What an index holds is untrusted. Its columns are checked here as a whole, so that each row may be used without another
-look at it.
+The content of an index is untrusted. This module checks whole columns at once, so that callers need not check rows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from eoslog.state.partition_state import Batch, Control, Verdict
 Numbers = npt.NDArray[np.int64]
 
 NO_CONTROL = -1
-"""The type of control row of a batch that is none."""
+"""The value in the column ``control`` of a batch that is not a control row."""
 
 _ROWS_AT_ONCE = 128
 _VERDICTS = tuple(Verdict)
@@ -39,16 +38,16 @@ _FILE_FIELDS = ("path", "length", "crc32c")
 
 
 class BatchColumns:
-    """The batches and control rows of a segment in the order of their offsets, one row for each in every column.
+    """The batches and control rows of a segment, in the order of their offsets. Each has one row in every column.
 
-    The columns have the names and meanings of the fields of ``Batch``. Nobody may change their values.
+    The columns have the names and meanings of the fields of ``Batch``. Callers must not change their values.
     """
 
     def __init__(self, rows: pa.RecordBatch) -> None:
-        """Check rows as a segment index holds them.
+        """Check the rows of a segment index.
 
         Raises:
-            CorruptRecord: they cannot be the batches of a segment.
+            CorruptRecord: the rows cannot be the batches of a segment.
         """
         rows.validate(full=True)
         self.base_offset = _numbers(rows, "base_offset")
@@ -56,7 +55,7 @@ class BatchColumns:
         self.last_offset_delta = _numbers(rows, "last_offset_delta")
         self.first_row = _numbers(rows, "first_row")
         self.control = _controls(_column(rows, "control"))
-        """``NO_CONTROL`` of a batch."""
+        """The type of a control row; ``NO_CONTROL`` for a batch."""
         self.slot = _numbers(rows, "slot")
         self.end_slot = _numbers(rows, "end_slot")
         self.end_time_ms = _numbers(rows, "end_time_ms")
@@ -72,22 +71,22 @@ class BatchColumns:
         self.transactional_id = _text(_column(rows, "transactional_id"))
         self.statistics = _text(_column(rows, "statistics"))
         self.path, self.length, self.crc32c = _files(_column(rows, "file"))
-        """Of the file; the path is null, and the numbers are -1, if there is none."""
+        """The fields of the file. Without a file, the path is null and the numbers are -1."""
         self._check()
         self.end_offset: Numbers = self.base_offset + self.last_offset_delta + 1
-        """Exclusive."""
+        """The end of the batch's offsets (exclusive)."""
 
     def __len__(self) -> int:
         return len(self.base_offset)
 
     @property
     def bytes(self) -> int:
-        """About how much memory the columns take."""
+        """The approximate memory of the columns in bytes."""
         return sum(column.nbytes for column in vars(self).values())
 
     @cached_property
     def file_rows(self) -> Numbers:
-        """How many rows the whole file of each batch has: a file's batches all stand in the index of one segment."""
+        """For each batch, the number of rows of its whole file. All batches of a file are in one segment's index."""
         if not self.path.null_count and not self.first_row.any() and len(self.path.unique()) == len(self):
             return self.record_count
         codes = self.path.dictionary_encode()
@@ -98,23 +97,23 @@ class BatchColumns:
         return found
 
     def has_verdict(self, verdict: Verdict) -> npt.NDArray[np.bool_]:
-        """For each row, whether this is its verdict."""
+        """For each row, return True if its transaction has this outcome."""
         found: npt.NDArray[np.bool_] = self.verdict == _CODES[verdict.value]
         return found
 
     def between(self, start: int, end: int) -> range:
-        """The rows that hold offsets from ``start`` to ``end`` (exclusive)."""
+        """Return the numbers of the rows that overlap the offsets from ``start`` to ``end`` (exclusive)."""
         first = int(np.searchsorted(self.end_offset, start, side="right"))
         return range(first, max(first, int(np.searchsorted(self.base_offset, end, side="left"))))
 
     def batches(self, rows: range | None = None) -> Iterator[Batch]:
-        """These rows, or all, as objects: some at a time, for callers that may need few."""
+        """Yield these rows as objects; None yields all. It makes few at a time, as a caller may need only a few."""
         rows = range(len(self)) if rows is None else rows
         for first in range(rows.start, rows.stop, _ROWS_AT_ONCE):
             yield from self.taken(np.arange(first, min(rows.stop, first + _ROWS_AT_ONCE)))
 
     def taken(self, rows: Numbers) -> Iterator[Batch]:
-        """The rows of these numbers as objects."""
+        """Return the rows of these numbers as objects."""
         taken = pa.array(rows)
         return map(
             Batch,
@@ -145,10 +144,10 @@ class BatchColumns:
         )
 
     def _check(self) -> None:
-        """As ``check_batches``, for all rows at once."""
+        """Make the checks of ``check_batches`` for all rows at once."""
         has_file = self.length >= 0
         is_control = self.control != NO_CONTROL
-        # No sum below may overflow: each is taken only after its parts are known to be small enough.
+        # No sum may overflow, so each check relies on the limits that the checks before it have established.
         self._refuse(self.base_offset < 0, "has a negative offset")
         self._refuse(
             (self.last_offset_delta < 0) | (self.last_offset_delta > LARGEST_OFFSET - 1 - self.base_offset),
@@ -175,11 +174,11 @@ class BatchColumns:
 
 
 def decode_batches(body: bytes) -> BatchColumns:
-    """The batches of a segment, from the bytes of its index.
+    """Decode the batches of a segment from the bytes of its index.
 
     Raises:
         CorruptRecord: the rows cannot be those of an index.
-        Exception: whatever Arrow says of what is no Parquet.
+        Exception: any error of Arrow if the bytes are not Parquet.
     """
     batches = list(stored_batches(body, BATCHES_SCHEMA, NULLABLE_IN_BATCHES))
     if not batches:
@@ -190,7 +189,7 @@ def decode_batches(body: bytes) -> BatchColumns:
 
 
 def _column(rows: pa.RecordBatch, name: str) -> Any:
-    """A column with the type that this version writes; one that an older version did not write yet is empty."""
+    """Return a column. If an older version did not write it yet, it is all null."""
     index = rows.schema.get_field_index(name)
     if index >= 0:
         return rows.column(index)
@@ -204,7 +203,7 @@ def _numbers(rows: pa.RecordBatch, name: str) -> Numbers:
 
 
 def _whole(column: Any) -> Numbers:
-    """Whole numbers, -1 for a null: of the columns that may be null none holds a -1 otherwise."""
+    """Return a column as integers, with -1 for null. Nullable columns never contain -1 as a value."""
     if column.null_count == len(column):
         return np.full(len(column), -1, np.int64)
     if column.null_count:
@@ -256,5 +255,5 @@ def _files(column: Any) -> tuple[Any, Numbers, Numbers]:
 
 
 def _file(path: str | None, length: int, crc32c: int) -> FileReference | None:
-    # The columns were checked as a whole: to validate each of them again would take most of the time of a plan.
+    # The columns have been checked as a whole. Validating each file again would take most of a plan's time.
     return None if path is None else FileReference.model_construct(path=path, length=length, crc32c=crc32c)

@@ -1,6 +1,6 @@
-"""The state of a store as bytes and back: small things as JSON; topics, partitions, ids and tokens as Parquet.
+"""Encoding of a store's state for checkpoints: topics, partitions, ids and application versions as Parquet, else JSON.
 
-A checkpoint is a pure function of the state and holds only what is live.
+A checkpoint is a pure function of the state. It contains only live objects.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ from eoslog.state.store_state import (
 from eoslog.state.transaction_entries import ApplicationToken, QueryVersion, TransactionPrepared
 
 ROWS_OF_A_PART = 8192
-"""A part has at most so many rows (partitions, batches, segments and producers), unless one partition has more."""
+"""The largest number of rows (partitions, batches, segments and producers) of a part. One partition may exceed it."""
 
 PREFIX = "partitions/"
-"""What the names of these parts begin with."""
+"""The prefix of the names of parts with partitions."""
 
 
 def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
-    """The partitions of each part, in the order of the store's topics. Topics above the limit have their own parts."""
+    """Yield the partitions of each part. A topic with more rows than the limit has parts of its own."""
     together: list[Partition] = []
     for topic in state.topics.values():
         partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
@@ -71,15 +71,15 @@ def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
             yield from _divided(partitions, lambda partition: partition.id.partition)
         else:
             together += partitions
-    # Topic ids are random, so their bits divide evenly.
+    # Topic ids are random, so their bits divide the partitions evenly.
     yield from _divided(together, lambda partition: int(partition.id.topic_id, 16))
 
 
 def name_of(partitions: Iterable[Partition]) -> str:
-    """The name of their part, which says exactly which they are.
+    """Return the name of the part with exactly these partitions.
 
-    Where name and changed slot are the same as in an earlier checkpoint, so is the content: a partition that went makes
-    another name, and one that came has changed since.
+    If the name and the changed slot equal those of an earlier checkpoint, so does the content. A removed partition
+    changes the name, and an added partition changes both.
     """
     names = ",".join(f"{partition.id.topic_id}-{partition.id.partition}" for partition in partitions)
     return f"{PREFIX}{sha256(names.encode()).hexdigest()[:32]}"
@@ -97,7 +97,7 @@ def _rows(partition: Partition) -> int:
 
 
 def _divided(partitions: list[Partition], number: Callable[[Partition], int]) -> Iterator[Sequence[Partition]]:
-    """Divide by one bit of the numbers after the other, the lowest first, until each part is small enough."""
+    """Divide the partitions by the bits of their numbers, lowest bit first, until each part is small enough."""
     undivided = [(0, [(number(each), _rows(each), each) for each in partitions])] if partitions else []
     while undivided:
         bit, part = undivided.pop()
@@ -109,7 +109,7 @@ def _divided(partitions: list[Partition], number: Callable[[Partition], int]) ->
 
 
 class Part(NamedTuple):
-    """A piece of a state. It need not be written again while ``changed_slot`` stays the same."""
+    """A part of a state. It need not be written again while ``changed_slot`` stays the same."""
 
     name: str
     changed_slot: int
@@ -190,7 +190,7 @@ _NULLABLE_IN_TOKENS = frozenset({"query_id", "starts_anew_after", "starts_anew_a
 
 
 def parts(state: StoreState, slot: int) -> Iterator[Part]:
-    """The pieces of a state after ``slot``; those of partitions name the slot that changed them last."""
+    """Yield the parts of the state after ``slot``. A part of partitions has the slot that last changed one of them."""
     yield Part("store", slot, lambda: _encode_store(state))
     yield Part("topics", slot, lambda: _parquet(map(_topic_row, state.topics.values()), _TOPICS))
     yield Part(
@@ -211,10 +211,10 @@ def parts(state: StoreState, slot: int) -> Iterator[Part]:
 
 
 def restore(encoded: Mapping[str, bytes]) -> StoreState:
-    """The state whose parts these are.
+    """Decode the state from its parts.
 
     Raises:
-        CorruptRecord: they are not the parts of a state.
+        CorruptRecord: these are not the parts of a state.
     """
     try:
         with _no_garbage_collection():
@@ -227,10 +227,10 @@ def restore(encoded: Mapping[str, bytes]) -> StoreState:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause the search for cycles of garbage.
+    """Pause the garbage collector.
 
-    A state is many objects that all stay. Python would look at them again and again while they are made, which takes as
-    long as making them.
+    A state has many objects, and all of them stay. The collector would traverse them again and again during decoding,
+    which takes as long as the decoding itself.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -326,7 +326,7 @@ def _parquet(rows: Any, schema: pa.Schema) -> bytes:
         table,
         sink,
         compression="zstd" if table.nbytes >= LEAST_COMPRESSED_BYTES else "none",
-        # A dictionary and bounds for each of a hundred columns take more time and room than they save.
+        # Dictionaries and statistics for a hundred columns cost more time and space than they save.
         use_dictionary=False,
         write_statistics=False,
         store_schema=False,

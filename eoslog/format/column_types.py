@@ -1,7 +1,7 @@
-"""The types of a topic's columns: which can be stored, in what form, and which others can be cast to them without loss.
+"""The types of a topic's columns: the types that can be stored, their stored form, and lossless casts to them.
 
-Stored types are those that Parquet, Spark and Arrow all hold, each in one form: text and lists with small offsets,
-timestamps in microseconds of UTC (or of no time zone), signed integers, decimals of up to 38 digits.
+Parquet, Spark and Arrow all support the stored types. Each type has one stored form: text and lists with 32-bit
+offsets, timestamps in microseconds of UTC or without time zone, signed integers, decimals of up to 38 digits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eoslog.errors import UnsupportedSchema
 from eoslog.format.declared_arrays import declare, without_hidden_nulls
 
 _MAX_DEPTH = 32
-"""Of types within types: Arrow itself refuses to read back a schema that is much deeper."""
+"""The deepest nesting of types. Arrow cannot read back a schema that is much deeper."""
 
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
@@ -23,14 +23,14 @@ _FLOAT_MANTISSA = {16: 11, 32: 24, 64: 53}
 
 
 class LossyCast(Exception):
-    """A value is not one of the wanted type."""
+    """A value does not exist in the wanted type."""
 
 
 def check_names(names: Iterable[str], what: str) -> None:
-    """Refuse names that are empty or that Spark, which ignores case, takes for one.
+    """Refuse empty names, and names that Spark cannot distinguish because it ignores case.
 
     Raises:
-        UnsupportedSchema: naming both.
+        UnsupportedSchema: a name is empty, or two names are equal but for case. The message contains the names.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -50,11 +50,11 @@ def check_type(data_type: pa.DataType, path: str, depth: int = 1) -> None:
 
     Args:
         data_type: the type of a column, or of a part of it.
-        path: the column's name, with what leads to the part.
-        depth: in how many types this one lies, itself counted.
+        path: the path from the column's name to the part.
+        depth: the number of nested types down to this one, itself included.
 
     Raises:
-        UnsupportedSchema: naming the path, and what to do.
+        UnsupportedSchema: the message contains the path and what to do.
     """
     if depth > _MAX_DEPTH:
         raise UnsupportedSchema(f"column {path!r} is nested deeper than {_MAX_DEPTH} levels")
@@ -80,15 +80,15 @@ def check_type(data_type: pa.DataType, path: str, depth: int = 1) -> None:
 
 
 def normal_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
-    """A field of a type that can be stored, in the form in which it is stored."""
+    """Return a field of a storable type in its stored form."""
     return pa.field(name, _normal_type(field.type), nullable=field.nullable or pa.types.is_null(field.type))
 
 
 def widens(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether values of one type can become values of another without loss, as far as the types tell.
+    """Return True if values of one type can be cast to another without loss, judged by the types alone.
 
-    A timestamp in finer units than the wanted ones, for example, can, unless one of its values is between two of them.
-    Fields of a struct go by their names; a nullable one that is missing becomes null.
+    A single value may still not fit: a timestamp in nanoseconds, for example, may lie between two microseconds. Fields
+    of structs are matched by name. A nullable field that is missing becomes null.
     """
     types = pa.types
     if found == expected or types.is_null(found):
@@ -122,7 +122,7 @@ def widens(found: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def narrows(stored: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a stored type can be read as another one: as `widens` says, and structs may have fewer fields."""
+    """Return True if a stored type can be read as another type: as in `widens`, but structs may have fewer fields."""
     if isinstance(stored, pa.StructType) and isinstance(wanted, pa.StructType):
         fields = {field.name: field.type for field in stored}
         return wanted.num_fields > 0 and all(
@@ -136,10 +136,10 @@ def narrows(stored: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def cast_losslessly(column: pa.ChunkedArray[Any], expected: pa.DataType) -> pa.ChunkedArray[Any]:
-    """The column in a type that its own one widens to.
+    """Return the column cast to a type that its own type widens to.
 
     Raises:
-        LossyCast: if a value is not one of that type, or a null lies where it allows none.
+        LossyCast: a value does not exist in that type, or a null is in a part that allows none.
     """
     strict = _nullable_inside(expected) != expected
     if column.type == expected and not strict:
@@ -147,7 +147,8 @@ def cast_losslessly(column: pa.ChunkedArray[Any], expected: pa.DataType) -> pa.C
     chunks: list[pa.Array[Any]] = []
     for found in column.chunks:
         try:
-            # Arrow's own cast to parts that may not be null lets nulls pass in lists, and stumbles over null structs.
+            # Arrow's cast to non-nullable parts accepts nulls in lists and fails for null structs. So cast to nullable
+            # parts first, and check for nulls below.
             chunk: Any = found if found.type == expected else found.cast(_nullable_inside(expected))
         except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
             raise LossyCast(str(error).splitlines()[0]) from None
@@ -178,7 +179,7 @@ def _normal_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def _normal_scalar(data_type: pa.DataType) -> pa.DataType | None:
-    """The form in which a type without parts is stored; None if it cannot be."""
+    """Return the stored form of a type without parts; None if it cannot be stored."""
     types = pa.types
     if types.is_null(data_type) or types.is_boolean(data_type) or types.is_signed_integer(data_type):
         return data_type
@@ -233,7 +234,7 @@ def _integer_widens(found: Any, expected: Any) -> bool:
 
 
 def _nullable_inside(data_type: pa.DataType) -> pa.DataType:
-    """The type with all its parts nullable, except a map's keys."""
+    """Return the type with all its parts nullable, except a map's keys."""
     if isinstance(data_type, pa.StructType):
         return pa.struct([pa.field(field.name, _nullable_inside(field.type)) for field in data_type])
     if isinstance(data_type, pa.MapType):
@@ -244,7 +245,7 @@ def _nullable_inside(data_type: pa.DataType) -> pa.DataType:
 
 
 def _forbidden_null(array: Any, data_type: pa.DataType) -> str | None:
-    """The path of a part that is null somewhere, though the type does not allow it."""
+    """Return the path of a part that contains a null although its type allows none; None if there is none."""
     parts: list[tuple[str, pa.Field[Any], Any]] = []
     if isinstance(data_type, pa.StructType):
         present = array.filter(array.is_valid()) if array.null_count else array

@@ -1,4 +1,4 @@
-"""Arrays under a type whose parts may not be null: declared so, and free of nulls that nobody sees."""
+"""Arrays of types with non-nullable parts: change their declared type, and remove nulls hidden below other nulls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 class _Declared:
-    """An array under another type of the same layout, handed over by Arrow's C interface."""
+    """An array with another type of the same layout, passed through Arrow's C interface."""
 
     def __init__(self, array: Any, data_type: Any) -> None:
         self._array = array
@@ -19,30 +19,30 @@ class _Declared:
 
 
 def declare(array: Any, data_type: pa.DataType) -> Any:
-    """The same array under another type of the same layout."""
+    """Return the same array with another type of the same layout."""
     declared: Any = _Declared(array, data_type)
     return pa.array(declared)
 
 
 def without_hidden_nulls(array: Any, data_type: pa.DataType) -> Any:
-    """The array without the nulls that lie below other nulls in parts that may not be null.
+    """Return the array without nulls in non-nullable parts that are below other nulls.
 
-    Spark marks the parts of a null struct as null too, whatever their type says, and Parquet's writer refuses them.
+    Spark marks the parts of a null struct as null even if they are not nullable. Parquet's writer refuses such parts.
     """
     if not _hides_nulls(array, data_type):
         return array
-    # The empty slice makes it a copy, whose offsets all begin at 0.
+    # Concatenation with an empty slice forces a copy, whose offsets all begin at 0.
     return _rebuilt(pa.concat_arrays([array, array.slice(0, 0)]), data_type, required=False)
 
 
 def nulls(count: int, data_type: pa.DataType) -> Any:
-    """So many nulls of a type, also where its parts may not be null."""
+    """Return this many nulls of a type, even if its parts are not nullable."""
     wanted: Any = data_type
     return without_hidden_nulls(pa.nulls(count, wanted), data_type)
 
 
 def _parts(array: Any, data_type: Any) -> tuple[Any, list[tuple[Any, Any]]]:
-    """The array with maps as the lists that they are, and its children with their fields."""
+    """Return the array, with a map as a list of entries, and its children with their fields."""
     if isinstance(data_type, pa.MapType):
         data_type = pa.list_(
             pa.field("entries", pa.struct([data_type.key_field, data_type.item_field]), nullable=False)

@@ -1,6 +1,6 @@
-"""Writing data files: rows are collected by partition, encoded and uploaded under names that nobody can guess.
+"""Writing of data files: collect rows by partition, encode them and upload them under unguessable names.
 
-Nothing that is written here shows until an entry of the log names it; a file that none names is left to vacuum.
+No reader sees a file until an entry of the log names it. Vacuum deletes files that no entry names.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class TopicTarget:
-    """Where a topic's new files go: plain values, so that it travels to other processes."""
+    """The paths and settings of a topic's new files: plain values, which can be sent to other processes."""
 
     topic: str
     topic_id: str
     segment_bases: tuple[int, ...]
     """Base offset of each partition's active segment."""
     statistics_columns: int = 0
-    """Of how many columns at most new files have statistics in the log; none of Kafka records."""
+    """The largest number of columns with statistics in the log; 0 for Kafka records."""
 
     @classmethod
     def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
@@ -53,7 +53,7 @@ class TopicTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """An uploaded data file: plain values, so that it travels to the process that commits."""
+    """An uploaded data file: plain values, which can be sent to the process that commits."""
 
     topic_id: str
     partition: int
@@ -64,15 +64,15 @@ class WrittenFile:
     min_timestamp: int
     max_timestamp: int
     statistics: str | None = None
-    """Of its columns, as an entry holds them."""
+    """Statistics of the columns in the form of an entry."""
 
     @property
     def reference(self) -> FileReference:
-        """The file as an entry names it."""
+        """The reference by which an entry names the file."""
         return FileReference(path=self.path, length=self.length, crc32c=self.crc32c)
 
     def staged(self, task: int | None = None) -> StagedBatch:
-        """The file's rows as the end of their transaction names them, which gives them their offsets.
+        """Return the file as a staged batch. The end of the transaction will give its rows their offsets.
 
         Args:
             task: the task of a job that wrote the file.
@@ -100,7 +100,7 @@ class _Buffer:
 
 
 class DataFileWriter:
-    """Collects rows and uploads them as files, the largest buffer first when their sum exceeds ``buffer_bytes``."""
+    """Collects rows and uploads them as files, largest buffer first, when all buffers exceed ``buffer_bytes``."""
 
     def __init__(
         self, store: ObjectStore, new_name: Callable[[], str], *, buffer_bytes: int = DEFAULT_BUFFER_BYTES
@@ -111,7 +111,7 @@ class DataFileWriter:
         self._buffers: dict[tuple[str, int], _Buffer] = {}
         self._bytes = 0
         self._loose_bytes = 0
-        """Of rows that came since all that is collected was copied last."""
+        """Bytes of the rows added since ``_let_go`` last copied the buffers."""
 
     @property
     def buffered_rows(self) -> int:
@@ -122,15 +122,15 @@ class DataFileWriter:
         return self._bytes
 
     def append(self, target: TopicTarget, partition: int, rows: pa.Table, append_time_ms: int) -> list[WrittenFile]:
-        """Add rows of one partition, in the topic's own schema. Returns the files that had to be uploaded for room."""
+        """Add rows of one partition, in the topic's own schema. Return the files uploaded to free memory."""
         self.add(target, partition, rows)
         return self.make_room(append_time_ms)
 
     def add(self, target: TopicTarget, partition: int, rows: pa.Table) -> None:
-        """Add rows of one partition, in the topic's own schema, and upload nothing."""
+        """Add rows of one partition, in the topic's own schema, without uploading."""
         buffer = self._buffers.setdefault((target.topic_id, partition), _Buffer(target, partition))
         if buffer.tables and buffer.tables[0].schema != rows.schema:
-            # The topic was given more columns meanwhile.
+            # The topic got new columns meanwhile.
             buffer.tables = [conform(table, rows.schema) for table in buffer.tables]
         size = rows.nbytes
         buffer.tables.append(rows)
@@ -140,7 +140,7 @@ class DataFileWriter:
         self._loose_bytes += size
 
     def make_room(self, append_time_ms: int) -> list[WrittenFile]:
-        """Upload the largest buffers until no more than ``buffer_bytes`` are collected. What fails stays collected."""
+        """Upload the largest buffers until at most ``buffer_bytes`` are left. After an error rows stay collected."""
         keys = [key for key, buffer in self._buffers.items() if buffer.rows > _LARGEST_FILE_ROWS]
         excess = self._bytes - self._buffer_bytes - sum(self._buffers[key].bytes for key in keys)
         if excess > 0:
@@ -157,23 +157,24 @@ class DataFileWriter:
         return written
 
     def flush(self, append_time_ms: int) -> list[WrittenFile]:
-        """Upload everything collected, in parallel where that pays. ``append_time_ms`` dates rows without a time.
+        """Upload all collected rows. After an error they stay collected, and the caller may call again.
 
-        What fails stays collected, and the call may be made again.
+        Args:
+            append_time_ms: the timestamp of rows that have none of their own (ms).
         """
         return self._upload(list(self._buffers), append_time_ms)
 
     def discard(self) -> None:
-        """Forget what was collected and not uploaded."""
+        """Drop the collected rows without uploading them."""
         self._buffers.clear()
         self._bytes = 0
         self._loose_bytes = 0
 
     def _let_go(self) -> None:
-        """Copy what is collected: rows of one partition hold the memory of the whole batch in which they came."""
+        """Copy the collected rows. Otherwise the rows of one partition keep the memory of their whole input batch."""
         for buffer in self._buffers.values():
             rows = pa.concat_tables(buffer.tables)
-            # A table of one chunk would be combined without a copy.
+            # combine_chunks does not copy a table of one chunk.
             copy = rows.combine_chunks() if len(buffer.tables) > 1 else rows.take(np.arange(rows.num_rows))
             buffer.tables = [copy]
         self._loose_bytes = 0
@@ -209,7 +210,7 @@ class DataFileWriter:
 
 
 def _timestamps(table: pa.Table, append_time_ms: int) -> tuple[int, int]:
-    """The least and largest timestamp of Kafka records (ms); rows of columns have that of their append."""
+    """Return the smallest and largest timestamp of Kafka records (ms). Rows of columns have their append time."""
     column = table.schema.get_field_index("timestamp")
     if column < 0 or table.schema.field(column).type != _TIMESTAMP:
         return append_time_ms, append_time_ms

@@ -19,4 +19,4 @@ RECORDS_SCHEMA: pa.Schema = pa.schema(
         pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
     ]
 )
-"""A null value is a tombstone, as in Kafka; null headers are the same as none."""
+"""The columns of Kafka records. A null value is a tombstone, as in Kafka. Null headers mean no headers."""

@@ -1,4 +1,4 @@
-"""Partitions, their batches and their sealed segments as rows, in checkpoints and in the indexes of segments."""
+"""Rows of partitions, batches and sealed segments, for checkpoints and segment indexes."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ PARTITIONS_SCHEMA: pa.Schema = pa.schema(
         ("start_producers", pa.list_(_PRODUCER)),
     ]
 )
-"""The columns of partitions, in the parts of a checkpoint that hold them."""
+"""The columns of partitions in a checkpoint."""
 
 BATCHES_SCHEMA = pa.schema(list(_BATCH))
-"""The columns of batches, in a checkpoint's partitions and in a sealed segment's index."""
+"""The columns of batches in a checkpoint's partitions and in a segment index."""
 
 _CONTROLS = {None: None} | {control.value: control for control in Control}
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
@@ -148,7 +148,7 @@ def partition_row(partition: Partition) -> dict[str, Any]:
 
 
 def partitions_from_columns(rows: pa.RecordBatch) -> list[Partition]:
-    """The partitions of some rows of a checkpoint's part."""
+    """Decode partitions from rows of a checkpoint's part."""
     columns = columns_of(rows)
 
     def of(name: str, decode: Decode = plain) -> Iterable[Any]:
@@ -215,7 +215,7 @@ def batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def batches_from_columns(rows: Any) -> list[Batch]:
-    """The batches of some rows of a segment's index, or of an array of them."""
+    """Decode batches from rows of a segment index, or from an array of structs."""
     return objects(
         Batch,
         rows,
@@ -230,7 +230,7 @@ def file_row(file: FileReference | None) -> dict[str, Any] | None:
 
 
 def files_from_column(column: Any) -> list[FileReference]:
-    """The references of an array of structs without nulls."""
+    """Decode file references from an array of structs without nulls."""
     if not len(column):
         return []
     columns = columns_of(column)
@@ -241,5 +241,5 @@ def files_from_column(column: Any) -> list[FileReference]:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """A dataclass as a row: its fields by name, each as it is."""
+    """Return a dataclass as a row: its field values by name, without conversion."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}

@@ -1,7 +1,7 @@
-"""Which partition a key belongs to: Kafka's default partitioner, for one key or for a column of them.
+"""The partition of a key: Kafka's default partitioner, for one key or for a column of keys.
 
-A key column's bytes are those that Kafka's serializers give, so that a topic read or written by way of Kafka keeps its
-placement: text is UTF-8, numbers are big-endian.
+Keys are serialized as by Kafka's serializers: text as UTF-8, numbers as big-endian. So a topic that is copied from or
+to Kafka keeps the partitions of its rows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from eoslog.errors import InvalidRequest, UnsupportedSchema
 
 NO_PARTITION = -1
-"""Of a row without a key: the caller chooses."""
+"""The partition of a row without a key. The caller chooses one."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
 _FEW_ROWS = 16
-"""Of so few rows that a step of numpy costs more than Python's own arithmetic."""
+"""For fewer rows than this, Python's arithmetic is faster than a numpy operation."""
 
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
@@ -50,36 +50,37 @@ _FIXED_WIDTH: dict[int, str] = {
 
 
 def murmur2(key: bytes) -> int:
-    """Kafka's ``Utils.murmur2``: a signed 32-bit hash of a key."""
+    """Return the signed 32-bit hash of a key, as Kafka's ``Utils.murmur2``."""
     value = _murmur2(key)
     return value - (1 << 32) if value > _POSITIVE else value
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition, of so many, that Kafka's default partitioner chooses for a serialized key."""
+    """Return the partition that Kafka's default partitioner chooses for a serialized key."""
     return (_murmur2(key) & _POSITIVE) % partitions
 
 
 def partitions_for_keys(column: Column, partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each row by its key, and -1 where the key is null.
+    """Return the partition of each row by its key; -1 where the key is null.
 
     Args:
-        column: the key column, in the topic's own type: an int32 and an int64 of one value hash differently.
-        partitions: how many the topic has.
+        column: the key column in the topic's own type. An int32 and an int64 of the same value hash differently.
+        partitions: the number of partitions of the topic.
 
     Raises:
-        UnsupportedSchema: if a column of this type cannot be a key.
+        UnsupportedSchema: a column of this type cannot be a key.
     """
     return partitions_for_key_columns([column], partitions)
 
 
 def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each row by a key of one or several columns, and -1 where all of them are null.
+    """Return the partition of each row by a key of one or several columns; -1 where all of them are null.
 
-    A key of several columns is its parts' bytes, each after its length (4 bytes, big-endian; -1 for a null).
+    A key of several columns is the sequence of its parts. Each part is its length (4 bytes, big-endian; -1 for null)
+    and its bytes.
 
     Raises:
-        UnsupportedSchema: if a column of this type cannot be part of a key.
+        UnsupportedSchema: a column of this type cannot be part of a key.
     """
     if not columns:
         raise InvalidRequest("a key has at least one column")
@@ -88,13 +89,13 @@ def partitions_for_key_columns(columns: Sequence[Column], partitions: int) -> np
 
 
 def key_bytes(columns: Sequence[Column]) -> list[bytes | None]:
-    """The key of each row as bytes, and None where all its parts are null.
+    """Return the key of each row as bytes; None where all its parts are null.
 
     Args:
         columns: the key columns of the same rows, in the topic's own types.
 
     Raises:
-        UnsupportedSchema: if a column of this type cannot be part of a key.
+        UnsupportedSchema: a column of this type cannot be part of a key.
     """
     found: list[bytes | None] = []
     for parts in _aligned_chunks(columns):
@@ -109,7 +110,7 @@ def check_key_type(name: str, data_type: pa.DataType) -> None:
     """Refuse a column that cannot be a key.
 
     Raises:
-        UnsupportedSchema: naming the column and what a key may be.
+        UnsupportedSchema: the message contains the column and the types that a key may have.
     """
     try:
         _serialize(pa.array([], data_type))
@@ -120,12 +121,12 @@ def check_key_type(name: str, data_type: pa.DataType) -> None:
 def split_by_partition(
     batch: pa.RecordBatch | pa.Table, partitions: npt.NDArray[np.int32], n: int
 ) -> list[tuple[int, pa.Table]]:
-    """The rows of each partition, in the order they had. Partitions without rows are left out.
+    """Split rows by partition. The rows of a partition keep their order. Partitions without rows are left out.
 
     Args:
         batch: the rows.
-        partitions: the partition of each.
-        n: how many partitions there are.
+        partitions: the partition of each row.
+        n: the number of partitions of the topic.
     """
     table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
     if len(partitions) != table.num_rows:
@@ -137,11 +138,11 @@ def split_by_partition(
         raise InvalidRequest(f"partition {lowest if lowest < 0 else highest} is not one of the topic's {n}")
     if lowest == highest:
         return [(lowest, table)]
-    # Numpy sorts small unsigned integers by radix: stable, and at the same speed for any number of partitions.
+    # Numpy uses a radix sort for small unsigned integers. It is stable and as fast for many partitions as for few.
     small = partitions.astype(np.uint8 if n <= 1 << 8 else np.uint16 if n <= 1 << 16 else np.uint32)
     pieces: dict[int, list[pa.Table]] = {}
     start = 0
-    # Batch by batch, because `take` on a chunked column joins its chunks, and text beyond 2 GiB does not fit into one.
+    # Go batch by batch: `take` on a chunked column joins its chunks, and text beyond 2 GiB does not fit into one chunk.
     for chunk in table.combine_chunks().to_batches():
         keys = small[start : start + chunk.num_rows]
         start += chunk.num_rows
@@ -168,7 +169,7 @@ def _murmur2(key: bytes) -> int:
 
 
 def _murmur2_of_all(keys: pa.LargeBinaryArray) -> npt.NDArray[np.uint32]:
-    """The hash of each key; of a null it means nothing."""
+    """Return the hash of each key. The hash of a null is undefined."""
     _, offset_buffer, data_buffer = keys.buffers()
     offsets = _view(offset_buffer, np.dtype(np.int64))[keys.offset : keys.offset + len(keys) + 1]
     data = _view(data_buffer, np.dtype(np.uint8))
@@ -195,12 +196,12 @@ def _mix_words(
     starts: npt.NDArray[np.int64],
     words: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Mix each key's whole words into its hash, word by word; returns the few long rows that were left unfinished."""
+    """Mix each key's whole words into its hash, word by word. Return the few long rows that are left unfinished."""
     none = np.empty(0, np.int64)
     most = int(words.max())
     if most == 0:
         return none
-    # A view of the four bytes at every position, aligned or not.
+    # A view of the four bytes at every position, also unaligned ones.
     word_at = np.lib.stride_tricks.as_strided(data[:4].view("<u4"), (len(data) - 3,), (1,))
     fewest = int(words.min())
     for word in range(fewest):
@@ -236,7 +237,7 @@ def _partitions(parts: Sequence[pa.Array[Any]], partitions: int) -> npt.NDArray[
 
 
 def _serialize(column: pa.Array[Any]) -> pa.LargeBinaryArray:
-    """The bytes of each value by Kafka's serializer of its type; of a null they mean nothing."""
+    """Return the bytes of each value by Kafka's serializer of its type. The bytes of a null are undefined."""
     data_type = column.type
     if pa.types.is_boolean(data_type):
         column, code = column.cast(pa.int8()), "i1"
@@ -251,7 +252,7 @@ def _serialize(column: pa.Array[Any]) -> pa.LargeBinaryArray:
     width = int(code[1])
     values = _view(column.buffers()[1], np.dtype("<" + code))[column.offset : column.offset + len(column)]
     if code[0] == "f":
-        # Java has one NaN.
+        # Java programs write a single NaN, so map every bit pattern of a NaN to it.
         values = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
     return _large_binary(values.astype(">" + code), width)
 
@@ -279,7 +280,7 @@ def _large_binary(values: npt.NDArray[Any], width: int) -> pa.LargeBinaryArray:
 
 
 def _aligned_chunks(columns: Sequence[Column]) -> Iterator[list[pa.Array[Any]]]:
-    """The columns' chunks, cut so that they are of equal length; at least one, so that types are always checked."""
+    """Yield the columns in chunks of equal length. There is at least one, so that the types are always checked."""
     if len({len(column) for column in columns}) > 1:
         raise InvalidRequest("the columns of a key have different lengths")
     table = pa.table(list(columns), names=[str(index) for index in range(len(columns))])

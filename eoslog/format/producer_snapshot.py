@@ -1,6 +1,6 @@
-"""The ``.snapshot`` of a segment: producer states at its start, byte for byte as Kafka writes them (version 1).
+"""The ``.snapshot`` of a segment: the producer states at its start, byte for byte as Kafka writes them (version 1).
 
-Kafka stores only the last batch of each producer; the sequences before it are in the log's own checkpoints.
+Kafka's format has only the last batch of each producer. Earlier sequences are in the log's own checkpoints.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class ProducerSnapshotEntry:
     producer_id: int
     epoch: int
     last_sequence: int
-    """Sequence of its last row; -1 if it wrote none in this epoch."""
+    """Sequence of the producer's last row; -1 if it wrote none in this epoch."""
     last_offset: int
-    """Offset of its last row (inclusive); -1 if it wrote none in this epoch."""
+    """Offset of the producer's last row (inclusive); -1 if it wrote none in this epoch."""
     offset_delta: int
-    """Last offset minus first offset of its last batch."""
+    """Last offset minus first offset of the last batch."""
     timestamp: int
-    """Of its last batch or marker, in ms since 1970; -1 if there is none."""
+    """Time of the last batch or marker, in ms since 1970; -1 if there is none."""
     coordinator_epoch: int
-    """Always 0 or -1: nobody coordinates by holding an office."""
+    """Always 0 or -1: eoslog needs no coordinator epoch, because a conditional append fences each step."""
     current_txn_first_offset: int
-    """First offset of its open transaction; -1 if none is open."""
+    """First offset of the open transaction; -1 if none is open."""
 
 
 def encode_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
-    """The file of these producers, in the order given.
+    """Encode a snapshot file with these producers, in the given order.
 
     Raises:
-        ValueError: if a number does not fit its field.
+        ValueError: a number does not fit into its field.
     """
     body = bytearray(_COUNT.pack(len(entries)))
     for entry in entries:
@@ -55,14 +55,14 @@ def encode_producer_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
 
 
 def decode_producer_snapshot(body: bytes, name: str) -> list[ProducerSnapshotEntry]:
-    """The producers of a snapshot file.
+    """Decode the producers of a snapshot file.
 
     Args:
-        body: the whole file.
-        name: its path, for the message of an error.
+        body: the content of the file.
+        name: the path of the file, for error messages.
 
     Raises:
-        CorruptRecord: if it is not such a snapshot, or its checksum is wrong.
+        CorruptRecord: the file is not a snapshot of this version, or its checksum is wrong.
     """
     if len(body) < _HEAD.size + _COUNT.size:
         raise CorruptRecord(f"{name}: {len(body)} bytes are too few for a producer snapshot")
@@ -80,7 +80,7 @@ def decode_producer_snapshot(body: bytes, name: str) -> list[ProducerSnapshotEnt
 
 
 def snapshot_entries(producers: Iterable[ProducerState]) -> list[ProducerSnapshotEntry]:
-    """Producers as a ``.snapshot`` lists them (Kafka's ``ProducerStateEntry``), in the order of their ids."""
+    """Return the entries of producers for a ``.snapshot`` (Kafka's ``ProducerStateEntry``), ordered by producer id."""
     return [_snapshot_entry(producer) for producer in sorted(producers, key=lambda producer: producer.producer_id)]
 
 
@@ -99,11 +99,11 @@ def _snapshot_entry(producer: ProducerState) -> ProducerSnapshotEntry:
 
 
 def producer_of(entry: ProducerSnapshotEntry) -> ProducerState:
-    """What an entry says of its producer, the inverse of ``snapshot_entries``."""
+    """Return the producer state of an entry. It is the inverse of ``snapshot_entries``."""
     batches: tuple[SequenceRange, ...] = ()
     if entry.last_offset != NO_OFFSET:
         batches = (
-            # The first sequence stands in no snapshot, and in none that follows from it.
+            # Snapshots do not have the first sequence, so neither does a snapshot derived from this one.
             SequenceRange(
                 NO_SEQUENCE,
                 entry.last_sequence,
@@ -116,5 +116,5 @@ def producer_of(entry: ProducerSnapshotEntry) -> ProducerState:
 
 
 def count_of(length: int) -> int:
-    """How many producers a file of this length (bytes) has."""
+    """Return the number of producers in a file of this length (bytes)."""
     return (length - _HEAD.size - _COUNT.size) // _ENTRY.size

@@ -1,4 +1,4 @@
-"""Keys of rows as compaction compares them, and which rows are tombstones."""
+"""The keys of rows for compaction, and the detection of tombstones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eoslog.state.store_state import Topic
 
 
 class RowKeys:
-    """How to tell a topic's rows apart: a record by its key, a row of columns by its key columns."""
+    """The keys of a topic's rows: the key of a Kafka record, or the key columns of a row of columns."""
 
     def __init__(self, topic: Topic) -> None:
         records = topic.topic_schema.kind == "records"
@@ -21,14 +21,14 @@ class RowKeys:
         self.value_columns: tuple[str, ...] = (
             ("value",) if records else tuple(name for name in names if name not in topic.topic_schema.key)
         )
-        """A row in which all of these are null is a tombstone; without any there are none."""
+        """A row is a tombstone if all of these columns are null. Without such columns there are no tombstones."""
 
     def keys(self, rows: pa.RecordBatch) -> list[bytes | None]:
-        """The key of each row; None if it has none."""
+        """Return the key of each row; None for a row without a key."""
         return key_bytes([rows.column(name) for name in self.key_columns])
 
     def tombstones(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Whether each row is a tombstone."""
+        """For each row, return True if it is a tombstone."""
         if not self.value_columns:
             return np.zeros(rows.num_rows, np.bool_)
         found = np.ones(rows.num_rows, np.bool_)

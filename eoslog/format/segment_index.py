@@ -1,8 +1,8 @@
-"""The index of a sealed segment: its batches and control rows, as they stood in the state.
+"""The index of a sealed segment: its batches and control rows, in the form that they had in the state.
 
-Its Parquet metadata hold what the ``.txnindex`` beside it holds, so that this file can be put back at any time, also
-when batches were compacted away. The ``.snapshot`` is named by the segment's entry alone: readers need no producer
-state, and with many producers it is far larger than the batches.
+The Parquet metadata repeats the content of the ``.txnindex`` beside it. So that file can be restored at any time, even
+after compaction removed batches. The index does not repeat the ``.snapshot``: readers need no producer state, and with
+many producers the snapshot is far larger than the batches.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from eoslog.state.partition_state import Batch
 from eoslog.storage.object_store import ObjectStore
 
 _TXNINDEX = "eoslog.txnindex"
-# Nearly all values are different, and nobody skips rows of an index: dictionaries and bounds of twenty columns would
-# only make it larger, and slower to read.
+# Nearly all values are distinct, and readers never skip rows of an index. Dictionaries and statistics would only make
+# it larger and slower to read.
 _ENCODING: Any = {"compression": "zstd", "use_dictionary": False, "write_statistics": False, "store_schema": False}
 
 
 def encode_segment_index(batches: Sequence[Batch], txnindex: bytes) -> bytes:
-    """The index file of a segment, as Parquet.
+    """Encode the index file of a segment as Parquet.
 
     Args:
-        txnindex: the content of the ``.txnindex`` beside it; empty if the segment has none.
+        batches: the batches and control rows of the segment, in the order of their offsets.
+        txnindex: the content of the segment's ``.txnindex``; empty if it has none.
     """
     table = pa.Table.from_pylist([batch_row(batch) for batch in batches], schema=BATCHES_SCHEMA)
     sink = pa.BufferOutputStream()
@@ -44,7 +45,11 @@ def encode_segment_index(batches: Sequence[Batch], txnindex: bytes) -> bytes:
 
 
 def decode_segment_index(body: bytes, name: str) -> list[Batch]:
-    """The batches of a segment in the order of their offsets.
+    """Decode the batches of a segment in the order of their offsets.
+
+    Args:
+        body: the content of the index file.
+        name: the path of the file, for error messages.
 
     Raises:
         CorruptRecord: these are not the bytes of an index.
@@ -53,12 +58,12 @@ def decode_segment_index(body: bytes, name: str) -> list[Batch]:
 
 
 def iterate_segment_index(body: bytes, name: str) -> Iterator[Batch]:
-    """As ``decode_segment_index``, one after the other."""
+    """Do the same as ``decode_segment_index``, but yield one batch at a time."""
     return decode_columns(body, name).batches()
 
 
 def decode_columns(body: bytes, name: str) -> BatchColumns:
-    """As ``decode_segment_index``, as columns."""
+    """Do the same as ``decode_segment_index``, but return columns."""
     try:
         return decode_batches(body)
     except CorruptRecord as error:
@@ -68,21 +73,21 @@ def decode_columns(body: bytes, name: str) -> BatchColumns:
 
 
 def read_segment_index(store: ObjectStore, index: FileReference) -> list[Batch]:
-    """The batches of a segment, from the file that the log names.
+    """Read the batches of a segment from the index file that the log names.
 
     Raises:
-        CorruptRecord: the file is missing, not what its entry says, or names data files outside of its partition.
+        CorruptRecord: the file is missing, differs from its entry, or names data files outside of its partition.
     """
     return batches_of_index(read_file(store, index), index)
 
 
 def batches_of_index(body: bytes, index: FileReference) -> list[Batch]:
-    """As ``read_segment_index``, of a file that was read and checked already."""
+    """Do the same as ``read_segment_index`` with a file that was already read and checked."""
     return list(columns_of_index(body, index).batches())
 
 
 def columns_of_index(body: bytes, index: FileReference) -> BatchColumns:
-    """As ``batches_of_index``, as columns."""
+    """Do the same as ``batches_of_index``, but return columns."""
     columns = decode_columns(body, index.path)
     partition = "/".join(index.path.split("/")[:3]) + "/"
     paths = columns.path.drop_null()
@@ -94,7 +99,7 @@ def columns_of_index(body: bytes, index: FileReference) -> BatchColumns:
 
 
 def decode_txnindex_copy(body: bytes, name: str) -> bytes:
-    """The content of the ``.txnindex`` beside an index, which the index repeats; empty if the segment has none.
+    """Return the content of the segment's ``.txnindex``, which the index repeats; empty if the segment has none.
 
     Raises:
         CorruptRecord: these are not the bytes of an index.

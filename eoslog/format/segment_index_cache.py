@@ -1,4 +1,4 @@
-"""A cache bounded by bytes, of which a pass over more than it holds leaves a part in place."""
+"""The cache of segment indexes. It is bounded by bytes, and a scan larger than the cache does not flush it."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ class _Kept(NamedTuple, Generic[Value]):
 
 
 class IndexCache(Generic[Key, Value]):
-    """The values that were asked for last, up to a number of bytes. Threads may share it.
+    """A cache of recently used values, up to a number of bytes. Threads may share it.
 
-    In a full cache a new value takes the place of the newest one that nobody has asked for again, not that of the
-    oldest. So of a pass over more values than there is room for, the next pass finds most that fit (the bimodal
-    insertion policy, Qureshi et al., ISCA 2007). One of sixteen new values is treated as one that was asked for again:
-    values that nobody needs any more give way in the end.
+    In a full cache a new value replaces the newest value that was not used again, not the oldest value. So if a pass
+    reads more values than fit, the next pass still finds most of the cache useful. This is the bimodal insertion policy
+    (Qureshi et al., ISCA 2007). One of sixteen new values counts as used again, so that unused values are evicted in
+    the end.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._lock = Lock()
         self._kept: OrderedDict[Key, _Kept[Value]] = OrderedDict()
-        """In the order in which they give way."""
+        """The values in the order of their eviction."""
         self._bytes = 0
         self._evicting_puts = 0
 
     @property
     def bytes(self) -> int:
-        """Of the values that are kept."""
+        """The size of the cached values in bytes."""
         return self._bytes
 
     def get(self, key: Key) -> Value | None:
-        """The value, if it is kept."""
+        """Return the value if it is cached, else None."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -58,7 +58,7 @@ class IndexCache(Generic[Key, Value]):
             return found.value
 
     def put(self, key: Key, value: Value, size: int) -> None:
-        """Keep a value of so many bytes; one that alone is larger than the cache, until the next one."""
+        """Cache a value of ``size`` bytes. A value that is larger than the cache stays until the next ``put``."""
         with self._lock:
             before = self._kept.pop(key, None)
             if before is not None:
@@ -74,11 +74,11 @@ class IndexCache(Generic[Key, Value]):
 
 
 MOST_BYTES = 128 << 20
-"""Of the indexes of segments that a process keeps: those of some hundred thousand files."""
+"""The size limit of a process's cached indexes. It is enough for some hundred thousand files."""
 
 
 class SegmentIndexes:
-    """The batches of sealed segments, which never change: those read last are kept, up to a number of bytes."""
+    """The batches of sealed segments, which never change. Recently read indexes are cached, up to a number of bytes."""
 
     def __init__(self, store: ObjectStore, most_bytes: int = MOST_BYTES) -> None:
         self._store = store
@@ -86,19 +86,19 @@ class SegmentIndexes:
 
     @property
     def bytes(self) -> int:
-        """About how much memory the kept ones take."""
+        """The approximate memory of the cached indexes in bytes."""
         return self._kept.bytes
 
     def columns(self, segment: SealedSegment) -> BatchColumns:
-        """The batches and control rows of a segment, in the order of their offsets.
+        """Return the batches and control rows of a segment, in the order of their offsets.
 
         Raises:
-            CorruptRecord: the index file is missing, or not what its entry says.
+            CorruptRecord: the index file is missing or differs from its entry.
         """
         return next(self.columns_of_each([segment]))
 
     def columns_of_each(self, segments: Sequence[SealedSegment]) -> Iterator[BatchColumns]:
-        """As ``columns``, of one segment after the other. Index files are fetched together where that pays.
+        """Yield ``columns`` of one segment after the other. Small index files are fetched together.
 
         Raises:
             CorruptRecord: as ``columns``.
@@ -111,11 +111,11 @@ class SegmentIndexes:
             if columns is None:
                 columns = columns_of_index(next(bodies), segment.index)
                 self._kept.put(segment.index, columns, columns.bytes)
-            _check_place(segment, columns)
+            _check_offsets(segment, columns)
             yield columns
 
     def batches(self, segment: SealedSegment) -> Iterator[Batch]:
-        """As ``columns``, as objects: for callers that need few of them.
+        """Yield the batches of a segment as objects, for callers that need only a few.
 
         Raises:
             CorruptRecord: as ``columns``.
@@ -123,7 +123,7 @@ class SegmentIndexes:
         return self.columns(segment).batches()
 
 
-def _check_place(segment: SealedSegment, columns: BatchColumns) -> None:
+def _check_offsets(segment: SealedSegment, columns: BatchColumns) -> None:
     if not len(columns):
         return
     first, end = int(columns.base_offset[0]), int(columns.end_offset[-1])

@@ -1,7 +1,7 @@
-"""Statistics of the columns of a data file: how many nulls, the least and the greatest value, as text in an entry.
+"""Statistics of a data file's columns: number of nulls, smallest and largest value, as text in an entry.
 
-Parquet's writer has found them already, so they cost next to nothing. They are believed only as far as they make sense:
-a text, or a column in it, that cannot be true counts as absent, and then the file is read.
+Parquet's writer has computed them already, so they cost almost nothing. Statistics that cannot be true are ignored, and
+then readers read the file.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ import pyarrow.parquet as pq
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 
 LONGEST_BOUND = 32
-"""Characters of a text that bounds a column; what is longer is cut."""
+"""The largest number of characters of a bound. A longer text is cut."""
 
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 _DECIMAL = re.compile(r"(-?)([0-9]{1,38})(?:\.([0-9]{1,38}))?", re.ASCII)
 
 Value = bool | int | float | str
-"""A value as columns are compared by: dates as days and times as their unit since the epoch or midnight, decimals as
-whole numbers of their last digit, text by its characters."""
+"""A column value in the form that comparisons use: dates in days since the epoch, times in their own unit since the
+epoch or midnight, decimals as integers in units of their last digit, text as it is."""
 
 
 class ColumnBounds(NamedTuple):
-    """What is known of a column's values in some rows."""
+    """The bounds of a column's values in some rows."""
 
     has_nulls: bool = True
-    """Whether one may be null."""
+    """False if no value is null."""
     has_values: bool = True
-    """Whether one may be none."""
+    """False if all values are null."""
     least: Value | None = None
-    """No value is less (a NaN is the greatest of all); None if nothing is known."""
+    """No value is smaller; None if unknown. NaN is the greatest of all values."""
     greatest: Value | None = None
-    """No value is greater; None if nothing is known."""
+    """No value is greater; None if unknown."""
 
     @classmethod
     def constant(cls, value: Value | None) -> ColumnBounds:
-        """Of rows that all have one value."""
+        """Return the bounds of rows that all have the same value."""
         return cls(value is None, value is not None, value, value)
 
 
@@ -53,14 +53,14 @@ ALL_NULL = ColumnBounds.constant(None)
 
 
 def order(value: Value) -> tuple[bool, Value]:
-    """What to compare values by: NaN is greater than every other number and equal to itself, as in Spark."""
+    """Return a sort key: NaN is greater than every other number and equal to itself, as in Spark."""
     if isinstance(value, float) and math.isnan(value):
         return True, 0.0
     return False, value
 
 
 def has_statistics(data_type: pa.DataType) -> bool:
-    """Whether values of a stored type have an order that bounds can be given in."""
+    """Return True if values of a stored type can have bounds."""
     types = pa.types
     return (
         types.is_boolean(data_type)
@@ -75,15 +75,15 @@ def has_statistics(data_type: pa.DataType) -> bool:
 
 
 def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | None:
-    """The statistics of a data file, of its first columns that can have them.
+    """Encode the statistics of a data file's first columns that can have them.
 
     Args:
-        body: the file.
-        rows: what is in it.
-        most_columns: of how many columns at most.
+        body: the content of the file.
+        rows: the rows of the file.
+        most_columns: the largest number of columns.
 
     Returns:
-        None if there are none.
+        The statistics as text, or None if there are none.
     """
     fields = [field for field in rows.schema if has_statistics(field.type)][:most_columns] if most_columns else []
     if not fields:
@@ -107,7 +107,7 @@ def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | N
 
 
 def decode_statistics(text: str | None, columns: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
-    """The bounds of these columns, by their types now; of those only of which something is known and makes sense."""
+    """Decode the bounds of these columns by their current types. Columns without valid statistics are left out."""
     if text is None or len(text) > LONGEST_STATISTICS:
         return {}
     try:
@@ -121,7 +121,7 @@ def decode_statistics(text: str | None, columns: Mapping[str, pa.DataType]) -> d
 
 
 def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values: Any) -> list[Any] | None:
-    """``[nulls]`` if all are null, else ``[nulls, least, greatest]``, where an unknown bound is None."""
+    """Return ``[nulls]`` if all values are null, else ``[nulls, least, greatest]``. An unknown bound is None."""
     nulls, ends, is_bounded = 0, [], True
     for group in range(footer.num_row_groups):
         chunk = footer.row_group(group).column(index)
@@ -137,7 +137,7 @@ def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values:
         return [nulls]
     has_nan = False
     if pa.types.is_floating(data_type):
-        # Parquet's bounds pass NaN over.
+        # Parquet's bounds ignore NaN.
         nans = pc.sum(pc.is_nan(values)).as_py() or 0
         has_nan, is_bounded = nans > 0, True
         if nans == len(values) - nulls:
@@ -178,7 +178,7 @@ def _text(value: bytes) -> str | None:
 
 
 def successor(prefix: str) -> str | None:
-    """The least text that is greater than all that begin with the prefix; None if there is none."""
+    """Return the smallest text that is greater than all texts with the prefix; None if there is none."""
     for length in range(len(prefix), 0, -1):
         point = ord(prefix[length - 1]) + 1
         if point in _SURROGATES:
@@ -197,7 +197,7 @@ def _number(value: Any, data_type: pa.DataType) -> Any:
 
 
 def decimal_text(unscaled: int, scale: int) -> str:
-    """A decimal with all its digits, as ``-0.50``."""
+    """Return a decimal with all its digits, for example ``-0.50``."""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
     return f"{'-' if unscaled < 0 else ''}{whole}{'.' if scale else ''}{fraction}"

@@ -1,7 +1,7 @@
-"""Rows of a checkpoint's parts and of segment indexes, read as hostile input.
+"""Rows of checkpoint parts and segment indexes, read as hostile input.
 
-Columns have the types that are written, what may not be null is not, and the numbers agree with each other: a state or
-an index that was believed may be used without looking again.
+This module checks the types of columns, the nulls, and that the numbers agree with each other. So the code that uses a
+decoded state or index needs no further checks.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from eoslog.state.partitions import check_file_place
 from eoslog.state.store_state import Topic
 
 LEAST_COMPRESSED_BYTES = 2048
-"""Arrow data of fewer bytes is stored without compression: to start the codec for each column takes longer than all the
-rest, and the file fits into one block of a disk either way."""
+"""Smaller Arrow data (bytes) is stored without compression. Starting the codec for each column would take longer than
+all other work, and the file fits into one disk block either way."""
 
 Columns = Mapping[str, Any]
 Decode = Callable[[Any], Iterable[Any]]
 
 
 def columns_of(rows: Any) -> Columns:
-    """The columns of a record batch or of an array of structs, by name."""
+    """Return the columns of a record batch or of an array of structs, by name."""
     if isinstance(rows, pa.RecordBatch):
         return dict(zip(rows.schema.names, rows.columns, strict=True))
     if not isinstance(rows.type, pa.StructType):
@@ -40,8 +40,8 @@ def columns_of(rows: Any) -> Columns:
 
 
 def plain(column: Any) -> list[Any]:
-    """Numbers, strings and booleans."""
-    # Arrow's own to_pylist makes an Arrow scalar per value. NumPy does not, but has no null among numbers.
+    """Decode a column of numbers, strings or booleans."""
+    # Arrow's to_pylist makes an Arrow scalar per value, which is slow. NumPy is faster, but has no null numbers.
     if pa.types.is_string(column.type) or (
         column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type))
     ):
@@ -51,12 +51,12 @@ def plain(column: Any) -> list[Any]:
 
 
 def objects(kind: Callable[..., Any], rows: Any, /, **decode: Decode) -> list[Any]:
-    """An object per row.
+    """Decode one object per row.
 
     Args:
-        kind: a named tuple or a dataclass; its fields name the columns.
+        kind: a named tuple or a dataclass. Its fields name the columns.
         rows: a record batch, or an array of structs without nulls.
-        decode: how the columns of these fields are decoded; all others are ``plain``.
+        decode: decoders of columns by field. All other columns use ``plain``.
 
     Raises:
         CorruptRecord: there is no column for a field without default.
@@ -77,11 +77,12 @@ def objects(kind: Callable[..., Any], rows: Any, /, **decode: Decode) -> list[An
 
 
 def lists(column: Any, decode: Decode = plain, collect: Callable[[list[Any]], Any] = list) -> list[Any]:
-    """A collection per row of a column of lists without nulls.
+    """Decode one collection per row of a column of lists without nulls.
 
     Args:
-        decode: how the elements are decoded, those of all rows at once.
-        collect: what is made of the elements of one row.
+        column: the column.
+        decode: decodes the elements of all rows at once.
+        collect: makes a collection of the elements of one row.
     """
     if not len(column):
         return []
@@ -98,7 +99,7 @@ def lists(column: Any, decode: Decode = plain, collect: Callable[[list[Any]], An
 
 
 def optional(column: Any, decode: Decode) -> list[Any]:
-    """As ``decode`` has it, with None where the column is null."""
+    """Decode a nullable column with ``decode``. A null becomes None."""
     if not column.null_count:
         return list(decode(column))
     values = iter(decode(column.drop_null()))
@@ -107,7 +108,7 @@ def optional(column: Any, decode: Decode) -> list[Any]:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """The fields of a class in the order of its arguments, with their defaults; ``MISSING`` for none."""
+    """Return the fields of a class in the order of its arguments, with their defaults or ``MISSING``."""
     if hasattr(kind, "_field_defaults"):
         return tuple((name, kind._field_defaults.get(name, MISSING)) for name in kind._fields)
     return tuple((field.name, field.default) for field in fields(kind))
@@ -122,16 +123,17 @@ LARGEST_OFFSET = 2**63 - 1
 
 
 def stored_batches(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, some at a time, as columns (``stored_columns`` makes objects of them).
+    """Yield the rows of a Parquet file as columns, some rows at a time. ``objects`` turns them into objects.
 
     Args:
-        schema: the columns and types that this version writes. Others are passed over, and some may be missing.
-        nullable: the places that may be null, as ``prepared`` or, within lists and structs, ``active[].file``.
+        body: the content of the file.
+        schema: the columns and types that this version writes. Other columns are not checked, and some may be missing.
+        nullable: paths of columns that may be null, for example ``prepared``, or ``active[].file`` within a list.
 
     Raises:
-        CorruptRecord: a column has another type, or a null that it may not have, or the file claims to hold far more
-            than its bytes can.
-        Exception: whatever Arrow says of what is no Parquet.
+        CorruptRecord: a column has another type or a forbidden null, or the file claims far more data than its bytes
+            can contain.
+        Exception: any error of Arrow if the bytes are not Parquet.
     """
     file = pq.ParquetFile(pa.BufferReader(body))
     footer = file.metadata
@@ -149,7 +151,7 @@ def stored_batches(body: bytes, schema: pa.Schema, nullable: Set[str]) -> Iterat
 
 
 def _check_types(found: Any, wanted: Any, place: str) -> None:
-    """Compare the fields of a schema or struct, by name."""
+    """Check the types of a schema's or struct's fields, by name."""
     types = {field.name: field.type for field in wanted}
     names = [field.name for field in found]
     if len(set(names)) < len(names):
@@ -171,7 +173,7 @@ def _check_type(found: Any, wanted: Any, place: str) -> None:
 
 
 def _check_values(place: str, column: Any, wanted: Any, nullable: Set[str]) -> None:
-    """Refuse nulls in a column of what is written, and in the fields and elements within it, and numbers too large."""
+    """Refuse forbidden nulls and too large numbers in a column, and in the fields and elements within it."""
     if column.null_count:
         if place not in nullable:
             raise CorruptRecord(f"column {place} holds a null")
@@ -190,13 +192,21 @@ def _check_values(place: str, column: Any, wanted: Any, nullable: Set[str]) -> N
 
 
 def check_number(name: str, value: object, least: int = -1, end: int = 2**63) -> None:
-    """Raises: CorruptRecord: it is no whole number from ``least`` to ``end`` (exclusive)."""
+    """Check that a value is an integer from ``least`` to ``end`` (exclusive).
+
+    Raises:
+        CorruptRecord: it is not.
+    """
     if type(value) is not int or not least <= value < end:
         raise CorruptRecord(f"{name} is {value!r}, not a number from {least} to {end - 1}")
 
 
 def check_column(rows: pa.RecordBatch, name: str, least: int = -1, end: int = 2**63) -> None:
-    """Raises: CorruptRecord: a number of a column is not within ``least`` to ``end`` (exclusive)."""
+    """Check that all numbers of a column are from ``least`` to ``end`` (exclusive).
+
+    Raises:
+        CorruptRecord: one is not.
+    """
     bounds: Any = pc.min_max(rows.column(name))
     for value in bounds.as_py().values():
         if value is not None:
@@ -204,10 +214,10 @@ def check_column(rows: pa.RecordBatch, name: str, least: int = -1, end: int = 2*
 
 
 def check_batches(batches: Sequence[Batch], first_offset: int, end_offset: int) -> None:
-    """Batches and control rows as a segment holds them: one after the other, and each possible.
+    """Check the batches and control rows of a segment: they do not overlap, and each is possible.
 
     Raises:
-        CorruptRecord
+        CorruptRecord: a batch is not possible.
     """
     end = first_offset
     for batch in batches:
@@ -227,10 +237,10 @@ def check_batches(batches: Sequence[Batch], first_offset: int, end_offset: int) 
 
 
 def check_partition(topic: Topic, partition: Partition) -> None:
-    """A partition as the fold could have made it.
+    """Check that the fold could have produced a partition.
 
     Raises:
-        CorruptRecord: naming what cannot be.
+        CorruptRecord: the fold cannot have produced it. The message says why.
     """
     place = f"partition {topic.topic}-{partition.id.partition}"
     end = partition.next_offset

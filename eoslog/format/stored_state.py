@@ -1,4 +1,4 @@
-"""The ``store`` and ``topics`` parts of a checkpoint: no field is believed before it was found within its bounds."""
+"""The ``store`` and ``topics`` parts of a checkpoint. Each field is checked against its bounds before it is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Generation = Annotated[int, Field(strict=True, ge=-1)]
 _LeaderEpoch = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
 _Version = Annotated[int, Field(strict=True, ge=1, lt=2**53)]
 _GROUP_OFFSETS: TypeAdapter[tuple[GroupOffsets, ...]] = TypeAdapter(tuple[GroupOffsets, ...])
-_Place = tuple[Hex, PartitionIndex]
+_StoredPartitionId = tuple[Hex, PartitionIndex]
 _GROUP_OFFSET = tuple[Hex, PartitionIndex, Offset, str, _LeaderEpoch, _Slot, _Time]
 
 
@@ -46,8 +46,8 @@ class _StoredTopic(Model):
 class _StoredMember(Model):
     topics: tuple[str, ...]
     group_instance_id: Identifier | None
-    assigned: tuple[_Place, ...]
-    revoking: tuple[_Place, ...]
+    assigned: tuple[_StoredPartitionId, ...]
+    revoking: tuple[_StoredPartitionId, ...]
 
 
 class _StoredGroup(Model):
@@ -76,10 +76,10 @@ class _StoredStore(Model):
 
 
 def decode_store(body: bytes) -> StoreState:
-    """What the ``store`` part says, a state without topics, partitions, transactions, producers and tokens.
+    """Decode the ``store`` part to a state without the objects of other parts, such as topics and transactions.
 
     Raises:
-        CorruptRecord: it is not what a state is written as.
+        CorruptRecord: the part is malformed.
     """
     try:
         stored = _StoredStore.model_validate_json(body)
@@ -104,7 +104,7 @@ def decode_topics(state: StoreState, rows: pa.RecordBatch) -> None:
     """Add the topics of some rows of the ``topics`` part to a state.
 
     Raises:
-        CorruptRecord: a topic is not what one is written as, or is there twice.
+        CorruptRecord: a topic is malformed or appears twice.
     """
     for row in rows.to_pylist():
         topic = _topic(row)
@@ -141,12 +141,16 @@ _topic_config = lru_cache(maxsize=128)(TopicConfig.model_validate_json)
 
 
 def encode_offsets(offsets: tuple[GroupOffsets, ...]) -> str:
-    """The offsets of a transaction's last commit, as JSON."""
+    """Encode the offsets of a transaction's last commit as JSON."""
     return _GROUP_OFFSETS.dump_json(offsets).decode()
 
 
 def decode_offsets(text: str) -> tuple[GroupOffsets, ...]:
-    """Raises: ValidationError: these are no offsets."""
+    """Decode the offsets of a transaction's last commit.
+
+    Raises:
+        ValidationError: the text does not contain offsets.
+    """
     return _GROUP_OFFSETS.validate_json(text)
 
 

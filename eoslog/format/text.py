@@ -1,4 +1,4 @@
-"""Text in columns is UTF-8: Arrow takes that for granted, so what is written and what is read is looked at."""
+"""Checks that text in columns is UTF-8. Arrow assumes it without a check, so eoslog checks what it writes and reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 @cache
 def holds_text(data_type: pa.DataType) -> bool:
-    """Whether values of this type are text, or have text in them."""
+    """Return True if values of this type are text or contain text."""
     if isinstance(data_type, pa.DictionaryType):
         return holds_text(data_type.value_type)
     parts: Any = data_type
@@ -22,10 +22,10 @@ def holds_text(data_type: pa.DataType) -> bool:
 
 
 def check_text(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:
-    """Refuse a column whose text is no UTF-8.
+    """Refuse a column with text that is not UTF-8.
 
     Raises:
-        pyarrow.ArrowInvalid
+        pyarrow.ArrowInvalid: a text is not UTF-8.
     """
     if holds_text(column.type):
         column.validate(full=True)

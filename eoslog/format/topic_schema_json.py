@@ -1,4 +1,4 @@
-"""Merging schemas: the columns of new rows join those of their topic."""
+"""Schemas of topics: their encoding in entries, conversion of rows to them, and merging of new columns."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ RESERVED_NAMES = frozenset(
         "_commit_timestamp",
     }
 )
-"""What a reader of the topic gives beside its columns."""
+"""The names of the metadata columns that a reader can add to a topic's columns."""
 
 
 def encode_schema(schema: pa.Schema) -> str:
-    """The schema as text for a topic's entry: normalised, without metadata, an Arrow IPC message in base64.
+    """Encode a schema for a topic's entry: normalized, without metadata, as an Arrow IPC message in base64.
 
     Raises:
-        UnsupportedSchema: if it cannot be stored.
+        UnsupportedSchema: the schema cannot be stored.
     """
     return base64.b64encode(normalise_schema(schema).serialize().to_pybytes()).decode("ascii")
 
 
 def decode_schema(text: str) -> pa.Schema:
-    """The schema of a topic from its entry.
+    """Decode the schema of a topic from its entry.
 
     Raises:
-        CorruptRecord: if the text is not what `encode_schema` gives.
+        CorruptRecord: the text is not a result of `encode_schema`.
     """
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
@@ -65,7 +65,7 @@ def check_storable(schema: pa.Schema) -> None:
     """Refuse a schema that a topic cannot have.
 
     Raises:
-        UnsupportedSchema: naming the column, and what to do.
+        UnsupportedSchema: the message contains the column and what to do.
     """
     if not schema.names:
         raise UnsupportedSchema("a topic has at least one column")
@@ -80,24 +80,24 @@ def check_storable(schema: pa.Schema) -> None:
 
 
 def normalise_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in the form in which it is stored, without metadata.
+    """Return the stored form of a schema, without metadata.
 
     Raises:
-        UnsupportedSchema: if it cannot be stored.
+        UnsupportedSchema: the schema cannot be stored.
     """
     check_storable(schema)
     return pa.schema([normal_field(field, field.name) for field in schema])
 
 
 def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """The rows with the schema's columns, in its order and its types. Only casts that lose nothing are made.
+    """Return rows with the columns, order and types of a schema. Only lossless casts are made.
 
     Args:
-        table: columns by name, in any order. A nullable column may be missing: it is null.
+        table: the rows. Columns are matched by name and may be in any order. A missing nullable column becomes null.
         schema: the topic's schema.
 
     Raises:
-        SchemaMismatch: naming the column, and the types expected and found.
+        SchemaMismatch: the message contains the column, the expected type and the found type.
     """
     for name in table.schema.names:
         if schema.get_field_index(name) < 0:
@@ -131,38 +131,39 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
         raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}: {error}") from None
     except pa.ArrowInvalid:
         raise SchemaMismatch(
-            f"column {field.name!r} holds text that is not UTF-8: write it as binary, or mend it first (in Spark "
-            "make_valid_utf8 does that)"
+            f"column {field.name!r} holds text that is not UTF-8: write it as binary, or repair it first (in Spark "
+            "with make_valid_utf8)"
         ) from None
     return conformed
 
 
 def stored_schema(topic: Topic) -> pa.Schema:
-    """The columns of a topic's data files."""
+    """Return the columns of a topic's data files."""
     if topic.topic_schema.arrow is None:
         return RECORDS_SCHEMA
     return decode_schema(topic.topic_schema.arrow)
 
 
 def merged_schema(current: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """A topic's schema, and behind its columns those of some rows that it lacks.
+    """Return a topic's schema extended by new columns of some rows.
 
-    A field that a struct lacks joins it in the same way. What is new is nullable, for earlier rows do not have it; what
-    is there stays as it is, and rows whose type can be cast to it without loss fit it.
+    New columns follow the existing ones. New fields of structs are added in the same way. A new column or field is
+    nullable, because earlier rows do not have it. Existing columns do not change: the rows' type must cast to them
+    without loss.
 
     Args:
-        current: the topic's.
-        rows: of the rows; what the topic has may be missing.
+        current: the topic's schema.
+        rows: the schema of the rows. Columns of the topic may be missing.
 
     Raises:
-        SchemaMismatch: a column of the rows is there already, and of another type.
+        SchemaMismatch: a column of the rows exists in the topic with another type.
         UnsupportedSchema: a new column cannot be stored.
     """
     return normalise_schema(pa.schema(_merged(current, normalise_schema(rows), "")))
 
 
 def holds_as_it_is(stored: pa.DataType, part: pa.DataType) -> bool:
-    """Whether one type is another, but for fields that its structs have beside those of the other."""
+    """Return True if a stored type equals another type, except for additional fields in its structs."""
     if isinstance(stored, pa.StructType) and isinstance(part, pa.StructType):
         fields = {field.name: field for field in stored}
         return all(field.name in fields and _field_holds(fields[field.name], field) for field in part)
@@ -214,7 +215,7 @@ def _merged_type(current: pa.DataType, rows: pa.DataType, path: str) -> pa.DataT
 
 
 def _holds_nothing(data_type: Any) -> bool:
-    """Whether it is the type of nulls, or made of it: no other type could ever take its place."""
+    """Return True if a type is the null type or contains it. Such a column could never get another type."""
     if pa.types.is_null(data_type):
         return True
     return any(_holds_nothing(data_type.field(index).type) for index in range(data_type.num_fields))

@@ -13,10 +13,10 @@ _ENTRY = struct.Struct(">hqqqq")
 
 
 def encode_transaction_index(entries: Iterable[AbortedTransaction]) -> bytes:
-    """One 34-byte entry per transaction, in the order of their markers.
+    """Encode one 34-byte entry per transaction, in the order of their markers.
 
     Raises:
-        ValueError: if the entries are not in that order, or a number is negative or does not fit.
+        ValueError: the entries are not in that order, or a number is negative or does not fit.
     """
     body = bytearray()
     previous: AbortedTransaction | None = None
@@ -34,20 +34,20 @@ def encode_transaction_index(entries: Iterable[AbortedTransaction]) -> bytes:
 
 
 def decode_transaction_index(body: bytes, name: str) -> list[AbortedTransaction]:
-    """The aborted transactions of an index file.
+    """Decode the aborted transactions of an index file.
 
     Args:
-        body: the whole file.
-        name: its path, for the message of an error.
+        body: the content of the file.
+        name: the path of the file, for error messages.
 
     Raises:
-        CorruptRecord: if it is not such an index.
+        CorruptRecord: the file is not such an index.
     """
     return list(iterate_transaction_index(body, name))
 
 
 def iterate_transaction_index(body: bytes, name: str) -> Iterator[AbortedTransaction]:
-    """As ``decode_transaction_index``, one after the other: those before a fault are given before it is raised."""
+    """Yield what ``decode_transaction_index`` returns. Transactions before a fault are yielded before the error."""
     previous: AbortedTransaction | None = None
     whole = len(body) - len(body) % _ENTRY.size
     for number, (version, *numbers) in enumerate(_ENTRY.iter_unpack(memoryview(body)[:whole])):

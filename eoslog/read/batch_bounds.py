@@ -1,4 +1,4 @@
-"""What is known of a batch's rows before its file is read: their place in the log, who wrote them, and statistics."""
+"""The bounds of a batch's column values that are known without its file: offsets, producer, times and statistics."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
 
 _MICROSECONDS = 1000
-"""In a millisecond: readers are given times in microseconds."""
+"""Microseconds in a millisecond. Readers get times in microseconds."""
 
 
 def may_hold_wanted(predicate: Predicate, topic: str, partition: Partition, segment: SealedSegment) -> bool:
-    """Whether a sealed segment may have wanted rows, by what the state tells without its index."""
+    """Return False if the state alone proves that no row of a sealed segment matches, without reading its index."""
     known = _position(predicate, topic, partition.id, segment.base_offset, segment.end_offset)
-    # A marker of -1 among the times says that nothing is known of the least.
+    # A minimum of -1 means that the smallest timestamp is unknown.
     least, greatest = segment.min_timestamp, segment.max_timestamp
     known[_name(predicate, "timestamp")] = _times(least, greatest)
     return predicate.may_match(lambda column: known.get(column, UNKNOWN))
@@ -24,7 +24,7 @@ def may_hold_wanted(predicate: Predicate, topic: str, partition: Partition, segm
 def may_be_wanted(
     predicate: Predicate, topic: str, partition_id: PartitionId, batch: Batch, start: int, end: int
 ) -> bool:
-    """Whether a batch may have wanted rows among its offsets from ``start`` to ``end`` (exclusive)."""
+    """Return False if no row of a batch from ``start`` to ``end`` (exclusive) can match the predicate."""
     return predicate.may_match(_bounds_of(predicate, topic, partition_id, batch, start, end))
 
 
@@ -46,7 +46,7 @@ def _bounds_of(
 
 
 def _name(predicate: Predicate, name: str) -> str:
-    """A column of a row's place, as the topic calls it."""
+    """Return the name of a metadata column: topics of Kafka records name it without an underscore."""
     return name if predicate.of_records else f"_{name}"
 
 
@@ -64,7 +64,10 @@ def _position(
 
 
 def _times(least_ms: int, greatest_ms: int) -> ColumnBounds:
-    """Of rows with times of their own. Those before 1970 stand as -1 in the log, so they may be less."""
+    """Return the bounds of rows with timestamps of their own.
+
+    The log stores a timestamp before 1970 as -1. So a minimum of -1 is no lower bound.
+    """
     return ColumnBounds(
         False, True, least_ms * _MICROSECONDS if least_ms >= 0 else None, max(-1, greatest_ms) * _MICROSECONDS
     )

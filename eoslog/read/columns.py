@@ -1,4 +1,4 @@
-"""The columns that a reader is given: those of the Kafka connector, or the user's own with their place beside them."""
+"""The columns that a reader gets: the columns of Spark's Kafka connector, or the user's columns plus metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORD_COLUMNS: pa.Schema = pa.schema(
         pa.field("timestampType", pa.int32()),
     ]
 )
-"""What a topic of Kafka records is read as: the columns of Spark's Kafka connector."""
+"""The columns of a topic of Kafka records, as in Spark's Kafka connector."""
 
 HEADERS_COLUMN = pa.field("headers", HEADERS_TYPE)
 
@@ -37,7 +37,7 @@ PLACE_COLUMNS: pa.Schema = pa.schema(
         pa.field("_timestamp", _TIMESTAMP),
     ]
 )
-"""What a topic of columns can be read with beside its own columns."""
+"""Metadata columns that a reader of a topic of columns can add to the topic's own columns."""
 
 TRANSACTION_COLUMNS: pa.Schema = pa.schema(
     [  # type: ignore[arg-type]
@@ -50,16 +50,18 @@ TRANSACTION_COLUMNS: pa.Schema = pa.schema(
         pa.field("_commit_timestamp", _TIMESTAMP),
     ]
 )
-"""Who wrote a row, and what became of it; every topic can be read with them.
+"""The producer of a row and the outcome of its transaction. A reader can add these columns for every topic.
 
-``_transactional_id`` is null without a transaction, ``_sequence`` of staged rows, ``_control`` unless the row is a
-control row (``COMMIT`` or ``ABORT``), ``_slot`` while the row's transaction is open, ``_commit_timestamp`` unless it is
-committed.
+- ``_transactional_id`` is null for a row without a transaction.
+- ``_sequence`` is null for staged rows.
+- ``_control`` is ``COMMIT`` or ``ABORT`` for a control row, else null.
+- ``_slot`` is null while the row's transaction is open.
+- ``_commit_timestamp`` is null unless the row is committed.
 """
 
 
 def available_columns(topic: Topic) -> pa.Schema:
-    """Every column that the topic can be read with."""
+    """Return all columns that a reader of the topic can choose."""
     if topic.topic_schema.kind == "records":
         return pa.schema([*RECORD_COLUMNS, HEADERS_COLUMN, *TRANSACTION_COLUMNS])
     return pa.schema([*stored_schema(topic), *PLACE_COLUMNS, *TRANSACTION_COLUMNS])
@@ -68,12 +70,12 @@ def available_columns(topic: Topic) -> pa.Schema:
 def default_columns(
     topic: Topic, *, place: bool = False, headers: bool = False, transaction: bool = False
 ) -> pa.Schema:
-    """The columns that a topic is read with unless the reader chooses.
+    """Return the columns that a reader gets if it does not choose columns.
 
     Args:
-        place: with the columns ``_topic, _partition, _offset, _timestamp`` (topics of columns only).
-        headers: with the column ``headers`` (Kafka records only).
-        transaction: with ``TRANSACTION_COLUMNS``.
+        place: add the columns ``_topic, _partition, _offset, _timestamp`` (topics of columns only).
+        headers: add the column ``headers`` (Kafka records only).
+        transaction: add ``TRANSACTION_COLUMNS``.
     """
     if topic.topic_schema.kind == "records":
         fields = [*RECORD_COLUMNS, *([HEADERS_COLUMN] if headers else [])]
@@ -83,15 +85,15 @@ def default_columns(
 
 
 def with_control_rows(columns: pa.Schema) -> pa.Schema:
-    """The columns of a read that shows control rows too, which have nulls in the topic's own."""
+    """Return the columns of a read with control rows. All are nullable, because a control row has no values."""
     return pa.schema([field.with_nullable(True) for field in columns])
 
 
 def choose_columns(topic: Topic, names: Sequence[str]) -> pa.Schema:
-    """The named columns, in this order.
+    """Return the named columns, in this order.
 
     Raises:
-        InvalidOption: the topic has no column of that name; the message names those it has.
+        InvalidOption: the topic has no column of that name. The message lists its columns.
     """
     available = available_columns(topic)
     for name in names:

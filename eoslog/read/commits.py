@@ -1,4 +1,4 @@
-"""Commits, one after the other: what each slot of the log committed, whole, over all topics that are read."""
+"""Commits in order: all rows that each slot of the log committed, over all requested topics."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from eoslog.storage.exclusive import ExclusiveIterator
 
 
 class CommittedTransaction(NamedTuple):
-    """One of the transactions that a slot committed; of a Spark job, one of its tasks."""
+    """One transaction that a slot committed. Each task of a Spark job has its own."""
 
     transactional_id: str | None
-    """None for rows without a transaction."""
+    """The transactional id; None for rows without a transaction."""
     producer_id: int
     producer_epoch: int
 
 
 class Commit:
-    """What one slot of the log committed in the topics that are read: all of it, once."""
+    """All rows that one slot of the log committed in the requested topics."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Commit:
         self._topics = topics
         self._rows = rows
         self.slot = slot
-        """Its place in the order of commits. Go on behind it with ``after_slot``."""
+        """The slot of the commit. To continue after this commit, pass it as ``after_slot``."""
         self.timestamp = timestamp
         """The log's time at the slot (ms)."""
 
@@ -54,13 +54,13 @@ class Commit:
 
     @property
     def topics(self) -> list[str]:
-        """Those of the topics that are read into which it wrote rows, in their order."""
+        """The requested topics to which this commit wrote rows, sorted by name."""
         written = {partition_id.topic_id for partition_id in self._rows}
         return sorted(name for name, topic in self._topics.items() if topic.topic_id in written)
 
     @property
     def transactions(self) -> tuple[CommittedTransaction, ...]:
-        """Who wrote the rows. Several, if writers of one process shared the slot, or for the tasks of a job."""
+        """The transactions of the commit. There are several for the tasks of a job, or if writers shared the slot."""
         origins = [piece.origin for slices in self._rows.values() for piece in slices]
         return tuple(
             dict.fromkeys(
@@ -71,19 +71,19 @@ class Commit:
 
     @property
     def record_count(self) -> int:
-        """The number of rows, known without reading any."""
+        """The number of rows. It is known without reading files."""
         return sum(piece.record_count for slices in self._rows.values() for piece in slices)
 
     def scan(self, topic: str, columns: Sequence[str] | None = None) -> Scan:
-        """Its rows in one of the topics; see ``Store.scan`` for the columns.
+        """Return a scan of the commit's rows in one topic. See ``Store.scan`` for the columns.
 
         Raises:
-            InvalidOption: the topic is not one of those that are read, or has no such column.
+            InvalidOption: the topic was not requested, or has no such column.
         """
         known = self._topics.get(topic)
         if known is None:
             raise InvalidOption(
-                f"topic {quoted(topic)} is not read here; the topics are: {', '.join(sorted(self._topics))}"
+                f"topic {quoted(topic)} was not requested. Use one of: {', '.join(sorted(self._topics))}"
             )
         plans = [
             PartitionPlan(
@@ -101,7 +101,7 @@ class Commit:
         return Scan(self._store.object_store, plans, stored_schema(known), wanted, self.slot)
 
     def to_tables(self) -> dict[str, pa.Table]:
-        """All its rows, by topic.
+        """Return all rows of the commit, by topic.
 
         Raises:
             CorruptRecord, StoreUnavailable
@@ -110,7 +110,7 @@ class Commit:
 
 
 def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_slot: int | None) -> Iterator[Commit]:
-    """See ``Store.commits``. The topics are looked at now, the rows when they are asked for."""
+    """Yield commits; see ``Store.commits``. The call takes a snapshot of the topics. Iteration reads the rows."""
     names = list(dict.fromkeys(topics))
     if not names:
         raise InvalidOption("name the topics whose commits are to be read")

@@ -1,7 +1,7 @@
-"""Commits in the order in which they were decided: of each slot all its rows, over all partitions that are read.
+"""Committed rows in the order of the slots that committed them, over several partitions.
 
-A partition is read segment by segment, and no further than the commits that are asked for: rows get their offsets in
-the order of the slots, and end no earlier than that.
+A partition is read segment by segment, only as far as the requested commits need it. This works because slots assign
+offsets in ascending order, and a transaction ends no earlier than it writes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ def slices_by_commit(
     *,
     control_rows: bool = False,
 ) -> Iterator[tuple[int, int, dict[Key, tuple[FileSlice, ...]]]]:
-    """Slot, log's time there (ms) and rows by partition, of each slot in (after_slot, until_slot] that committed rows.
+    """Yield each slot in (after_slot, until_slot] that committed rows, with its log time (ms) and rows by partition.
 
     Args:
-        control_rows: whether control rows are rows too.
+        partitions: the partitions by a key of the caller's choice.
+        control_rows: include control rows.
 
     Raises:
         CorruptRecord, StoreUnavailable: an index cannot be read.
@@ -57,7 +58,7 @@ def slices_by_commit(
 
 
 class _Feed:
-    """One partition's committed rows by the slot that ended them, as far as it was read."""
+    """The committed rows of one partition by the slot that ended them, as far as the partition was read."""
 
     def __init__(
         self, indexes: SegmentIndexes, partition: Partition, after_slot: int, until_slot: int, control_rows: bool
@@ -68,17 +69,17 @@ class _Feed:
         self._log_start_offset = partition.log_start_offset
         self._pending: dict[int, list[FileSlice]] = defaultdict(list)
         self._slots: list[int] = []
-        """The slots of these rows, as a heap."""
+        """The slots of the pending rows, as a heap."""
         self._parts = self._read(indexes, partition)
         self._reached_slot: int | None = after_slot
-        """Rows that are not read yet ended at this slot or later; None if all are read."""
+        """Rows that are not read yet ended at this slot or later. None if all rows are read."""
 
     @property
     def first_slot(self) -> int | None:
         return self._slots[0] if self._slots else None
 
     def is_known(self, slot: int | None) -> bool:
-        """Whether everything that ended at or before ``slot`` was read; all there is if None."""
+        """Return True if all rows that ended at or before ``slot`` were read; None asks for all rows."""
         return self._reached_slot is None or (slot is not None and slot < self._reached_slot)
 
     def read_on(self) -> None:
@@ -87,13 +88,13 @@ class _Feed:
             self._reached_slot = None
 
     def take(self, slot: int) -> tuple[FileSlice, ...]:
-        """The rows of a slot, which is no later than the first one."""
+        """Remove and return the rows of a slot. The slot is at or before ``first_slot``."""
         if self.first_slot != slot:
             return ()
         return tuple(self._pending.pop(heapq.heappop(self._slots)))
 
     def _read(self, indexes: SegmentIndexes, partition: Partition) -> Iterator[int]:
-        """Read part by part; each gives the slot at or after which the rows behind it end."""
+        """Read one segment at a time. Each yields a slot: all later rows of the partition end at or after it."""
         for segment in partition.sealed:
             if segment.max_end_slot <= self._after_slot:
                 continue

@@ -1,7 +1,7 @@
-"""Ends of a read under ``read_committed`` that split no committed transaction: the largest consistent cut.
+"""Ends of a ``read_committed`` read that split no committed transaction: the largest consistent cut.
 
-Kafka's last stable offsets are each partition's own, so what lies below them may show a transaction in part. A cut is
-consistent if of every committed transaction it shows all rows or none.
+Each partition has its own last stable offset (LSO). So a read up to the LSOs may show only a part of a transaction. A
+cut is consistent if it shows all rows or no row of each committed transaction.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ def transaction_consistent_ends(
     starts: Mapping[Key, int],
     ends: Mapping[Key, int],
 ) -> dict[Key, int]:
-    """The largest ends at or below ``ends`` that split no transaction committed so far; never below the starts.
+    """Return the largest ends at or below ``ends`` that split no transaction committed so far.
 
-    What ended in one slot counts as one transaction. Called again later, with ends that did not go back, the answer
-    does not go back either.
+    All transactions that ended in one slot count as one. If a later call has the same or larger ``ends``, its result
+    is the same or larger too.
 
     Args:
-        starts: the first offset to read (inclusive). What was read before is not taken back.
-        ends: where to end at the latest (exclusive), at or below the last stable offsets.
+        partitions: the partitions by a key of the caller's choice.
+        starts: the first offset to read (inclusive). The result is never below, because earlier rows were read.
+        ends: the latest ends (exclusive), at or below the last stable offsets.
 
     Raises:
         CorruptRecord, StoreUnavailable: an index cannot be read.
@@ -52,10 +53,12 @@ def limited_consistent_ends(
     limit: Callable[[int], Mapping[Key, int]],
     max_offsets: int,
 ) -> dict[Key, int]:
-    """As ``transaction_consistent_ends``, of about ``max_offsets`` offsets, more if a transaction is larger.
+    """Return consistent ends that cover about ``max_offsets`` offsets, or more if a transaction is larger.
 
     Args:
-        limit: the ends of about so many offsets, at or below ``ends``.
+        partitions, starts, ends: as in ``transaction_consistent_ends``.
+        limit: returns the ends of a read of about this many offsets, at or below ``ends``.
+        max_offsets: the wanted number of offsets. It doubles until an end moves or ``ends`` is reached.
     """
     while True:
         wanted = limit(max_offsets)
@@ -69,10 +72,10 @@ def limited_consistent_ends(
 def _lowered(
     indexes: SegmentIndexes, partitions: Mapping[Key, Partition], starts: Mapping[Key, int], caps: dict[Key, int]
 ) -> dict[Key, int]:
-    """The first offsets of the transactions that the caps split, where they lie below the caps."""
+    """Return, by partition, the first offset of the transactions that the caps split, if it is below the cap."""
     above: set[int] | None = None
     if all(caps[key] >= partition.segment_base_offset for key, partition in partitions.items()):
-        # The usual case: what lies above stands in the state, and is little.
+        # The usual case: all rows above the caps are in active segments, so the state has them and they are few.
         above = {
             batch.end_slot
             for key, partition in partitions.items()
@@ -99,7 +102,7 @@ def _lowered(
 def _slots_above(
     indexes: SegmentIndexes, partitions: Mapping[Key, Partition], caps: dict[Key, int], below: set[int]
 ) -> set[int]:
-    """The end slots of the rows above the caps, as far as they can be those of ``below``."""
+    """Return the end slots of the rows above the caps. Slots that cannot be in ``below`` may be missing."""
     found: set[int] = set()
     if not below:
         return found
@@ -107,7 +110,7 @@ def _slots_above(
     for key, partition in partitions.items():
         for batch in _committed(indexes, partition, caps[key], partition.high_watermark, oldest - 1):
             if batch.slot > newest:
-                break  # Rows get their offsets in the order of the slots: the rest came after all of these ended.
+                break  # Slots assign offsets in ascending order: later rows came after all transactions in below ended.
             found.add(batch.end_slot)
     return found
 
@@ -117,14 +120,14 @@ class _Rows(NamedTuple):
 
     base_offset: int
     slot: int
-    """The slot that gave them their offsets."""
+    """The slot that gave the rows their offsets."""
     end_slot: int
 
 
 def _committed(
     indexes: SegmentIndexes, partition: Partition, start: int, end: int, after_slot: int = NO_SLOT
 ) -> Iterator[_Rows]:
-    """The rows of committed transactions in a range of offsets. Control rows are not rows."""
+    """Yield the rows of committed transactions in a range of offsets, without control rows."""
     for columns, between in sealed_between(indexes, partition, start, end, after_slot):
         wanted = (
             columns.transactional

@@ -1,6 +1,7 @@
-"""The history of a store: what each slot of the log did to topics, the newest first (Delta's ``DESCRIBE HISTORY``).
+"""The history of a store: the changes of topics by each slot of the log, newest first (Delta's ``DESCRIBE HISTORY``).
 
-It is read from the log's own records, and ends where they end: old slots are deleted, what they did is not.
+It comes from the log's records and ends at the oldest slot. Deletion of old slots shortens the history, but keeps the
+changes.
 """
 
 from __future__ import annotations
@@ -49,50 +50,51 @@ _NO_CHANGE = frozenset(
         "checkpoint",
     }
 )
-"""Entries that change neither a topic nor its rows."""
+"""The types of entries that change neither a topic nor its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that a slot of the log did to topics. What does not apply, or is not known, is None."""
+    """One change of topics by a slot of the log. A field that does not apply or is unknown is None."""
 
     slot: int
     timestamp: int | None
     """The log's time at the slot (ms since the epoch)."""
     operation: str
-    """Of commits ``append``, ``overwrite``, ``complete``, or ``commit`` of a transaction without rows; ``abort``;
-    ``create_topic``, ``delete_topic``, ``topic_config``, ``topic_schema``, ``create_partitions``, ``delete_records``,
-    ``retention``, ``merge``, ``compact``; of an entry that this version does not know its type."""
+    """A commit is ``append``, ``overwrite`` or ``complete``, or ``commit`` if its transaction wrote no rows. The others
+    are ``abort``, ``create_topic``, ``delete_topic``, ``topic_config``, ``topic_schema``, ``create_partitions``,
+    ``delete_records``, ``retention``, ``merge`` and ``compact``. An entry of a type that this version does not know has
+    that type's name."""
     topics: tuple[str, ...]
-    """The names of those that it touched, or their ids where they are gone."""
+    """The names of the changed topics. A deleted topic that the history no longer names appears by its id."""
     rows: int | None = None
-    """Rows that a commit wrote into the topics that are asked for."""
+    """Number of rows that a commit wrote to the requested topics."""
     files: int | None = None
-    """Data files of these rows, or those that a merge or compaction leaves."""
+    """Number of data files of these rows, or of the files that a compaction leaves."""
     bytes: int | None = None
-    """Of these files."""
+    """Total size of these files in bytes."""
     duration_ms: int | None = None
-    """From the begin of a transaction, or from when Spark planned the write, to its commit."""
+    """Time from the start of the transaction, or from Spark's planning of the write, to the commit (ms)."""
     verdict: str | None = None
     """``commit`` or ``abort``."""
     reason: str | None = None
-    """Who ended the transaction: ``client``, ``timeout``, ``fence`` or ``admin``."""
+    """The reason for the end of the transaction: ``client``, ``timeout``, ``fence`` or ``admin``."""
     transactional_id: str | None = None
     producer_id: int | None = None
     producer_epoch: int | None = None
     application_id: str | None = None
-    """Of the application's version that was committed; a stream sink's is its transactional id."""
+    """The application of the committed application version. For a stream sink it is the transactional id."""
     version: int | None = None
-    """The application's version; a stream sink's is the number of its micro-batch."""
+    """The committed application version. For a stream sink it is the number of the micro-batch."""
     query_id: str | None = None
     query_name: str | None = None
     batch_id: int | None = None
     task_count: int | None = None
-    """The tasks of a job."""
+    """The number of tasks of a job."""
     engine: str | None = None
-    """What ran the job, as ``spark-4.3.0``."""
+    """The engine that ran the job, for example ``spark-4.3.0``."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """What else tells this operation from others of its kind; JSON can hold it."""
+    """Further details of the operation, as JSON values."""
 
 
 def operations_of(
@@ -102,11 +104,14 @@ def operations_of(
     names: dict[str, str],
     topic_id: str | None,
 ) -> list[Operation]:
-    """What the entries of a slot did, the last one first.
+    """Return the operations of a slot's entries, the last one first.
 
     Args:
-        names: topics by their ids. A topic's own entries add to it.
-        topic_id: only operations that touched this topic, and only the rows of this one.
+        slot: the slot.
+        time_ms: the log's time at the slot.
+        entries: the entries of the slot. An entry of an unknown type is a mapping.
+        names: names of topics by their ids. The function adds topics that the entries create or delete.
+        topic_id: include only operations on this topic, and count only its rows; None includes all topics.
     """
     for entry in entries:
         if isinstance(entry, (TopicCreated, TopicDeleted)):
@@ -136,7 +141,7 @@ class _Slot:
                 case LogStartMoved():
                     moved.setdefault((entry.topic_id, entry.reason), []).append(entry)
                 case TransactionEnded(verdict="commit"):
-                    # Rows are replaced by the commit that follows in the same record.
+                    # An overwrite first moves the log start. The commit that replaces the rows follows in this record.
                     yield self._commit(entry, replaced)
                     replaced = []
                 case TransactionEnded():
@@ -259,13 +264,13 @@ class _Slot:
 
 
 def _written(entry: TransactionEnded) -> list[WrittenRows] | None:
-    """What a commit wrote by topic; None if the log does not tell."""
+    """Return the rows that a commit wrote, by topic; None if the log does not contain them."""
     touched = {marker.topic_id for marker in entry.markers}
     summary = entry.summary
     if entry.batches or not touched:
         return [_of_batch(each) for each in entry.batches]
     if summary is not None and summary.topics is not None:
-        # Not of topics that were deleted before the commit.
+        # The summary may name topics that were deleted before the commit. They got no rows.
         return [each for each in summary.topics if each.topic_id in touched]
     if summary is None or len(touched) > 1:
         return None
@@ -277,7 +282,7 @@ def _of_batch(batch: BatchAppended | StagedBatch) -> WrittenRows:
 
 
 def _config(config: TopicConfig) -> dict[str, Any]:
-    """The settings that are not the defaults."""
+    """Return the settings that differ from the defaults."""
     return config.model_dump(exclude_defaults=True)
 
 
@@ -286,19 +291,19 @@ _MOST_SLOTS_AHEAD = 128
 
 
 class _Bounds(NamedTuple):
-    """Which topics are asked for, and from where on they may have a history."""
+    """The requested topics and the range of slots that may have changed them."""
 
     names: dict[str, str]
-    """By topic id, of all topics that are there."""
+    """The names of all existing topics, by topic id."""
     topic_id: str | None
     oldest: int
     newest: int
 
 
 class History(ExclusiveIterator[Operation]):
-    """Operations of the log, the newest first. It reads as it is iterated, and holds no more than some slots.
+    """An iterator over the operations of the log, newest first. It reads slots while the caller iterates.
 
-    It begins at the newest slot of when it was made. It belongs to one thread at a time.
+    It starts at the slot that was the newest at its creation. Only one thread at a time may use it.
     """
 
     def __init__(
@@ -324,9 +329,9 @@ class History(ExclusiveIterator[Operation]):
         self._transactional_id = transactional_id
         self._include_aborts = include_aborts
         self.oldest_slot: int | None = None
-        """The slot that the history has come to; None before the first."""
+        """The oldest slot read so far; None before the first."""
         self.is_cut = False
-        """Whether it has ended where slots were deleted, and not where the topic or the store was created."""
+        """True if the history ended because older slots are deleted, not at the creation of the topic or store."""
         records = records_backwards(store.object_store, self._bounds.newest)
         self._records = takewhile(lambda record: record.slot >= self._bounds.oldest, records)
         super().__init__(islice(self._read(), limit))
@@ -346,7 +351,7 @@ class History(ExclusiveIterator[Operation]):
 
 
 class _Decoded:
-    """A record, and the latest time that it or a record before it tells, as far as was read (ms)."""
+    """A record, and the latest time in it and in the records before it, as far as they were read (ms)."""
 
     __slots__ = ("entries", "own_ms", "slot", "time_ms")
 
@@ -359,7 +364,7 @@ class _Decoded:
 
 
 def _decode(record: SlotRecord) -> _Decoded:
-    """The entries of a record; one of an unknown type stays as it is, and an invalid record changed nothing."""
+    """Decode a record. An entry of an unknown type stays JSON. An invalid record changed nothing and has no entries."""
     entries: list[Entry | Mapping[str, Any]] = []
     for value in record.entries:
         try:
@@ -372,9 +377,10 @@ def _decode(record: SlotRecord) -> _Decoded:
 
 
 def _with_log_times(records: Iterator[_Decoded]) -> Iterator[_Decoded]:
-    """Give each record the log's time, which never runs backwards: the latest that any record so far tells.
+    """Set each record's log time: the latest time in it and in all records before it. So it never runs backwards.
 
-    Writers' clocks differ by little, so a few records before it tell.
+    The records come newest first. Writers' clocks differ only a little, so a few older records are enough to find the
+    latest time.
     """
     waiting: deque[_Decoded] = deque()
     for record in records:

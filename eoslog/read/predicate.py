@@ -1,6 +1,6 @@
-"""Predicates: a condition that the wanted rows fulfil, in SQL's three-valued logic, and what bounds tell of it.
+"""Predicates: a condition on rows in SQL's three-valued logic, and its evaluation on the bounds of columns.
 
-A row is wanted if the condition is true of it: neither false nor null.
+A row matches if the condition is true for it. A row for which it is false or null does not match.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pyarrow as pa
 from eoslog.format.statistics import ColumnBounds, Value, order, successor
 
 BoundsOf = Callable[[str], ColumnBounds]
-"""The bounds of a column, by its name."""
+"""Returns the bounds of a column by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same of every row."""
+    """A condition with the same value for every row."""
 
     value: bool | None
 
@@ -36,7 +36,7 @@ class OneOf:
 
     column: str
     values: tuple[Value, ...]
-    """In their order. Without any it is false of every value."""
+    """The values in ascending order. Without values the condition is false for every value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Below:
     column: str
     value: Value
     inclusive: bool
-    """Or equal to it."""
+    """Also true if the column equals the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,10 @@ Condition = Constant | IsNull | OneOf | Below | StartsWith | Not | AllOf | AnyOf
 
 
 class Truth(NamedTuple):
-    """What a condition may be for some rows. It may be said to be possible and not be, never the other way round."""
+    """The possible values of a condition for some rows.
+
+    It may include a value that no row has. It never omits a value that a row has.
+    """
 
     can_be_true: bool
     can_be_false: bool
@@ -85,23 +88,23 @@ class Truth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition for one topic's rows: plain values, so that it travels to the tasks of a read."""
+    """A condition on the rows of one topic. It consists of plain values, so it can be sent to the tasks of a read."""
 
     text: str
-    """As it was given, in SQL."""
+    """The predicate as the user wrote it, in SQL."""
     condition: Condition
     columns: pa.Schema
-    """Those that the condition looks at, as they are read."""
+    """The columns that the condition uses."""
     of_records: bool
-    """Whether the topic holds Kafka records."""
+    """True for a topic of Kafka records."""
 
     def may_match(self, bounds: BoundsOf) -> bool:
-        """Whether a row within these bounds may be wanted."""
+        """Return False if no row within these bounds can match."""
         return truth(self.condition, bounds).can_be_true
 
 
 def truth(condition: Condition, bounds: BoundsOf) -> Truth:
-    """What the condition may be for rows within these bounds."""
+    """Return the possible values of the condition for rows within these bounds."""
     if isinstance(condition, Constant):
         return Truth(condition.value is True, condition.value is False, condition.value is None)
     if isinstance(condition, Not):
@@ -109,7 +112,7 @@ def truth(condition: Condition, bounds: BoundsOf) -> Truth:
     if isinstance(condition, AllOf):
         return _all(truth(part, bounds) for part in condition.parts)
     if isinstance(condition, AnyOf):
-        # By De Morgan's law, which holds with nulls too.
+        # De Morgan's law holds in three-valued logic too.
         return _negated(_all(_negated(truth(part, bounds)) for part in condition.parts))
     known = bounds(condition.column)
     if isinstance(condition, IsNull):

@@ -1,7 +1,7 @@
-"""Literals of a predicate beside the columns they are compared with: the comparison as one of the column's own values.
+"""Literals of a predicate: turn a comparison with a literal into a comparison with a value of the column's type.
 
-What Spark would compare only after a rounding, or by the time zone of a session, is refused: the rows that are read are
-exactly those that Spark's own filter would leave.
+A comparison that Spark would do after rounding, or by a session's time zone, is refused. So a read yields exactly the
+rows that Spark's own filter would keep.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eoslog.read.predicate import Below, Condition, Not, OneOf
 
 
 class LiteralKind(Enum):
-    """What a literal is, by how it is written."""
+    """The kind of a literal, by its notation."""
 
     BOOLEAN = "TRUE or FALSE"
     NUMBER = "a number"
@@ -35,17 +35,19 @@ class LiteralKind(Enum):
 
 
 class Literal(NamedTuple):
+    """A literal of a predicate."""
+
     kind: LiteralKind
     text: str
-    """Without quotes; ``true`` or ``false`` of a boolean."""
+    """The text without quotes; ``true`` or ``false`` for a boolean."""
 
 
 class CannotCompare(Exception):
-    """A literal that cannot be compared with its column: the message says what can."""
+    """A literal cannot be compared with its column. The message says which literals can."""
 
 
 class _Placed(NamedTuple):
-    """A literal among the values of a column's type."""
+    """The position of a literal among the values of a column's type."""
 
     value: Value
     """The literal, or the greatest value below it."""
@@ -75,10 +77,10 @@ _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def one_of(column: pa.Field[Any], literals: Sequence[Literal]) -> Condition:
-    """The column has the value of one of the literals.
+    """Return the condition that the column equals one of the literals.
 
     Raises:
-        CannotCompare
+        CannotCompare: a literal cannot be compared with the column.
     """
     values = [placed.value for literal in literals if (placed := _placed(literal, column.type)).is_exact]
     unique = {order(value): value for value in values if _within(value, column.type) == 0}
@@ -86,16 +88,16 @@ def one_of(column: pa.Field[Any], literals: Sequence[Literal]) -> Condition:
 
 
 def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condition:
-    """The column is less than the literal.
+    """Return the condition that the column is less than the literal, or equal to it if ``inclusive``.
 
     Raises:
-        CannotCompare
+        CannotCompare: the literal cannot be compared with the column.
     """
     if pa.types.is_boolean(column.type):
         raise CannotCompare("a boolean is compared with = or <>")
     value, is_exact = _placed(literal, column.type)
     if pa.types.is_integer(column.type) and _within(value, pa.int64()):
-        # Spark takes such a comparison for true of nulls too.
+        # Spark takes such a comparison for true even if the column is null.
         raise CannotCompare(f"{literal.text} lies beyond all integers; leave the comparison out")
     beyond = _within(value, column.type)
     if beyond:
@@ -131,7 +133,7 @@ def _placed(literal: Literal, data_type: pa.DataType) -> _Placed:
 
 
 def _within(value: Value, data_type: pa.DataType) -> int:
-    """-1 or 1 if the value lies below or above all that the type has."""
+    """Return -1 or 1 if the value is below or above the type's range, else 0."""
     if not isinstance(value, int) or isinstance(value, bool):
         return 0
     if isinstance(data_type, pa.Decimal128Type):
@@ -148,7 +150,7 @@ def _expect(literal: Literal, what: str, *kinds: LiteralKind) -> None:
 
 
 def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Placed:
-    """A number in units of a type's last digit."""
+    """Return a number in units of the type's last digit."""
     _expect(literal, what, LiteralKind.NUMBER)
     found = _NUMBER.fullmatch(literal.text)
     if found is None or not (found[2] or found[3]):
@@ -164,7 +166,7 @@ def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Plac
 
 
 def _float(literal: Literal) -> float:
-    """Spark compares floats of any size as doubles."""
+    """Return the value as a double, because Spark compares floats of any size as doubles."""
     _expect(literal, "a float", LiteralKind.NUMBER, LiteralKind.DOUBLE, LiteralKind.TEXT)
     if literal.text.lower() in _NOT_FINITE and literal.kind is not LiteralKind.NUMBER:
         return _NOT_FINITE[literal.text.lower()]

@@ -1,4 +1,4 @@
-"""The rows of a read that a predicate wants: the columns it looks at are read too, and dropped behind it."""
+"""Filtering the rows of a read by a predicate. Columns that only the predicate uses are read and then dropped."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ def read_wanted(
     rows_read: Callable[[int], object] = lambda rows: None,
     file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
 ) -> Iterator[pa.RecordBatch]:
-    """As ``read_slices``, without the rows of which the predicate is not true. Batches without rows are left out.
+    """Yield the rows of ``read_slices`` that match the predicate, without empty batches.
 
-    ``rows_read`` is told the number of rows of each batch that was read, wanted or not.
+    Args:
+        predicate: the predicate; None keeps all rows.
+        rows_read: called with the number of rows of each batch before filtering.
 
     Raises:
-        CorruptRecord: a file is missing, or not what its entry says.
+        CorruptRecord: a file is missing or differs from its entry.
     """
     looked_at = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
     read = pa.schema([*wanted, *looked_at])
@@ -50,7 +52,7 @@ def read_wanted(
 
 
 def is_wanted(predicate: Predicate, batch: pa.RecordBatch) -> Any:
-    """For each row, whether the predicate is true, false or null."""
+    """Return the value of the predicate for each row: true, false or null."""
     return _evaluated(predicate.condition, batch)
 
 
@@ -78,7 +80,7 @@ def _evaluated(condition: Condition, batch: pa.RecordBatch) -> Any:
 def _below(column: Any, condition: Below) -> Any:
     value = condition.value
     if isinstance(value, float) and math.isnan(value):
-        # Nothing is greater than a NaN, and nothing but another is equal to it.
+        # As in Spark, NaN is the greatest value and equals only NaN.
         return _unless_null(column, True) if condition.inclusive else pc.invert(pc.is_nan(column))
     compare: Any = pc.less_equal if condition.inclusive else pc.less
     return compare(column, _scalar(value, column.type))
@@ -86,7 +88,7 @@ def _below(column: Any, condition: Below) -> Any:
 
 def _one_of(column: Any, values: tuple[Value, ...]) -> Any:
     if pa.types.is_floating(column.type):
-        # A set of floats tells -0.0 from 0.0, and an equality does not.
+        # is_in distinguishes -0.0 from 0.0, but equality must not.
         numbers = map(float, values)
         is_one = (pc.is_nan(column) if math.isnan(each) else pc.equal(column, pa.scalar(each)) for each in numbers)
         return reduce(pc.or_, is_one, _unless_null(column, False))

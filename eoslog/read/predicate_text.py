@@ -1,4 +1,4 @@
-"""The text of a predicate, as SQL's WHERE has it: parsed by sqlglot in Spark's dialect, and checked against a topic."""
+"""The text of a predicate, as in SQL's WHERE: parsing by sqlglot in Spark's dialect, and checks against a topic."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SUPPORTED = (
 _LONGEST_TEXT = 1 << 20
 _NUMBERS = (LiteralKind.NUMBER, LiteralKind.DOUBLE)
 _ESCAPES = re.compile(r"""\\(?:[\\'"nrtb]|u[0-9a-fA-F]{4})|[^\\]""", re.DOTALL)
-"""What Spark and the parser both read in one way."""
+"""The escapes that Spark and sqlglot read in the same way."""
 
 
 def compile_predicate(text: str, topic: Topic) -> Predicate:
-    """The predicate for the rows of a topic.
+    """Compile a predicate for the rows of a topic.
 
     Raises:
-        InvalidOption: the text is no predicate, or not of this topic's columns; the message names the part.
+        InvalidOption: the text is not a predicate, or does not fit the topic's columns. The message names the part.
     """
     return _Compiler(text, topic).compile()
 
@@ -48,7 +48,7 @@ class _Compiler:
             condition = self._condition(self._parsed())
         except RecursionError:
             raise InvalidOption("the predicate is nested too deeply: write lists of values with IN") from None
-        # Rows of markers have nulls in every column.
+        # Control rows have nulls in every column.
         columns = pa.schema([field.with_nullable(True) for field in self._used.values()])
         return Predicate(self._text, condition, columns, self._topic.topic_schema.kind == "records")
 
@@ -66,7 +66,7 @@ class _Compiler:
                 f"predicate {quoted(text)}: of escapes \\\\, \\', \\\", \\n, \\r, \\t, \\b and \\uXXXX are supported"
             )
         try:
-            # In brackets it cannot be taken for a statement, whatever its columns are called.
+            # The parentheses keep the parser from reading a statement if a column has the name of an SQL keyword.
             statements = parse(f"({text}\n)", read="spark")
         except SqlglotError as error:
             first = (getattr(error, "errors", None) or [{}])[0]
@@ -111,7 +111,7 @@ class _Compiler:
         return compare(node)
 
     def _flat(self, node: Any) -> Iterator[Any]:
-        """The parts of a chain of ANDs, or of ORs: a long one is as deep as it is long."""
+        """Yield the parts of a chain of ANDs or ORs. It uses no recursion, because a long chain is a deep tree."""
         stack = [node]
         while stack:
             each = stack.pop()
@@ -202,7 +202,7 @@ class _Compiler:
         return OneOf(column.name, (True,))
 
     def _sides(self, node: Any) -> tuple[pa.Field[Any], Literal | None, bool]:
-        """The column, the literal, and whether they stand the other way round."""
+        """Return the column, the literal, and True if the literal is on the left."""
         from sqlglot import exp
 
         self._only(node, "this", "expression")
@@ -214,7 +214,7 @@ class _Compiler:
         return self._column(column), self._literal(literal), is_turned
 
     def _bare(self, node: Any) -> Any:
-        """Without brackets around it."""
+        """Return the node without parentheses around it."""
         from sqlglot import exp
 
         while isinstance(node, exp.Paren):
@@ -242,7 +242,7 @@ class _Compiler:
         return self._used.setdefault(name, self._available.field(name))
 
     def _literal(self, node: Any) -> Literal | None:
-        """None for NULL."""
+        """Return the literal; None for NULL."""
         from sqlglot import exp
 
         node = self._bare(node)
@@ -268,7 +268,7 @@ class _Compiler:
         return Literal(LiteralKind.DOUBLE if "e" in text.lower() else LiteralKind.NUMBER, text)
 
     def _cast(self, node: Any) -> Literal:
-        """``DATE '2026-01-31'``, ``1L`` and the like, which the parser takes for casts."""
+        """Return the literal of a notation such as ``DATE '2026-01-31'`` or ``1L``, which sqlglot parses as a cast."""
         from sqlglot import exp
 
         target = self._only(node, "this", "to").args["to"].this
@@ -302,7 +302,7 @@ class _Compiler:
             ) from None
 
     def _only(self, node: Any, *names: str) -> Any:
-        """The node, if the parser found no more of it than what is understood here."""
+        """Return the node if it has no other parts than these. Other parts could change its meaning, so refuse them."""
         if any(value not in (None, False, []) and name not in names for name, value in node.args.items()):
             self._refuse(node)
         return node
@@ -318,7 +318,7 @@ class _Compiler:
 
 
 def _collated_columns(topic: Topic) -> frozenset[str]:
-    """Columns of text that Spark compares by another order than that of their bytes."""
+    """Return the text columns that Spark compares by a collation instead of their bytes."""
     try:
         fields = json.loads(topic.topic_schema.spark or "{}").get("fields", [])
         return frozenset(field["name"] for field in fields if "__COLLATIONS" in field.get("metadata", {}))

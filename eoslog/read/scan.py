@@ -16,7 +16,7 @@ from eoslog.storage.object_store import ObjectStore
 
 
 class Scan:
-    """A planned read. Run it any number of times, also from several threads: each run gives the same rows."""
+    """A planned read. Each run yields the same rows. Several threads may run it at once."""
 
     def __init__(
         self,
@@ -33,22 +33,22 @@ class Scan:
         self.plans = tuple(plans)
         self.schema = columns
         self.slot = slot
-        """The slot of the log whose state was planned on."""
+        """The slot of the log whose state the plan used."""
 
     @property
     def record_count(self) -> int:
-        """The number of rows, known without reading any; at most so many with a predicate, or where a range cuts a
-        compacted batch."""
+        """The number of rows. It is known without reading files. It is an upper bound if the scan has a predicate, or
+        if its range cuts a compacted batch."""
         return sum(plan.record_count for plan in self.plans)
 
     def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, partition by partition and by offset within each. The iterator belongs to one thread at a time.
+        """Yield the rows by partition, and by offset within a partition. Only one thread at a time may iterate.
 
         Args:
-            progress: is told, before each batch is handed over and when a file is done, how far the read has come.
+            progress: called with the progress of the read before each batch and after each file.
 
         Raises:
-            CorruptRecord: a file is missing, or not what its entry says.
+            CorruptRecord: a file is missing or differs from its entry.
             StoreUnavailable
             ConcurrentAccess: another thread advances the iterator.
         """
@@ -70,12 +70,12 @@ class Scan:
             )
 
     def to_table(self, *, progress: Callable[[Progress], object] | None = None) -> pa.Table:
-        """All rows at once, in the same order. ``progress`` is that of ``to_batches``."""
+        """Return all rows in the order of ``to_batches``. ``progress`` is called as there."""
         return pa.Table.from_batches(self.to_batches(progress=progress), schema=self.schema)
 
 
 class _Told:
-    """Tells somebody of each step, if there is somebody."""
+    """Reports progress to a caller's function, if there is one."""
 
     def __init__(self, progress: Callable[[Progress], object] | None, plans: Sequence[PartitionPlan]) -> None:
         self._tell = progress

@@ -1,4 +1,4 @@
-"""Planning a scan: which state, which partitions, which rows, which columns."""
+"""Planning of a scan: choose the state, the partitions, the rows and the columns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plan_scan(
     include_control_rows: bool,
     predicate: str | None,
 ) -> Scan:
-    """See ``Store.scan``."""
+    """Plan a scan; see ``Store.scan``."""
     travels = slot is not None or timestamp is not None
     if isolation_level is None:
         isolation_level = IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED

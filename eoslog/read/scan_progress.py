@@ -1,4 +1,4 @@
-"""How far a long read or write has come, for those who show it to somebody."""
+"""The progress of a long read or write, for progress displays."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from eoslog.read.planner import FileSlice, PartitionPlan, slices_by_file
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is done, and of how much; a total is None where nobody knows it."""
+    """The finished work and its total. A total is None if it is unknown."""
 
     rows: int
-    """Those that a predicate passes over are counted too."""
+    """The number of rows, including rows that a predicate filters out."""
     total_rows: int | None
-    """Of a read at most so many: a range may cut a compacted batch, whose rows are counted when it is read."""
+    """For a read it is an upper bound: a range may cut a compacted batch, whose rows are counted only when read."""
     bytes: int
-    """Of the files that are done."""
+    """The total size of the finished files."""
     total_bytes: int | None
     files: int
     total_files: int | None
 
 
 def not_begun(plans: Sequence[PartitionPlan]) -> Progress:
-    """The progress of a planned read before its first row."""
+    """Return the progress of a planned read before its first row."""
     files = [_length(pieces) for plan in plans for pieces in slices_by_file(plan.slices)]
     lengths = [length for length in files if length is not None]
     return Progress(0, sum(plan.record_count for plan in plans), 0, sum(lengths), 0, len(lengths))
 
 
 def with_rows(progress: Progress, rows: int) -> Progress:
-    """The progress after so many more rows."""
+    """Return the progress after this many more rows."""
     return replace(progress, rows=progress.rows + rows)
 
 
 def with_file(progress: Progress, pieces: Sequence[FileSlice]) -> Progress:
-    """The progress after the file in which these neighbouring slices lie."""
+    """Return the progress after the file of these neighboring slices."""
     length = _length(pieces)
     if length is None:
         return progress
@@ -44,5 +44,5 @@ def with_file(progress: Progress, pieces: Sequence[FileSlice]) -> Progress:
 
 
 def _length(pieces: Sequence[FileSlice]) -> int | None:
-    """The length of the file in which slices lie; None for control rows alone, which lie in none."""
+    """Return the size of the slices' file in bytes; None for control rows alone, which have no file."""
     return max((piece.length for piece in pieces if piece.control is None), default=None)

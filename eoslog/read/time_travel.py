@@ -1,6 +1,7 @@
-"""Time travel: which slot, or which time of the log, a snapshot shows.
+"""Time travel: the slot or the log time that a snapshot shows.
 
-The log's time never runs backwards, so what had ended by a time is what had ended by some slot: one consistent cut.
+The log's time never runs backwards. So the transactions that ended by a time are those that ended by some slot, and the
+snapshot is one consistent cut.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class AsOf(NamedTuple):
 
 
 def timestamp_ms(timestamp: datetime | int) -> int:
-    """A point in time as milliseconds since the epoch.
+    """Return a point in time as milliseconds since the epoch.
 
     Raises:
-        InvalidOption: it has no time zone, so nobody knows which point it is, or it is no time at all.
+        InvalidOption: the time has no time zone, so it is ambiguous, or it is not a time.
     """
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
@@ -40,7 +41,7 @@ def timestamp_ms(timestamp: datetime | int) -> int:
 
 
 def parse_timestamp(text: str) -> int:
-    """A point in time that somebody wrote, ISO 8601 with a zone or milliseconds, as milliseconds since the epoch.
+    """Parse a point in time, in ISO 8601 with a time zone or in milliseconds, to milliseconds since the epoch.
 
     Raises:
         InvalidOption: as ``timestamp_ms``.
@@ -54,15 +55,17 @@ def parse_timestamp(text: str) -> int:
 
 
 def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time_ms: int, now_ms: int) -> AsOf | None:
-    """What to show as of a slot or a time; None for neither.
+    """Return the end of a snapshot at a slot or a time; None if neither is given.
 
     Args:
-        newest_slot, log_time_ms: of the state that is planned on. A time that the log has not passed is its newest
-            slot, so that what is read does not change while more is written.
-        now_ms: by the store's clock.
+        slot: the slot to read as of.
+        time_ms: the time to read as of (ms since the epoch).
+        newest_slot, log_time_ms: the slot and the log time of the planned state. If the log has not passed ``time_ms``,
+            the snapshot ends at the newest slot, so that later commits do not change its rows.
+        now_ms: the time of the store's clock.
 
     Raises:
-        InvalidOption: both are given, or what is not there yet.
+        InvalidOption: both are given, or the slot or time is in the future.
     """
     if slot is not None:
         if time_ms is not None:
@@ -81,7 +84,11 @@ def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time
 
 
 def check_as_of(topic: str, partition: Partition, as_of: AsOf) -> None:
-    """Raises: OffsetOutOfRange: rows that the snapshot would show have been removed since."""
+    """Check that all rows of a snapshot still exist.
+
+    Raises:
+        OffsetOutOfRange: rows of the snapshot have been removed since.
+    """
     floor, floor_ms = partition.snapshot_floor, partition.snapshot_floor_ms
     if as_of.slot is not None and as_of.slot < floor:
         asked = f"the earlier slot {as_of.slot}"

@@ -1,1 +1,1 @@
-"""Verifying a store: whether everything that lies there is what the log says, and what of it may be put right."""
+"""Verification of a store: compare all its objects with the log, and repair what can be repaired without loss."""

@@ -1,4 +1,8 @@
-"""The newest state, asked again before something is reported: what others dropped meanwhile is no fault."""
+"""The newest state of a store that other processes may change during a verification.
+
+The verification checks an object against an older state. Before it reports a finding, it asks the newest state whether
+the log still names the object. An object that another process dropped meanwhile is not a fault.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +23,23 @@ T = TypeVar("T")
 
 
 class Live:
-    """A store while others may be at work in it."""
+    """A store that other processes may change at the same time."""
 
     def __init__(self, log: Log[StoreState]) -> None:
         self.log = log
 
     def read(self, function: Callable[[StoreState], T]) -> T:
-        """The answer of the newest state."""
+        """Return the result of a function of the newest state."""
         return self.log.read(lambda state, slot: function(state))
 
     def has_segment(self, partition_id: PartitionId, segment: SealedSegment) -> bool:
-        """Whether the log still names a sealed segment, with these files."""
+        """Return True if the log still names a sealed segment with these files."""
         return self.read(
             lambda state: partition_id in state.partitions and segment in state.partitions[partition_id].sealed
         )
 
     def names_file(self, partition_id: PartitionId, batch: Batch) -> bool:
-        """Whether the log still names a batch's file: in the state, or in an index that it moved to since."""
+        """Return True if the log still names a batch's file, in the state or in the index of a newer segment."""
         assert batch.file is not None
         path = batch.file.path
         partition = self.read(lambda state: state.partitions.get(partition_id))
@@ -46,7 +50,7 @@ class Live:
         return any(self._in_index(segment, path) for segment in _overlapping(partition, batch))
 
     def is_prepared(self, transactional_id: str, path: str) -> bool:
-        """Whether a prepared transaction still waits with a file."""
+        """Return True if a transaction is still prepared and names this file."""
 
         def waits(state: StoreState) -> bool:
             transaction = state.transactions.get(transactional_id)
@@ -58,10 +62,14 @@ class Live:
         return self.read(waits)
 
     def unnamed(self, partition_id: PartitionId, paths: Set[str], known: Sequence[SealedSegment]) -> set[str]:
-        """Those of a partition's paths that no entry names, nor named and dropped before a vacuum could delete them.
+        """Return the paths of a partition that no entry names.
+
+        Files that an entry dropped and that wait for vacuum are not in the result.
 
         Args:
-            paths: none that the ``known`` segments name.
+            partition_id: the partition.
+            paths: paths of objects of the partition. The ``known`` segments name none of them.
+            known: segments that the caller has checked.
         """
         if not paths:
             return set()
@@ -82,7 +90,7 @@ class Live:
                     named |= {file.path for file in segment.files}
                     named |= set(self._files_in(segment))
         except CorruptRecord:
-            # Dropped meanwhile; or damaged, and then nobody knows which files are named.
+            # The index was dropped meanwhile, or it is damaged. A damaged index hides which files it names.
             return set()
         dropped = DroppedFiles(self.log.store, doomed)
         return {path for path in paths - named if not dropped.may_name(path)}
@@ -91,7 +99,7 @@ class Live:
         try:
             return path in self._files_in(segment)
         except CorruptRecord:
-            # Dropped meanwhile; or it is a finding of its own.
+            # The index was dropped meanwhile, or it is damaged, which is a finding of its own.
             return False
 
     def _files_in(self, segment: SealedSegment) -> Iterator[str]:
@@ -107,7 +115,7 @@ def _prepared_files(state: StoreState) -> set[str]:
 
 
 def _pending_deletion(state: StoreState, partition_id: PartitionId) -> list[Doomed]:
-    """What entries dropped of a partition."""
+    """Return the dropped files of a partition that wait for their deletion."""
     topic = state.topics.get(partition_id.topic_id)
     here = "" if topic is None else f"{topic.prefix}{partition_id.partition}/"
 

@@ -1,7 +1,7 @@
-"""The log, slot by slot: each record is there, is the one that follows, and is valid where it stands.
+"""Checks of the log, slot by slot: each record exists, continues the record before it, and is valid at its slot.
 
-All slots that there are are read, a few at a time. The fold begins at slot 0, or at the older checkpoint where earlier
-slots were deleted, and what it comes to is compared with each checkpoint on the way.
+The verification reads all existing slots, a few at a time. It folds them from slot 0 on, or from the older checkpoint
+if earlier slots were deleted. It compares the result with each checkpoint on the way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Progress,
 
 
 def opened(log: Log[StoreState]) -> tuple[Replica[StoreState] | None, str]:
-    """A replica of its own, or None and why the log cannot be opened."""
+    """Open a separate replica. Return it, or None and the reason why the log cannot be opened."""
     problem = ""
     for _ in range(READS_BEFORE_REPORT):
         replica = Replica(log.store, log.machine, log.environment, log.config)
@@ -51,10 +51,13 @@ def opened(log: Log[StoreState]) -> tuple[Replica[StoreState] | None, str]:
 
 
 def named_checkpoints(log: Log[StoreState], found: list[Run]) -> list[CheckpointReference]:
-    """The two checkpoints that the log names, the newest first: as it is opened, or by its newest record.
+    """Return the two checkpoints that the log names, newest first.
+
+    They come from a newly opened replica. If the log cannot be opened, they come from its newest readable record.
 
     Args:
-        found: the slots that there are, ascending.
+        log: the log.
+        found: the existing slots, ascending.
     """
     replica, _ = opened(log)
     if replica is None:
@@ -63,7 +66,7 @@ def named_checkpoints(log: Log[StoreState], found: list[Run]) -> list[Checkpoint
 
 
 def is_checkpoint(entry: dict[str, Any]) -> bool:
-    """Whether an entry of a record names a checkpoint, and is none of the rules'."""
+    """Return True if an entry of a record names a checkpoint. The log handles such entries, not the state machine."""
     return entry.get("type") == CHECKPOINT_ENTRY
 
 
@@ -82,20 +85,21 @@ def _named_by_records(log: Log[StoreState], found: list[Run]) -> list[Checkpoint
 
 
 _ADJOINING_LOOKED_AT = 16
-"""Beyond so many slots from the oldest there is, a broken chain is damage: sleepers are few."""
+"""Look for orphan records only in this many slots above the oldest one. A broken chain further up is damage, because
+only a few paused processes put orphan records."""
 
 _SLOTS_AT_ONCE = 16
 
 
 class Run(NamedTuple):
-    """Slots without a gap."""
+    """Consecutive slots without a gap."""
 
     first: int
     last: int
 
 
 def runs(store: ObjectStore) -> list[Run]:
-    """The slots that there are, ascending. Slots that are put or deleted meanwhile may or may not be among them."""
+    """Return the existing slots, ascending. Slots that are put or deleted meanwhile may be missing or included."""
     found: list[Run] = []
     for slot in _ascending(store):
         if not found or slot > found[-1].last:
@@ -104,9 +108,9 @@ def runs(store: ObjectStore) -> list[Run]:
 
 
 def with_unlisted(store: ObjectStore, found: list[Run]) -> list[Run]:
-    """The runs, and the slots between them that are there all the same.
+    """Return the runs, plus slots in the gaps between them that exist nevertheless.
 
-    A directory that is listed while slots are put may show one and not the one that was put before it.
+    A LIST while slots are put may contain a slot but not the slot before it.
     """
     whole: list[Run] = []
     for run in found:
@@ -125,7 +129,10 @@ def _append(found: list[Run], run: Run) -> None:
 
 
 def _there(store: ObjectStore, gap: range) -> Iterator[int]:
-    """Slots of a gap that can be read, from its beginning on, as long as there are any: a gap may be of any width."""
+    """Yield the slots of a gap that can be read, from its beginning on.
+
+    It stops after a group of missing slots, because a gap may be very wide.
+    """
     for begin in range(0, len(gap), _SLOTS_AT_ONCE):
         wanted = gap[begin : begin + _SLOTS_AT_ONCE]
         stored = store.get_many([slot_path(each) for each in wanted])
@@ -136,29 +143,32 @@ def _there(store: ObjectStore, gap: range) -> Iterator[int]:
 
 
 def _ascending(store: ObjectStore) -> Iterator[int]:
-    # Groups are numbered downwards, so the largest holds the oldest slots.
+    # Numbers of groups descend, so the largest number has the oldest slots.
     for group in sorted(store.list_directories(SLOTS), reverse=True):
         listed = (slot_of(info.path) for info in store.list(f"{SLOTS}{group}/"))
         yield from sorted(slot for slot in listed if slot is not None)
 
 
 class Layout(NamedTuple):
-    """The runs by what they are, given that slots below ``floor`` may have been deleted."""
+    """The runs by their meaning. Slots below ``floor`` may have been deleted."""
 
     strays: list[Run]
-    """Put by sleepers into names that had been deleted."""
+    """Orphan records, which paused processes put into slots that had been deleted."""
     lost: list[Run]
-    """Gaps below ``floor`` that no deletion made."""
+    """Gaps below ``floor`` that no deletion can have made."""
     missing: list[Run]
+    """Gaps at or above ``floor``."""
     kept: list[Run]
+    """The slots of the log."""
 
 
 def layout(found: list[Run], floor: int, is_of_log: Callable[[Run], bool]) -> Layout:
-    """Tell the log's slots from strays below it, and name the gaps.
+    """Separate the log's slots from orphan records below them, and find the gaps.
 
     Args:
+        found: the existing slots, ascending.
         floor: slots below it may have been deleted, in ascending order.
-        is_of_log: whether a run below ``floor`` is known to be the log's. Then none above it was deleted.
+        is_of_log: returns True if a run below ``floor`` certainly belongs to the log. Then none above it was deleted.
     """
     needed = next((index for index, run in enumerate(found) if run.last >= floor), len(found))
     begin = needed
@@ -173,9 +183,9 @@ def layout(found: list[Run], floor: int, is_of_log: Callable[[Run], bool]) -> La
 
 
 def without_adjoining_strays(slots: Layout, floor: int, store: ObjectStore) -> Layout:
-    """Tell also those strays that lie directly below the oldest slot of the log: it does not continue them.
+    """Also separate orphan records directly below the oldest slot of the log. The log does not continue them.
 
-    Slots go in ascending order, so above slot 0, where it is still there, no name has been taken again.
+    Slots are deleted in ascending order. So while slot 0 exists, no slot was deleted and there are no orphan records.
     """
     if not slots.kept or slots.kept[0].first == 0:
         return slots
@@ -195,7 +205,7 @@ def without_adjoining_strays(slots: Layout, floor: int, store: ObjectStore) -> L
 
 
 def _record(slot: int, stored: StoredObject | None) -> SlotRecord | None:
-    """A slot's record; None if it is not there or cannot be read, which is told when all are."""
+    """Return a slot's record; None if it is missing or damaged. A later pass over all slots reports that."""
     try:
         return None if stored is None else decode_line(first_line(stored.body), slot)
     except (CorruptRecord, UnsupportedFormat):
@@ -213,10 +223,10 @@ class Records:
         self._before: deque[SlotRecord] = deque(maxlen=_RECORDS_KEPT)
 
     def read(self, slot: int, body: bytes) -> tuple[SlotRecord | None, list[Finding]]:
-        """A record, None if it cannot be decoded, and what is wrong with its bytes.
+        """Return a record, or None if it cannot be decoded, and the findings about its bytes.
 
         Raises:
-            UnsupportedFormat: a newer version wrote it.
+            UnsupportedFormat: a newer version wrote the record.
         """
         try:
             record, repeated = _decoded_at_last(self._store, slot, body)
@@ -229,20 +239,20 @@ class Records:
         return record, found
 
     def skip(self) -> None:
-        """A slot is not there: what the next ones repeat can be compared only with what follows it."""
+        """Skip a missing slot. The tails of later records can then be compared only with records after it."""
         self._before.clear()
 
     def _unlike(self, slot: int, repeated: list[SlotRecord]) -> Iterator[Finding]:
         known = {record.slot: record for record in self._before}
         for record in repeated:
             if record.slot in known and known[record.slot] != record:
-                problem = f"the record repeats slot {record.slot}, and not as that stands there"
+                problem = f"the record repeats slot {record.slot}, but with other content than that slot has"
                 yield Finding(kind="slot-tail-differs", problem=problem, slot=slot, path=slot_path(slot))
                 return
 
 
 def token_of(store: ObjectStore, slot: int) -> str | None:
-    """The token of a slot's record, as it is now; None if there is no record."""
+    """Return the append id (token) of a slot's record now; None if there is no record."""
     stored = store.get_many([slot_path(slot)])[0]
     try:
         return None if stored is None else _decoded_at_last(store, slot, stored.body)[0].token
@@ -251,7 +261,7 @@ def token_of(store: ObjectStore, slot: int) -> str | None:
 
 
 def _decoded_at_last(store: ObjectStore, slot: int, body: bytes) -> tuple[SlotRecord, list[SlotRecord]]:
-    """A record, and those that it repeats. What cannot be decoded is read again: an answer may be cut short."""
+    """Return a record and the records that it repeats. On an error read it again, as an answer may be cut short."""
     for _ in range(READS_BEFORE_REPORT - 1):
         try:
             return _decoded(slot, body)
@@ -275,18 +285,18 @@ _NO_TOKEN = 0
 
 
 class Tokens:
-    """The tokens of slots, in their order."""
+    """The append ids (tokens) of slots, in the order of the slots. Eight bytes of each are kept."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._kept = array("Q")
 
     def add(self, record: SlotRecord | None) -> None:
-        """The record of the next slot; None if it cannot be read."""
+        """Add the record of the next slot; None if it cannot be read."""
         self._kept.append(_NO_TOKEN if record is None else int(record.token[: 2 * _BYTES_KEPT], 16))
 
     def repeated(self, runs: list[Run]) -> Iterator[Finding]:
-        """Records with the token of another.
+        """Yield a finding for each record with the append id of another record.
 
         Args:
             runs: the slots whose records were added.
@@ -298,13 +308,13 @@ class Tokens:
         for index in same.tolist():
             first, second = int(slots[order[index]]), int(slots[order[index + 1]])
             if token_of(self._store, first) == token_of(self._store, second) is not None:
-                problem = f"the record has the token of slot {first}"
+                problem = f"the record has the same append id (token) as slot {first}"
                 yield Finding(kind="slot-token-repeated", problem=problem, slot=second, path=slot_path(second))
 
 
 @dataclass(slots=True)
 class LoadedCheckpoint:
-    """What came of reading a checkpoint."""
+    """The result of reading a checkpoint."""
 
     findings: list[Finding] = field(default_factory=list)
     root: CheckpointRoot | None = None
@@ -314,10 +324,10 @@ class LoadedCheckpoint:
 def load_checkpoint(
     store: ObjectStore, machine: Machine[StoreState], reference: CheckpointReference
 ) -> LoadedCheckpoint:
-    """Read a checkpoint as far as it goes.
+    """Read a checkpoint as far as possible.
 
     Raises:
-        UnsupportedFormat: a newer version wrote it.
+        UnsupportedFormat: a newer version wrote the checkpoint.
     """
     loaded = LoadedCheckpoint()
 
@@ -344,7 +354,7 @@ def load_checkpoint(
         _add(loaded, reference, "checkpoint-damaged", str(error), reference.path)
         return loaded
     if root.slot != reference.slot:
-        problem = f"the root is of slot {root.slot}, its reference of slot {reference.slot}"
+        problem = f"the root is of slot {root.slot}, but the log names it for slot {reference.slot}"
         _add(loaded, reference, "checkpoint-damaged", problem, reference.path)
         return loaded
     bodies: dict[str, bytes] = {}
@@ -369,18 +379,18 @@ def load_checkpoint(
 
 
 def differences(folded: StoreState, stored: StoreState) -> list[str]:
-    """The parts in which two states differ."""
+    """Return the names of the fields in which two states differ."""
     return [each.name for each in fields(folded) if getattr(folded, each.name) != getattr(stored, each.name)]
 
 
 def _add(loaded: LoadedCheckpoint, reference: CheckpointReference, kind: str, problem: str, path: str) -> None:
-    # The finding names the path, and is no error that has a code.
+    # The finding has the path already, and findings have no error code.
     problem = without_code(problem).removeprefix(f"{path}: ")
     loaded.findings.append(Finding(kind=kind, problem=problem, path=path, slot=reference.slot))
 
 
 def paths_outside(value: object) -> Iterator[str]:
-    """The paths within a JSON value that are absolute, have another scheme, or have ``..`` parts."""
+    """Yield the paths in a JSON value that lead out of the store: absolute, with a scheme, or with ``..`` parts."""
     if isinstance(value, dict):
         path = value.get("path")
         if isinstance(path, str) and (
@@ -401,40 +411,40 @@ _BEFORE_ALL = -1
 
 
 class Fold:
-    """The state after ``slot``, as far as records and checkpoints lead to it."""
+    """The state after ``slot``, computed from records and checkpoints."""
 
     def __init__(
         self, machine: Machine[StoreState], checkpoints: Iterable[tuple[CheckpointReference, LoadedCheckpoint]]
     ) -> None:
         self.state: StoreState | None = None
-        """None while it is not known."""
+        """The state; None while it is unknown."""
         self.slot = _BEFORE_ALL
         self._machine = machine
         self._token: str | None = None
-        """That of the record before; None if it is not known."""
+        """The append id of the record before; None if it is unknown."""
         self._ahead = sorted(checkpoints, key=lambda each: each[0].slot)
-        """The checkpoints that the fold has not come to."""
+        """The checkpoints that the fold has not reached."""
         self._since: int | None = None
-        """The first of the records that were added without a gap."""
+        """The first slot since the last gap."""
         self._written: set[CheckpointReference] = set()
-        """The checkpoints that entries told of."""
+        """The checkpoints that entries have named."""
 
     def begin(self) -> None:
-        """Before slot 0."""
+        """Start with the empty state before slot 0."""
         self.state, self._token, self.slot = self._machine.initial(), "", _BEFORE_ALL
 
     def lose(self) -> None:
-        """The state is not known any more, until the next checkpoint."""
+        """Forget the state. It is unknown until the next checkpoint."""
         self.state, self._token, self.slot = None, None, _BEFORE_ALL
         self._since = None
 
     def add(self, record: SlotRecord) -> Iterator[Finding]:
-        """Go on with the record of the next slot."""
+        """Fold the record of the next slot, and yield what is wrong with it."""
         slot, path = record.slot, slot_path(record.slot)
         if self._token is not None and record.prev != self._token:
             problem = (
-                f"the record does not continue that of slot {slot - 1}: one of the two is not what was written, "
-                f"this or {slot_path(slot - 1)}"
+                f"the record does not continue that of slot {slot - 1}: this record or {slot_path(slot - 1)} "
+                "is not what was written"
             )
             yield Finding(kind="slot-chain-broken", problem=problem, slot=slot, path=path)
             self.lose()
@@ -453,7 +463,10 @@ class Fold:
         yield from self._unwritten(record, self._since)
 
     def pass_checkpoints(self, slot: int) -> Iterator[Finding]:
-        """Compare the fold with the checkpoints up to a slot, and go on from there: readers do, whether it agrees."""
+        """Compare the fold with the checkpoints up to a slot, and continue from their states.
+
+        It continues from a checkpoint even if the fold differs, because readers that open the checkpoint do so too.
+        """
         while self._ahead and self._ahead[0][0].slot <= slot:
             reference, loaded = self._ahead.pop(0)
             if loaded.state is None or loaded.root is None:
@@ -464,27 +477,31 @@ class Fold:
                 if self._token is not None and loaded.root.token != self._token:
                     unlike.append("token")
                 if unlike:
-                    problem = f"the state that the slots lead to is another in {', '.join(unlike)}"
+                    problem = f"the state that the slots lead to differs in {', '.join(unlike)}"
                     yield Finding(kind="checkpoint-differs", problem=problem, slot=checkpoint_slot, path=reference.path)
             elif self._token is not None and checkpoint_slot == slot and loaded.root.token != self._token:
-                problem = "it is the state after another record than that of its slot"
+                problem = "it is the state after another record than the record of its slot"
                 yield Finding(kind="checkpoint-differs", problem=problem, slot=checkpoint_slot, path=reference.path)
             self.state, self.slot, self._token = loaded.state, checkpoint_slot, loaded.root.token
 
     def _unwritten(self, record: SlotRecord, since: int) -> Iterator[Finding]:
-        """Checkpoints that the record names and no entry told of. That of a slot lies in a record behind the slot."""
+        """Yield a finding for each checkpoint that the record names but that no earlier entry named.
+
+        The entry that names the checkpoint of a slot is in a later slot. So checkpoints of slots before ``since`` are
+        skipped: their entries may be in records that were not read.
+        """
         for reference in (record.checkpoint, record.previous_checkpoint):
             if reference is None or reference.slot < since or reference in self._written:
                 continue
             self._written.add(reference)
-            problem = f"the record names {reference.path}, a checkpoint that no record before it told of"
+            problem = f"the record names checkpoint {reference.path}, which no earlier record wrote"
             yield Finding(kind="checkpoint-differs", problem=problem, slot=record.slot, path=slot_path(record.slot))
         for entry in filter(is_checkpoint, record.entries):
             with contextlib.suppress(InvalidEntry):
                 self._written.add(decode_checkpoint_entry(entry).reference)
 
     def _apply(self, state: StoreState, record: SlotRecord) -> str | None:
-        """Why the record is not valid and changes nothing, or None."""
+        """Apply the record. Return None, or the reason why it is invalid and changes nothing."""
         self.slot = record.slot
         try:
             for entry in record.entries:
@@ -500,7 +517,7 @@ _ATTEMPTS = 5
 
 
 class LogVerification:
-    """Looks at the log once. Afterwards ``state`` is that after ``slot``, unless the log cannot be folded."""
+    """One verification of the log. Then ``state`` is the state after ``slot``; None if the log cannot be folded."""
 
     def __init__(self, log: Log[StoreState], progress: Progress) -> None:
         self.state: StoreState | None = None
@@ -513,34 +530,32 @@ class LogVerification:
         self._tokens = Tokens(log.store)
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with the slots and checkpoints that there are.
+        """Yield what is wrong with the existing slots and checkpoints.
 
         Raises:
-            UnsupportedFormat: a newer version wrote something.
+            UnsupportedFormat: a newer version wrote a record or a checkpoint.
             StoreUnavailable, StoreAccessDenied
         """
         found = with_unlisted(self._store, runs(self._store))
         if not found:
-            yield Finding(kind="log-missing", problem="there is a description, but no slot")
+            yield Finding(kind="log-missing", problem="the store has a description, but no slot")
             return
         references = named_checkpoints(self._log, found)
         floor = min(each.slot for each in references) if len(references) == 2 else 0
         slots = without_adjoining_strays(layout(found, floor, self._is_of_log), floor, self._store)
         for run in slots.strays:
-            problem = f"slots {run.first} to {run.last} lie below others that were deleted, or are lost"
+            problem = f"slots {run.first} to {run.last} are below slots that were deleted or lost"
             yield Finding(kind="slot-stray", problem=problem, slot=run.first, path=slot_path(run.first))
         loaded = self._load(references)
         for _, checkpoint in loaded:
             yield from checkpoint.findings
         for run in slots.lost:
-            problem = (
-                f"slots {run.first} to {run.last} are not there, and no deletion took them: it takes older ones first"
-            )
+            problem = f"slots {run.first} to {run.last} are missing, but older slots exist, and those are deleted first"
             yield Finding(kind="slot-lost", problem=problem, slot=run.first, path=slot_path(run.first))
         for run in slots.missing:
             yield from self._missing(run)
         if not slots.kept:
-            # All that was listed has been deleted since.
+            # All listed slots have been deleted since.
             return
         fold = Fold(self._log.machine, loaded)
         total = sum(run.last - run.first + 1 for run in slots.kept)
@@ -562,7 +577,7 @@ class LogVerification:
         self.state = fold.state if fold.slot == self.slot else None
 
     def _load(self, references: list[CheckpointReference]) -> list[tuple[CheckpointReference, LoadedCheckpoint]]:
-        """Load checkpoints. What the log no longer names when it is asked again was replaced meanwhile."""
+        """Load checkpoints. Ignore a damaged one that the log no longer names: it was replaced meanwhile."""
         found = []
         for reference in sorted(references, key=lambda each: each.slot):
             loaded = load_checkpoint(self._store, self._log.machine, reference)
@@ -575,7 +590,10 @@ class LogVerification:
         return found
 
     def _is_of_log(self, run: Run) -> bool:
-        """Whether slots are no stray ones: these do not continue each other. False if they have been deleted since."""
+        """Return True if a run belongs to the log: its last two records continue each other, unlike orphan records.
+
+        Return False if they have been deleted since.
+        """
         if run.first == run.last:
             return False
         wanted = (run.last - 1, run.last)
@@ -607,7 +625,7 @@ class LogVerification:
 
     def _slot(self, fold: Fold, slot: int, body: bytes | None) -> Iterator[Finding]:
         if body is None:
-            # It was listed: one answer that it is not there does not prove it lost.
+            # The slot was listed, so a single answer "not found" does not prove that it is lost. Ask again.
             stored = self._store.get_many([slot_path(slot)])[0]
             body = None if stored is None else stored.body
         if body is None:
@@ -626,7 +644,7 @@ class LogVerification:
 
 
 def verify_log(log: Log[StoreState], progress: Progress) -> tuple[LogVerification, list[Finding]]:
-    """Look at the log, and at what it is after its newest slot.
+    """Verify the log and compute the state after its newest slot.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
@@ -634,7 +652,7 @@ def verify_log(log: Log[StoreState], progress: Progress) -> tuple[LogVerificatio
     for _ in range(_ATTEMPTS):
         verification = LogVerification(log, progress)
         found = list(verification.findings())
-        # What was deleted while it was looked at is no fault, but the fold must be begun again.
+        # Slots that were deleted during the verification are no fault, but the fold must start again without them.
         if found or verification.state is not None:
             break
     is_sound = not any(each.severity is Severity.ERROR for each in found)

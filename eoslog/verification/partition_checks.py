@@ -1,4 +1,7 @@
-"""A partition: its state, the index files of its segments, and its data files. One partition's paths are in memory."""
+"""Checks of a partition: its state, the index files of its segments, and its data files.
+
+Memory holds the paths of one partition.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,15 @@ _EXACT = Context(prec=38)
 
 
 class Fault(NamedTuple):
+    """A difference between a data file and the log. ``kind`` is a key of ``KINDS``."""
+
     kind: str
     problem: str
     offsets: tuple[int, int] | None = None
 
 
 def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterator[Fault]:
-    """What of a file is not what the log says of it; no more than its first faults of each kind."""
+    """Yield the differences between a data file and the log: at most one of each kind per batch."""
     try:
         check_file(body, source.file.length, source.file.crc32c, source.file.path)
     except CorruptRecord as error:
@@ -61,7 +66,7 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
         yield Fault("data-unreadable", without_code(error))
         return
     if rows != source.rows:
-        yield Fault("data-rows-differ", f"it has {rows} rows, its entries say {source.rows}")
+        yield Fault("data-rows-differ", f"it has {rows} rows, but its entries say {source.rows}")
         return
     declared = stored_schema(topic)
     unlike = next(_unlike(found, _as_stored(declared)), None)
@@ -75,7 +80,7 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
 
 
 def _as_stored(declared: pa.Schema) -> pa.Schema:
-    """The declared columns as Parquet gives them back: it does not keep every type of Arrow's."""
+    """Return the declared columns as Parquet returns them, because Parquet does not keep every Arrow type."""
     empty = encode_data_file(declared.empty_table())
     return open_data_file(pa.BufferReader(empty), "the declared columns").schema_arrow.append(OFFSET_COLUMN)
 
@@ -83,16 +88,16 @@ def _as_stored(declared: pa.Schema) -> pa.Schema:
 def _unlike(found: pa.Schema, declared: pa.Schema) -> Iterator[str]:
     for column in found:
         if column.name not in declared.names:
-            yield f"its column {column.name!r} is not the topic's"
+            yield f"its column {column.name!r} is not in the topic"
         elif not _is_part(column.type, declared.field(column.name).type):
-            yield f"its column {column.name!r} is {column.type}, the topic says {declared.field(column.name).type}"
+            yield f"its column {column.name!r} is {column.type}, but the topic says {declared.field(column.name).type}"
     for column in declared:
         if not column.nullable and column.name not in found.names and column.name != OFFSET_COLUMN.name:
             yield f"it lacks the column {column.name!r}, which may not be null"
 
 
 def _is_part(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether a type is the declared one, or one from before fields were added to it."""
+    """Return True if a type is the declared type, or an older form of it with fewer fields."""
     types = pa.types
     if types.is_struct(found) and types.is_struct(declared):
         known = {field.name: field.type for field in declared}
@@ -109,7 +114,7 @@ def _in_rows(
 ) -> Iterator[Fault]:
     checks = [_BatchCheck(topic, batch, declared) for batch in source.batches]
     if not has_offsets and any(batch.has_gaps for batch in source.batches):
-        yield Fault("data-offsets-differ", "rows were removed from it, and it does not tell the offsets of the others")
+        yield Fault("data-offsets-differ", "compaction removed rows, but the file has no offsets for the other rows")
         return
     schema = declared.append(OFFSET_COLUMN) if has_offsets else declared
     begin, current = 0, 0
@@ -129,7 +134,7 @@ def _in_rows(
 
 
 class _BatchCheck:
-    """Looks at the rows of one batch, piece by piece."""
+    """Checks the rows of one batch, piece by piece."""
 
     def __init__(self, topic: Topic, batch: Batch, declared: pa.Schema) -> None:
         self.batch = batch
@@ -151,22 +156,22 @@ class _BatchCheck:
             offsets = rows.column(OFFSET_COLUMN.name).to_numpy()
             steps = np.diff(offsets, prepend=self._next_offset - 1)
             if (steps < 1).any() or offsets[-1] >= self.batch.end_offset:
-                yield Fault("data-offsets-differ", "its offsets do not rise within those of the batch", self._here)
+                yield Fault("data-offsets-differ", "its offsets do not increase within the batch's range", self._here)
             elif not self.batch.has_gaps and (steps != 1).any():
-                yield Fault("data-offsets-differ", "its offsets leave some out, though no row was removed", self._here)
+                yield Fault("data-offsets-differ", "its offsets have gaps, but no row was removed", self._here)
             self._next_offset = int(offsets[-1]) + 1
         if self._is_records:
             least, greatest = _ends(rows.column(_TIMESTAMP).cast(pa.int64()))
             if not self.batch.min_timestamp <= max(-1, least) <= max(-1, greatest) <= self.batch.max_timestamp:
                 problem = (
-                    f"its timestamps are {least} to {greatest} ms, its entry says "
+                    f"its timestamps are {least} to {greatest} ms, but its entry says "
                     f"{self.batch.min_timestamp} to {self.batch.max_timestamp}"
                 )
                 yield Fault("data-timestamps-differ", problem, self._here)
         for name, bounds in self._bounds.items():
             if name in rows.schema.names and not _holds(rows.column(name), bounds):
                 yield Fault(
-                    "data-statistics-false", f"column {name!r} has values beyond what is said of it", self._here
+                    "data-statistics-false", f"column {name!r} has values outside of its statistics", self._here
                 )
 
 
@@ -190,7 +195,7 @@ def _holds(values: Any, bounds: ColumnBounds) -> bool:
 
 
 def _least_and_greatest(values: Any) -> tuple[Value, Value]:
-    """As statistics have them: decimals as whole numbers of their last digit, times as their unit."""
+    """Return the bounds as statistics hold them: decimals in units of their last digit, times in their own unit."""
     types = pa.types
     if types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False).astype(np.float64)
@@ -211,7 +216,7 @@ def _least_and_greatest(values: Any) -> tuple[Value, Value]:
 def index_differences(
     topic: Topic, partition: Partition, segment: SealedSegment, batches: list[Batch], txnindex: bytes
 ) -> Iterator[str]:
-    """What is not as it is said elsewhere, in words."""
+    """Yield the differences between an index and its entry, its ``.txnindex``, the topic and the partition."""
     yield from _unlike_the_entry(segment, batches)
     yield from _unlike_the_txnindex(segment, txnindex)
     yield from _unlike_the_topic(topic, partition, segment, batches)
@@ -232,22 +237,22 @@ def _unlike_the_entry(segment: SealedSegment, batches: list[Batch]) -> Iterator[
         ),
     ):
         if said != found:
-            yield f"it has {found} {what}, its entry says {said}"
+            yield f"it has {found} {what}, but its entry says {said}"
     if latest > segment.max_end_slot:
-        yield f"it holds what slot {latest} committed, its entry says {segment.max_end_slot} at most"
+        yield f"it has rows that slot {latest} committed, but its entry says slot {segment.max_end_slot} at most"
     if any(batch.verdict is Verdict.OPEN for batch in batches):
-        yield "it holds undecided rows"
+        yield "it has rows of an open transaction"
 
 
 def _unlike_the_txnindex(segment: SealedSegment, txnindex: bytes) -> Iterator[str]:
     if segment.txnindex is None:
         if txnindex:
-            yield "it knows aborted transactions, and its entry names no .txnindex"
+            yield "it has aborted transactions, but its entry names no .txnindex"
         return
     try:
         check_file(txnindex, segment.txnindex.length, segment.txnindex.crc32c, segment.txnindex.path)
     except CorruptRecord:
-        yield "what it holds of its .txnindex is not what its entry says"
+        yield "its copy of the .txnindex differs from its entry"
 
 
 def _unlike_the_topic(
@@ -257,18 +262,18 @@ def _unlike_the_topic(
         each for each in batches if each.base_offset < segment.base_offset or each.end_offset > segment.end_offset
     ]
     if outside:
-        yield f"it holds offset {outside[0].base_offset}, outside of its segment"
-    # Compaction removes batches, and only compaction.
+        yield f"it has offset {outside[0].base_offset}, which is outside of its segment"
+    # Only compaction by key removes batches.
     compacted = topic.config.is_compacted or partition.cleaned_offset > 0
     for first, end in gaps(batches, segment.base_offset, segment.end_offset):
         overlaps = any(each.base_offset < end and first < each.end_offset for each in batches)
         if not compacted or overlaps:
-            yield f"offsets {first} to {end - 1} are no batch's, or those of several"
+            yield f"offsets {first} to {end - 1} belong to no batch or to several batches"
 
 
 @dataclass(slots=True)
 class SegmentContent:
-    """What came of reading a segment's index files."""
+    """The result of reading a segment's index files."""
 
     findings: list[Finding] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
@@ -277,7 +282,7 @@ class SegmentContent:
 def check_segment(
     store: ObjectStore, state: StoreState, slot: int, topic: Topic, partition_id: PartitionId, segment: SealedSegment
 ) -> SegmentContent:
-    """Look at a segment's files, and compare them with the state."""
+    """Check a segment's index files against the state."""
     content = SegmentContent()
     before = [each for each in state.partitions[partition_id].sealed if each.base_offset <= segment.base_offset]
 
@@ -304,7 +309,7 @@ def check_segment(
             except CorruptRecord as error:
                 what, problem = "damaged", without_code(error)
         if kind == "snapshot" and derived_snapshot(store, before) is None:
-            what, problem = "lost", f"{problem}, and its content does not follow from the segments before"
+            what, problem = "lost", f"{problem}, and its content cannot be derived from the segments before"
         add(f"{kind}-{what}", problem, file.path)
         return None
 
@@ -321,7 +326,7 @@ def check_segment(
         try:
             decode_producer_snapshot(snapshot, segment.snapshot.path)
         except CorruptRecord as error:
-            add("snapshot-lost", f"it was written like this: {without_code(error)}", segment.snapshot.path)
+            add("snapshot-lost", f"its writer wrote an invalid file: {without_code(error)}", segment.snapshot.path)
     if index is None:
         return content
     try:
@@ -340,7 +345,7 @@ def check_segment(
 
 
 class PartitionVerification:
-    """Looks at one partition as it is in a state, and asks the newest state before it reports."""
+    """The verification of one partition in a state. Before it reports a finding, it asks the newest state."""
 
     def __init__(
         self, live: Live, state: StoreState, slot: int, topic: Topic, partition_id: PartitionId, *, with_data: bool
@@ -356,16 +361,17 @@ class PartitionVerification:
         self._prefix = f"{topic.prefix}{partition_id.partition}/"
         self._listed: dict[str, ObjectInfo] = {}
         self._named: set[str] = set()
-        """Paths of data files that the state, or an index, names."""
+        """Paths of data files that the state or an index names."""
         self._is_whole = True
-        """Whether all indexes could be read: if not, nobody knows which files are named."""
+        """True while all indexes could be read. Otherwise the set of named files is unknown."""
         self._aborted: dict[tuple[int, int], Batch] = {}
-        """Aborted rows whose marker was not met yet, by producer id and end slot."""
+        """Aborted rows whose marker has not appeared yet, by producer id and end slot."""
 
     def findings(self) -> Iterator[Finding]:
+        """Check the partition and yield the findings."""
         for broken in broken_in_partition(self._state, self._topic, self._partition, self._slot):
             yield of_broken(broken, self._state)
-        # Whatever the state names was put before: it is listed, or was dropped since.
+        # All files that the state names were put before it was read. So a file that the LIST lacks is lost or dropped.
         self._listed = {info.path: info for info in self._store.list(self._prefix)}
         index_files: set[str] = set()
         for segment in self._partition.sealed:
@@ -381,7 +387,10 @@ class PartitionVerification:
             yield from self._unreferenced(index_files)
 
     def _segment(self, segment: SealedSegment) -> SegmentContent:
-        """A segment's content, with what is wrong with it, if that is so at each look and the log still names it."""
+        """Return a segment's content and its findings.
+
+        Findings count only if they repeat at each read and the log still names the segment.
+        """
         for _ in range(READS_BEFORE_REPORT):
             content = check_segment(self._store, self._state, self._slot, self._topic, self._partition_id, segment)
             if not content.findings:
@@ -405,11 +414,11 @@ class PartitionVerification:
                 self._aborted.setdefault(key, batch)
 
     def _without_marker(self) -> Iterator[Finding]:
-        """Each aborted transaction of which rows are left has its marker behind them."""
+        """Report aborted rows without a marker behind them. Compaction keeps a marker while its rows exist."""
         for (producer_id, _), batch in self._aborted.items():
             yield Finding(
                 kind="aborted-inconsistent",
-                problem=f"rows of producer {producer_id} are aborted, and no marker follows them",
+                problem=f"rows of producer {producer_id} are aborted, but no marker follows them",
                 topic=self._topic.topic,
                 partition=self._partition_id.partition,
                 offsets=(batch.base_offset, batch.end_offset),
@@ -453,7 +462,7 @@ class PartitionVerification:
         )
 
     def _prepared(self) -> Iterator[Finding]:
-        """Files of prepared transactions: they have no offsets yet."""
+        """Check the files of prepared transactions. Their rows have no offsets yet."""
         for name in self._state.ongoing:
             prepared = self._state.transactions[name].prepared
             for batch in prepared.batches if prepared is not None else ():
@@ -471,7 +480,7 @@ class PartitionVerification:
                     )
 
     def _fault_of(self, file: FileReference) -> tuple[str, str] | None:
-        """Whether a file is there as it was written: kind and problem if it is not."""
+        """Return the kind and the problem if a file is missing or damaged, else None."""
         info = self._listed.get(file.path)
         if info is None:
             return "data-missing", "the object is missing"
@@ -496,7 +505,7 @@ class PartitionVerification:
 
 
 def _follow_each_other(source: SourceFile) -> bool:
-    """Whether each batch of a file begins where the one before ends."""
+    """Return True if each batch of a file begins where the batch before it ends."""
     row = 0
     for batch in source.batches:
         if batch.first_row != row:

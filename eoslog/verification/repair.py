@@ -1,7 +1,8 @@
-"""Repairing what can lose nothing: checkpoints are written anew, derived files put back, old leftovers removed.
+"""Repairs that lose nothing: write checkpoints, restore derived files, remove old temporary files.
 
-Each is a step of the ordinary protocol, safe to die after and to repeat. No slot, row or data file is touched. It all
-rests on the log's state, and some drops what may be evidence of another: while the log is in doubt nothing is done.
+Each repair is a step of the ordinary protocol. The process may die after it, and the step may be repeated. A repair
+changes no slot, row or data file. All repairs trust the state of the log, and some delete objects that could be
+evidence of another state. So nothing is repaired while the log is in doubt.
 """
 
 from __future__ import annotations
@@ -25,25 +26,27 @@ _CHECKPOINTS_NAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What was done about a finding, or why it was not."""
+    """The result of a repair."""
 
     finding: Finding
     done: bool
     what: str
+    """The action, or the reason why nothing was done."""
 
 
 def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: str, store_id: str) -> Iterator[Repair]:
-    """Put right what of these findings can be put right without losing anything.
+    """Repair the findings that can be repaired without loss.
 
-    The log is looked at once more, for what else was found may have been left out, and may have come since.
+    The function verifies the log again first. The caller may have left out findings, and new damage may have appeared.
 
     Args:
-        log: opened anew, so that what it knows of checkpoints was read back.
-        description_path: where the store's description lies.
-        store_id: by the description.
+        log: a log that was opened for the repair, so that it has read its checkpoints from the store.
+        findings: all findings of the verification.
+        description_path: the path of the store's description.
+        store_id: the store id in the description.
 
     Raises:
-        UnsupportedFormat, StoreUnavailable, StoreAccessDenied: the log could not be looked at.
+        UnsupportedFormat, StoreUnavailable, StoreAccessDenied: the log cannot be verified.
     """
     found = list(findings)
     wanted = [each for each in found if each.repairable]
@@ -52,7 +55,8 @@ def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: 
     doubt = _doubt(found) or _doubt(verify_state(log, description_path, store_id, no_progress)[1])
     if doubt is not None:
         what = (
-            f"nothing is while the log is in doubt: {doubt.kind}: {doubt.place}: {doubt.problem}; first {doubt.remedy}"
+            f"nothing is repaired while the log is in doubt: {doubt.kind}: {doubt.place}: {doubt.problem}. "
+            f"First: {doubt.remedy}"
         )
         yield from (Repair(each, False, what) for each in wanted)
         return
@@ -80,7 +84,7 @@ def _repaired(log: Log[StoreState], finding: Finding) -> str:
 
 
 def _write_checkpoints(log: Log[StoreState]) -> str:
-    """Write checkpoints until both that the log names can be read: each new one pushes the oldest out."""
+    """Write checkpoints until the two that the log names can be read. Each new checkpoint replaces the oldest one."""
     written: list[str] = []
     for _ in range(_CHECKPOINTS_NAMED):
         if _all_good(log):
@@ -88,8 +92,8 @@ def _write_checkpoints(log: Log[StoreState]) -> str:
         written.append(log.checkpoint().path)
         log.environment.reached("verification.repair.checkpoint_written")
     if not _all_good(log):
-        raise CorruptRecord(f"{log.store.url}: a checkpoint was written anew, and cannot be read")
-    return f"wrote {', '.join(written)}" if written else "it has been replaced meanwhile"
+        raise CorruptRecord(f"{log.store.url}: a new checkpoint was written but cannot be read. Check the object store")
+    return f"wrote {', '.join(written)}" if written else "another process has replaced it meanwhile"
 
 
 def _all_good(log: Log[StoreState]) -> bool:
@@ -104,10 +108,12 @@ def _named(log: Log[StoreState]) -> list[CheckpointReference]:
 def _put_back(log: Log[StoreState], topic: str, path: str) -> str:
     found = {each.path: each for each in put_back_derived_files(log, log.store, log.environment, topic)}
     if path not in found:
-        return "it was put back, or its segment dropped, just before"
+        return "another process has restored it, or dropped its segment, meanwhile"
     if not found[path].restored:
-        raise CorruptRecord(f"{path} cannot be put back: nothing else in the store has its content")
-    return f"put {path} back as it was"
+        raise CorruptRecord(
+            f"{path} cannot be restored, because no other object has its content. Bring it back from a backup"
+        )
+    return f"restored {path}"
 
 
 def _remove_leftovers(log: Log[StoreState], finding: Finding) -> str:
@@ -117,4 +123,4 @@ def _remove_leftovers(log: Log[StoreState], finding: Finding) -> str:
         paths = [info.path for info in store.list(PROBE_DIRECTORY) if info.last_modified_ms < before_ms]
         store.delete_many(paths)
         return f"removed {len(paths)} objects of a probe"
-    return f"removed {store.remove_leftovers(LEFTOVER_AGE_MS)} files that writers left aside"
+    return f"removed {store.remove_leftovers(LEFTOVER_AGE_MS)} temporary files of dead writers"

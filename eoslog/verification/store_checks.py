@@ -1,9 +1,9 @@
-"""Verifying: the log, then what it says there is, then what there is beside it. Nothing is written.
+"""The verification of a store: check the log, the objects that it names, and all other objects. It writes nothing.
 
-Links and special files come first: where one is in the place of a part of the log, that cannot be looked at.
+It first looks for links and special files, because one in the place of a part of the log makes that part unreadable.
 
-The state is read once. What others change meanwhile is no fault: before anything is reported of an object, the newest
-state is asked whether it still names it. Memory holds the state, one partition's paths and one data file.
+The verification reads the state once. Other processes may change the store meanwhile, so it asks the newest state
+before it reports an object. Memory holds the state, the paths of one partition and one data file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from eoslog.verification.unknown_files import find_irregular, find_strays
 
 
 def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
-    """What of a state somebody may want to know, and is still so in the newest one."""
+    """Yield facts about a state that an operator may want to know, if they are still true in the newest state."""
     overdue = {each.transactional_id: each for each in timed_out(state.transactions.values(), now_ms)}
     for name in state.ongoing:
         transaction = state.transactions[name]
         if name in overdue:
-            kind, problem = "transaction-overdue", f"the transaction of {name!r} is open past its time-out"
+            kind, problem = "transaction-overdue", f"the transaction of {name!r} is open past its timeout"
         elif transaction.prepared is not None:
             kind, problem = "transaction-prepared", f"the transaction of {name!r} is prepared"
         else:
@@ -42,7 +42,7 @@ def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
             partition = state.partitions.get(partition_id)
             if partition is not None and committed.offset > partition.high_watermark:
                 problem = (
-                    f"group {group_id!r} is to read from offset {committed.offset} on, the partition ends at "
+                    f"the committed offset of group {group_id!r} is {committed.offset}, but the partition ends at "
                     f"{partition.high_watermark}"
                 )
                 yield Finding(
@@ -67,19 +67,20 @@ def verify(
     with_data: bool,
     progress: Progress,
 ) -> Iterator[Finding]:
-    """What is wrong with a store, as it is found.
+    """Yield the findings of a store.
 
     Args:
-        log: of the store; nothing is appended.
-        description_path: where the store's description lies.
-        store_id: by the description; None if that cannot be read.
-        topic: only this one's files, all if None; the log is always looked at.
-        with_data: read every data file whole; else their presence and length count.
+        log: the log of the store. Nothing is appended.
+        description_path: the path of the store's description.
+        store_id: the store id in the description; None if the description cannot be read.
+        topic: check only the files of this topic; None checks all. The log is always checked.
+        with_data: read all data files and check their rows. Otherwise check only their presence and length.
+        progress: called with the progress.
 
     Raises:
         UnknownTopicOrPartition: there is no such topic.
-        UnsupportedFormat: a newer version wrote something.
-        StoreUnavailable, StoreAccessDenied: it could not be looked at.
+        UnsupportedFormat: a newer version wrote a record or a checkpoint.
+        StoreUnavailable, StoreAccessDenied: the store cannot be read.
     """
     if topic is None:
         yield from find_irregular(log.store)
@@ -102,7 +103,7 @@ def verify(
 def verify_state(
     log: Log[StoreState], description_path: str, store_id: str | None, progress: Progress
 ) -> tuple[LogVerification, list[Finding]]:
-    """Look at the log, and at the state that it leads to, without the files that it names.
+    """Verify the log and the state that it leads to, but not the files that it names.
 
     Raises:
         UnsupportedFormat, StoreUnavailable, StoreAccessDenied
@@ -111,7 +112,7 @@ def verify_state(
     state = verification.state
     if state is not None:
         if store_id is not None and state.store_id != store_id:
-            problem = f"it is that of store {store_id}, the log that of store {state.store_id}"
+            problem = f"the description is of store {store_id}, but the log is of store {state.store_id}"
             found.append(Finding(kind="description-differs", problem=problem, path=description_path))
         found += [of_broken(broken, state) for broken in broken_in_store(state, verification.slot)]
     return verification, found

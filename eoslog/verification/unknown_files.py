@@ -1,4 +1,4 @@
-"""What lies in a store and is not named by its log: files that nobody names, leftovers, and what is not the store's."""
+"""Objects that the log does not name: orphan files, temporary files, and unexpected objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eoslog.verification.findings import Finding
 from eoslog.verification.live_files import Live
 
 LEFTOVER_AGE_MS = 24 * 3600 * 1000
-"""What a writer left aside is removed when it is older."""
+"""Temporary files are removed when they are older than this (ms)."""
 
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
 _HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 @dataclass(slots=True)
 class Unreferenced:
-    """Counts files that no entry names, or none any more."""
+    """Counts files that no entry names now."""
 
     files: int = 0
     bytes: int = 0
@@ -54,16 +54,20 @@ class _Unknown:
 
 
 def find_irregular(store: ObjectStore) -> Iterator[Finding]:
-    """Look at every name once for what can be no object. A link in the place of one is refused to who reads that."""
+    """Find links and special files, which cannot be objects. Opening a symlink in place of an object is refused."""
     for path, what in store.irregular():
         yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
 
 
 def find_strays(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
-    """Look at every object's name once. Partitions of topics that there are have been looked at before.
+    """List all objects once and report those that the log does not name.
+
+    Objects of partitions of existing topics are left out, because ``PartitionVerification`` checks them.
 
     Args:
-        checkpoint_objects: those that the log's checkpoints name.
+        live: the store.
+        description_path: the path of the store's description.
+        checkpoint_objects: the objects of the checkpoints that the log names.
     """
     store = live.log.store
     unknown, old_checkpoints = _Unknown(), Unreferenced()
@@ -76,24 +80,24 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
         if path == description_path or (path.startswith(SLOTS) and slot_of(path) is not None):
             continue
         if path.startswith(CHECKPOINTS) and _CHECKPOINT.fullmatch(path[len(CHECKPOINTS) :]):
-            # Those that were replaced stay for a while.
+            # Objects of replaced checkpoints are deleted after some time, so report only old ones.
             if path not in checkpoint_objects and info.last_modified_ms < now_ms - STAGED_MAX_AGE_MS:
                 old_checkpoints.add(info, now_ms)
         elif path.startswith(PROBE_DIRECTORY):
             probes += info.last_modified_ms < now_ms - LEFTOVER_AGE_MS
         elif _HEARTBEAT.fullmatch(path) or pending_name(path) is not None:
-            # They come and go beside the log. A coordinator deletes those that were left behind.
+            # Heartbeats and publications exist only for a short time. A coordinator deletes those of dead processes.
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")
         else:
             unknown.add(path)
     for prefix in sorted(of_topics - live.read(_topics)):
-        # If the topic was deleted and vacuumed since, its files are gone by now.
+        # List again: the topic may have been deleted and vacuumed since the first LIST.
         yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
     yield from old_checkpoints.findings(CHECKPOINTS)
     if unknown.count:
-        problem = f"{unknown.count} objects are not the store's: {', '.join(unknown.shown)}"
+        problem = f"{unknown.count} objects do not belong to the store: {', '.join(unknown.shown)}"
         yield Finding(kind="files-unknown", problem=problem, path=unknown.shown[0])
     if probes:
         problem = f"{probes} objects were left by a probe of put-if-absent"
@@ -102,7 +106,7 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
 
 
 def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], bool]) -> Unreferenced:
-    """What lies below a prefix now and is a file that no entry names."""
+    """Count the objects below a prefix for which ``is_one`` returns True."""
     count = Unreferenced()
     for info in store.list(prefix):
         if is_one(info.path):
@@ -111,18 +115,18 @@ def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], 
 
 
 def _topics(state: StoreState) -> set[str]:
-    """The directories of the topics there are, and of those whose files wait to be deleted."""
+    """Return the directories of existing topics, and of deleted topics whose files wait for their deletion."""
     return {topic.prefix for topic in state.topics.values()} | {each.prefix for each in state.doomed}
 
 
 def _of_the_place(store: ObjectStore) -> Iterator[Finding]:
-    """What no LIST shows beside links and special files: interrupted writes, and uploads that were not finished."""
+    """Find interrupted writes and unfinished multipart uploads, which a LIST does not show."""
     leftovers = [each for each in store.leftovers() if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
     if leftovers:
         size = sum(each.size for each in leftovers)
-        problem = f"{len(leftovers)} files, {size} bytes, that writers left aside a day ago or longer"
+        problem = f"{len(leftovers)} temporary files of dead writers, {size} bytes, are older than a day"
         yield Finding(kind="leftovers", problem=problem, path=leftovers[0].path)
     uploads = list(store.unfinished_uploads())
     if uploads:
-        problem = f"{len(uploads)} multipart uploads were begun and not finished, the first is of {uploads[0]}"
+        problem = f"{len(uploads)} multipart uploads are not finished. The first is {uploads[0]}"
         yield Finding(kind="uploads-unfinished", problem=problem, path=uploads[0])

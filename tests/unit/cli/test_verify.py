@@ -59,7 +59,7 @@ def test_what_is_found_is_told_with_what_follows_and_what_to_do(command: Command
 
     assert result.exit_code == 1
     assert "error: checkpoint-missing: slot" in result.stdout
-    assert "what follows: opening takes the other checkpoint" in result.stdout
+    assert "what follows: processes open the other checkpoint" in result.stdout
     assert "what to do: repair" in result.stdout
     assert "1 error: eoslog verify --repair repairs what can be repaired" in result.stdout
 
@@ -177,7 +177,7 @@ def test_while_the_log_is_in_doubt_nobody_is_asked_and_it_is_told_why_nothing_is
     assert result.exit_code == 1
     assert "to be repaired" not in result.stderr
     (told,) = (line for line in result.stdout.splitlines() if line.startswith("not repaired: "))
-    assert f"nothing is while the log is in doubt: slot-missing: slot {lost}, " in told
+    assert f"nothing is repaired while the log is in doubt: slot-missing: slot {lost}, " in told
     assert told.endswith("first bring the object back from a backup or an earlier version of the bucket")
     assert result.stdout.splitlines()[-1] == "left: 2 errors"
 

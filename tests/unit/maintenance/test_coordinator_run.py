@@ -102,7 +102,7 @@ def test_a_report_tells_time_and_requests(store: Store, world: World) -> None:
 
 
 def test_a_step_that_does_not_exist_is_refused_with_those_that_do(store: Store) -> None:
-    with pytest.raises(errors.InvalidOption, match=r"no step 'sweep'; its steps are: abort-timed-out-transactions, "):
+    with pytest.raises(errors.InvalidOption, match=r"no step 'sweep'\. Use one of: abort-timed-out-transactions, "):
         Coordinator(store).run_once(steps=["sweep"])
     with pytest.raises(errors.InvalidOption, match="no step 'sweep'"):
         Coordinator(store, intervals_ms={"sweep": 1})

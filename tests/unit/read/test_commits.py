@@ -114,7 +114,7 @@ def test_what_is_not_there_is_refused(store: Store) -> None:
     with pytest.raises(InvalidOption, match="name the topics"):
         store.commits([])
     write(store, "a")
-    with pytest.raises(InvalidOption, match="'b' is not read here"):
+    with pytest.raises(InvalidOption, match="'b' was not requested"):
         next(store.commits("a")).scan("b")
 
 

@@ -457,7 +457,7 @@ def test_a_broken_chain_names_both_slots_for_either_may_be_the_damaged_one(store
     [broken] = [each for each in faults(Store(store.object_store, store.environment)) if each.slot == last]
 
     assert (broken.kind, broken.path) == ("slot-chain-broken", slot_path(last))
-    assert broken.problem.endswith(f"one of the two is not what was written, this or {slot_path(last - 1)}")
+    assert broken.problem.endswith(f"this record or {slot_path(last - 1)} is not what was written")
 
 
 def test_links_and_special_files_are_found(local: tuple[Store, Path]) -> None:

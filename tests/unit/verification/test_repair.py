@@ -299,7 +299,7 @@ def test_a_checkpoint_that_differs_beside_a_damaged_one_is_not_made_the_state_fo
     (left,) = store.admin.repair(found)
 
     assert (left.finding, left.done) == (found[0], False)
-    assert left.what.startswith("nothing is while the log is in doubt: checkpoint-differs: slot ")
+    assert left.what.startswith("nothing is repaired while the log is in doubt: checkpoint-differs: slot ")
     assert left.what.endswith(f"first {found[1].remedy}")
     assert objects(store) == before
 

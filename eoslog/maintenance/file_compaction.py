@@ -138,6 +138,7 @@ def _merge(
     target_file_bytes: int,
     report: MergeReport,
 ) -> None:
+    # Read the date before the first put: the log compares this lower bound with the horizon of vacuum.
     upload_ms = store.clock.last_date_ms
     batches = read_batches(store, run.segments)
     sources = source_files(batches)

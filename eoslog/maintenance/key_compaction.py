@@ -127,7 +127,7 @@ class Cleaner:
         aborted = read_aborted(self._store, run.segments)
         with_rows = self._clean_files(run, source_files(batches))
         cleaned = CleanedSegment()
-        pinned: set[int] = set()
+        needed_markers: set[int] = set()
         for batch in batches:
             left: Batch | None
             if batch.control is not None:
@@ -136,7 +136,7 @@ class Cleaner:
                     batch, is_empty, self._producers, self._now_ms, self._topic.config.delete_retention_ms
                 )
                 if not is_empty:
-                    pinned.add(batch.base_offset)
+                    needed_markers.add(batch.base_offset)
             else:
                 self._transactions.on_batch(batch)
                 left = with_rows.get(batch.base_offset)
@@ -146,7 +146,7 @@ class Cleaner:
                 self._count(cleaned, batch, left)
             if left is not None:
                 cleaned.batches.append(left)
-        cleaned.aborted = [each for each in aborted if each.last_offset in pinned]
+        cleaned.aborted = [each for each in aborted if each.last_offset in needed_markers]
         cleaned.has_changed = (cleaned.batches, cleaned.aborted) != (batches, aborted)
         return cleaned
 
@@ -441,6 +441,7 @@ class _Pass:
             The number of removed rows, or None if another process changed the segment meanwhile. Then the new size in
             bytes, or None if nothing changed.
         """
+        # Read the date before the first put: the log compares this lower bound with the horizon of vacuum.
         upload_ms = self._store.clock.last_date_ms
         run = SegmentRun(self._topic, self._partition.id.partition, (segment,))
         cleaned = cleaner.clean(run)

@@ -51,6 +51,7 @@ def _sealable(state: StoreState, now_ms: int) -> list[tuple[Topic, Partition, in
 
 
 def _append(log: Log[StoreState], entry: SegmentSealed) -> bool:
+    # Either error means a lost race: another process sealed the segment or deleted the topic. Nothing is left to do.
     return log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
 
 
@@ -61,6 +62,8 @@ def _write_files(
     partition: Partition,
     end_offset: int,
 ) -> SegmentSealed:
+    # A lower bound for the upload of all files: the date of an answer before the first put. The log compares it with
+    # the horizon, so that vacuum never deletes a file that an entry names.
     upload_ms = store.clock.last_date_ms
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
     base_offset = partition.segment_base_offset

@@ -30,6 +30,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
 _RACES = (OffsetOutOfRange, UnknownTopicOrPartition, StagedFilesExpired)
+"""Errors of an entry that lost a race: its segments changed, its topic was deleted, or the horizon passed its files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     value, is_exact = _placed(literal, column.type)
     if pa.types.is_integer(column.type) and _within(value, pa.int64()):
         # Spark takes such a comparison for true even if the column is null.
-        raise CannotCompare(f"{literal.text} lies beyond all integers; leave the comparison out")
+        raise CannotCompare(f"{literal.text} is outside the range of integers; omit the comparison")
     beyond = _within(value, column.type)
     if beyond:
         never = OneOf(column.name, ())
@@ -154,7 +154,7 @@ def _number(literal: Literal, scale: int, whole_digits: int, what: str) -> _Plac
     _expect(literal, what, LiteralKind.NUMBER)
     found = _NUMBER.fullmatch(literal.text)
     if found is None or not (found[2] or found[3]):
-        raise CannotCompare(f"{quoted(literal.text)} is no number")
+        raise CannotCompare(f"{quoted(literal.text)} is not a number")
     sign, whole, fraction = found[1], found[2].lstrip("0"), found[3] or ""
     if max(len(whole), whole_digits) + max(len(fraction), scale) > _MOST_DIGITS:
         raise CannotCompare(f"{literal.text} has more digits than can be compared with it exactly")
@@ -173,12 +173,12 @@ def _float(literal: Literal) -> float:
     if literal.kind is LiteralKind.TEXT:
         raise CannotCompare("it is a float, which is compared with a number, 'NaN', 'Infinity' or '-Infinity'")
     if not _DOUBLE.fullmatch(literal.text):
-        raise CannotCompare(f"{quoted(literal.text)} is no number")
+        raise CannotCompare(f"{quoted(literal.text)} is not a number")
     return float(literal.text)
 
 
 def _days(text: str) -> int:
-    wrong = CannotCompare(f"{quoted(text)} is no date, as '2026-01-31'")
+    wrong = CannotCompare(f"{quoted(text)} is not a date such as '2026-01-31'")
     if not _DATE.fullmatch(text):
         raise wrong
     try:
@@ -191,7 +191,7 @@ def _nanoseconds(text: str) -> int:
     found = _TIME.fullmatch(text)
     hours, minutes, seconds = (int(found[group] or 0) if found else 99 for group in (1, 2, 3))
     if found is None or hours > 23 or minutes > 59 or seconds > 59:
-        raise CannotCompare(f"{quoted(text)} is no time, as '12:30:00'")
+        raise CannotCompare(f"{quoted(text)} is not a time such as '12:30:00'")
     return ((hours * 60 + minutes) * 60 + seconds) * 10**9 + int((found[4] or "").ljust(9, "0"))
 
 
@@ -199,13 +199,14 @@ def _microseconds(literal: Literal, *, with_zone: bool) -> int:
     what = "a timestamp" if with_zone else "a timestamp without zone"
     _expect(literal, what, LiteralKind.TIMESTAMP if with_zone else LiteralKind.TIMESTAMP_NTZ, LiteralKind.TEXT)
     example = "'2026-01-31T12:00:00Z'" if with_zone else "'2026-01-31T12:00:00'"
-    wrong = CannotCompare(f"{quoted(literal.text)} is no timestamp, as {example}")
+    wrong = CannotCompare(f"{quoted(literal.text)} is not a timestamp such as {example}")
     found = _TIMESTAMP.fullmatch(literal.text)
     if found is None:
         raise wrong
     if (found[3] is not None) != with_zone:
-        hint = "give one, for sessions differ in theirs" if with_zone else "leave it out"
-        raise CannotCompare(f"{quoted(literal.text)} has {'no' if with_zone else 'a'} time zone: {hint}, as {example}")
+        hint = "add one, because sessions have different ones" if with_zone else "remove it"
+        found_zone = "no" if with_zone else "a"
+        raise CannotCompare(f"{quoted(literal.text)} has {found_zone} time zone: {hint}, as in {example}")
     zone = "+00:00" if found[3] in (None, "Z", "UTC") else found[3]
     try:
         time = datetime.fromisoformat(f"{found[1]}T{found[2]}{zone}")

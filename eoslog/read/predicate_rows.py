@@ -39,8 +39,8 @@ def read_wanted(
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
-    looked_at = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
-    read = pa.schema([*wanted, *looked_at])
+    extra = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
+    read = pa.schema([*wanted, *extra])
     for batch in read_slices(store, topic, partition, slices, stored, read, file_done=file_done):
         rows_read(batch.num_rows)
         if predicate is None:

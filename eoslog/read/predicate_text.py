@@ -58,12 +58,13 @@ class _Compiler:
 
         text = self._text
         if not isinstance(text, str) or not text.strip():
-            raise InvalidOption("a predicate is a text as \"miles > 1000 AND carrier IN ('UA', 'B6')\"")
+            raise InvalidOption("a predicate is a text, for example \"miles > 1000 AND carrier IN ('UA', 'B6')\"")
         if len(text) > _LONGEST_TEXT:
             raise InvalidOption(f"a predicate has at most {_LONGEST_TEXT} characters, not {len(text)}")
         if _ESCAPES.sub("", text):
             raise InvalidOption(
-                f"predicate {quoted(text)}: of escapes \\\\, \\', \\\", \\n, \\r, \\t, \\b and \\uXXXX are supported"
+                f"predicate {quoted(text)}: only the escapes \\\\, \\', \\\", \\n, \\r, \\t, \\b and \\uXXXX are "
+                "supported"
             )
         try:
             # The parentheses keep the parser from reading a statement if a column has the name of an SQL keyword.
@@ -188,16 +189,17 @@ class _Compiler:
             if literal.kind is not LiteralKind.TEXT or not pa.types.is_string(column.type):
                 self._refuse(node, "LIKE compares text with a text")
             if column.name in self._collated:
-                self._refuse(node, f"the text of column {column.name!r} has a collation of its own")
+                self._refuse(node, f"the text of column {column.name!r} has a collation")
             if "_" in prefix or "\\" in prefix or (rest and not is_prefix):
-                self._refuse(node, "of patterns a prefix alone is supported, as 'abc%'; '_' and '\\' mean more in one")
+                self._refuse(node, "only a prefix pattern such as 'abc%' is supported, without '_' and '\\'")
             found = StartsWith(column.name, prefix) if rest else OneOf(column.name, (prefix,))
         return Not(found) if node.args.get("negate") else found
 
     def _is_true(self, column: pa.Field[Any]) -> Condition:
         if not pa.types.is_boolean(column.type):
             raise InvalidOption(
-                f"predicate {quoted(self._text)}: column {column.name!r} is {column.type}, and by itself no condition"
+                f"predicate {quoted(self._text)}: column {column.name!r} is {column.type}. Only a boolean column is a "
+                "condition"
             )
         return OneOf(column.name, (True,))
 
@@ -230,7 +232,7 @@ class _Compiler:
         if len([part for part in node.args.values() if part]) > 1 or not isinstance(node.this, exp.Identifier):
             self._refuse(
                 node,
-                "a column is named alone, one with a dot in `backticks`; fields of structs cannot be compared",
+                "a column is named alone, and in `backticks` if it has a dot; fields of structs cannot be compared",
             )
         given = str(node.this.this)
         name = given if given in self._available.names else self._by_lower_name.get(given.lower())
@@ -258,7 +260,7 @@ class _Compiler:
         if isinstance(node, exp.Cast):
             return self._cast(node)
         if isinstance(node, exp.Concat):
-            self._refuse(node, "texts beside each other; a quote within a text is written \\'")
+            self._refuse(node, "adjacent texts; write a quote within a text as \\'")
         if not isinstance(node, exp.Literal):
             self._refuse(node, "a column is compared with a literal")
         self._only(node, "this", "is_string")
@@ -288,12 +290,12 @@ class _Compiler:
         elif literal is not None and target is exp.DType.BIGINT and literal.text.isdecimal():
             kind = literal.kind
         if literal is None or kind is None:
-            self._refuse(node, "of this cast nothing is known; write a literal of the column's own type")
+            self._refuse(node, "this cast is unknown; write a literal of the column's own type")
         return Literal(kind, literal.text)
 
     def _compared(self, column: pa.Field[Any], node: Any, compare: Callable[[], Condition]) -> Condition:
         if column.name in self._collated:
-            self._refuse(node, f"the text of column {column.name!r} has a collation of its own")
+            self._refuse(node, f"the text of column {column.name!r} has a collation")
         try:
             return compare()
         except CannotCompare as error:

@@ -84,7 +84,7 @@ def _named_by_records(log: Log[StoreState], found: list[Run]) -> list[Checkpoint
     return []
 
 
-_ADJOINING_LOOKED_AT = 16
+_MOST_ADJOINING_ORPHANS = 16
 """Look for orphan records only in this many slots above the oldest one. A broken chain further up is damage, because
 only a few paused processes put orphan records."""
 
@@ -152,12 +152,12 @@ def _ascending(store: ObjectStore) -> Iterator[int]:
 class Layout(NamedTuple):
     """The runs by their meaning. Slots below ``floor`` may have been deleted."""
 
-    strays: list[Run]
+    orphans: list[Run]
     """Orphan records, which paused processes put into slots that had been deleted."""
     lost: list[Run]
     """Gaps below ``floor`` that no deletion can have made."""
     missing: list[Run]
-    """Gaps at or above ``floor``."""
+    """Gaps that reach ``floor`` or slots above it."""
     kept: list[Run]
     """The slots of the log."""
 
@@ -182,7 +182,7 @@ def layout(found: list[Run], floor: int, is_of_log: Callable[[Run], bool]) -> La
     return Layout(found[:begin], lost, gaps[len(lost) :], kept)
 
 
-def without_adjoining_strays(slots: Layout, floor: int, store: ObjectStore) -> Layout:
+def without_adjoining_orphans(slots: Layout, floor: int, store: ObjectStore) -> Layout:
     """Also separate orphan records directly below the oldest slot of the log. The log does not continue them.
 
     Slots are deleted in ascending order. So while slot 0 exists, no slot was deleted and there are no orphan records.
@@ -190,9 +190,9 @@ def without_adjoining_strays(slots: Layout, floor: int, store: ObjectStore) -> L
     if not slots.kept or slots.kept[0].first == 0:
         return slots
     first, last = slots.kept[0]
-    looked_at = range(first, min(first + _ADJOINING_LOOKED_AT, floor, last) + 1)
-    bodies = store.get_many([slot_path(slot) for slot in looked_at])
-    records = [_record(slot, stored) for slot, stored in zip(looked_at, bodies, strict=True)]
+    lowest = range(first, min(first + _MOST_ADJOINING_ORPHANS, floor, last) + 1)
+    bodies = store.get_many([slot_path(slot) for slot in lowest])
+    records = [_record(slot, stored) for slot, stored in zip(lowest, bodies, strict=True)]
     broken = [
         below.slot
         for below, above in itertools.pairwise(records)
@@ -200,8 +200,8 @@ def without_adjoining_strays(slots: Layout, floor: int, store: ObjectStore) -> L
     ]
     if not broken:
         return slots
-    strays = Run(first, broken[-1])
-    return slots._replace(strays=[*slots.strays, strays], kept=[Run(strays.last + 1, last), *slots.kept[1:]])
+    orphans = Run(first, broken[-1])
+    return slots._replace(orphans=[*slots.orphans, orphans], kept=[Run(orphans.last + 1, last), *slots.kept[1:]])
 
 
 def _record(slot: int, stored: StoredObject | None) -> SlotRecord | None:
@@ -542,8 +542,8 @@ class LogVerification:
             return
         references = named_checkpoints(self._log, found)
         floor = min(each.slot for each in references) if len(references) == 2 else 0
-        slots = without_adjoining_strays(layout(found, floor, self._is_of_log), floor, self._store)
-        for run in slots.strays:
+        slots = without_adjoining_orphans(layout(found, floor, self._is_of_log), floor, self._store)
+        for run in slots.orphans:
             problem = f"slots {run.first} to {run.last} are below slots that were deleted or lost"
             yield Finding(kind="slot-stray", problem=problem, slot=run.first, path=slot_path(run.first))
         loaded = self._load(references)

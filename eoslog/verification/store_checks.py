@@ -20,7 +20,7 @@ from eoslog.verification.findings import Finding, Progress, of_broken
 from eoslog.verification.live_files import Live
 from eoslog.verification.log_checks import LogVerification, verify_log
 from eoslog.verification.partition_checks import PartitionVerification
-from eoslog.verification.unknown_files import find_irregular, find_strays
+from eoslog.verification.unknown_files import find_irregular, find_unexpected
 
 
 def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def verify(
         yield from PartitionVerification(live, state, slot, each, partition_id, with_data=with_data).findings()
     progress("partitions", len(chosen), len(chosen))
     if topic is None:
-        yield from find_strays(live, description_path, verification.checkpoint_objects)
+        yield from find_unexpected(live, description_path, verification.checkpoint_objects)
 
 
 def verify_state(

@@ -59,7 +59,7 @@ def find_irregular(store: ObjectStore) -> Iterator[Finding]:
         yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
 
 
-def find_strays(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
+def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
     """List all objects once and report those that the log does not name.
 
     Objects of partitions of existing topics are left out, because ``PartitionVerification`` checks them.
@@ -102,7 +102,7 @@ def find_strays(live: Live, description_path: str, checkpoint_objects: set[str])
     if probes:
         problem = f"{probes} objects were left by a probe of put-if-absent"
         yield Finding(kind="leftovers", problem=problem, path=PROBE_DIRECTORY)
-    yield from _of_the_place(store)
+    yield from _unfinished_writes(store)
 
 
 def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], bool]) -> Unreferenced:
@@ -119,7 +119,7 @@ def _topics(state: StoreState) -> set[str]:
     return {topic.prefix for topic in state.topics.values()} | {each.prefix for each in state.doomed}
 
 
-def _of_the_place(store: ObjectStore) -> Iterator[Finding]:
+def _unfinished_writes(store: ObjectStore) -> Iterator[Finding]:
     """Find interrupted writes and unfinished multipart uploads, which a LIST does not show."""
     leftovers = [each for each in store.leftovers() if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
     if leftovers:

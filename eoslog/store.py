@@ -1,4 +1,4 @@
-"""A store, as its users hold it: the way to producers, consumers, scans and administration."""
+"""The public entry point: ``connect()`` and ``Store``, which opens producers, consumers, scans and administration."""
 
 from __future__ import annotations
 
@@ -47,19 +47,21 @@ def connect(
     settings: Settings | None = None,
     **options: Any,
 ) -> Store:
-    """Hold a store. Nothing is read of it before the first use.
+    """Return the store at a URL. The first use of the store sends the first request.
 
     Args:
         url: a local path (also a ``Path``), ``s3://bucket/prefix``, or ``memory://name`` (within this process).
-        settings: give what is not given here; if None, those of the file that ``EOSLOG_CONFIG`` names and of the
-            environment.
-        options: those of the object store, as ``endpoint_url``, ``key``, ``secret`` for S3 or ``fsync`` for local disk.
+        log_config: settings of the log; if None, they come from ``settings``.
+        settings: defaults for everything that is not an argument. If None, they are read from the file that
+            ``EOSLOG_CONFIG`` names and from the environment.
+        options: options of the object store, such as ``endpoint_url``, ``key`` and ``secret`` for S3, or ``fsync`` for
+            local disk.
 
     Raises:
         InvalidOption: an unknown scheme or option.
     """
-    # Now, not at their first use. A thread may be in the middle of an import when another one forks, and then the child
-    # would wait for ever for a lock that only the importing thread releases.
+    # Import these modules now, not at their first use. If one thread forks while another imports, the child waits
+    # forever for the import lock, because the importing thread does not exist in the child.
     import eoslog.admin.admin
     import eoslog.consumer.consumer
     import eoslog.maintenance.coordinator
@@ -74,18 +76,21 @@ def connect(
 
 
 class Store(Session):
-    """One eoslog store: topics, transactions and groups that one log orders.
+    """One eoslog store: topics, transactions and consumer groups, ordered by one log.
 
-    Threads may share it, and a forked child may go on with it. Producers and consumers are opened anew in the child.
+    Threads may share it. A forked child may use it too, but must open its own producers and consumers.
     """
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "its URL and options, and call eoslog.connect() there")
 
     def metrics(self) -> StoreMetrics:
-        """Numbers to watch, as of now: what open transactions hold back, and what this process does. One small read."""
+        """Return numbers for monitoring: what open transactions hold back, and the work of this process.
 
-        def look(state: StoreState, slot: int) -> StoreMetrics:
+        This sends one small request.
+        """
+
+        def snapshot(state: StoreState, slot: int) -> StoreMetrics:
             return store_metrics(
                 state,
                 slot,
@@ -96,11 +101,11 @@ class Store(Session):
                 call_times_ns=self.call_times.totals(),
             )
 
-        return self.read(look)
+        return self.read(snapshot)
 
     @property
     def admin(self) -> Admin:
-        """Topics, transactions, groups: look and change."""
+        """Administration of topics, transactions and consumer groups."""
         from eoslog.admin.admin import Admin
 
         return Admin(self)
@@ -116,18 +121,20 @@ class Store(Session):
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
     ) -> Producer:
-        """A producer: transactional with a transactional id, else idempotent.
+        """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
         Args:
-            transaction_timeout_ms: anybody may abort a transaction that is open for longer.
-            max_block_ms: a call tries for so long, then raises ``RequestTimedOut``; only that call may follow.
-            delivery_timeout_ms: rows whose writing has failed for so long, over several calls, are given up.
-            staged: rows get their offsets when the transaction commits, not when they are flushed: they hold nobody
-                back meanwhile, and read_uncommitted does not show them.
-            buffer_bytes: rows are flushed when so many bytes are collected.
-            prepared_timeout_ms: anybody may abort a transaction that has been prepared for longer (KIP-939): then it
-                does not count how long it has been open. None: nobody ever. Until its end one with flushed rows holds
-                read_committed back, unless the producer is staged.
+            transaction_timeout_ms: any process may abort a transaction that has been open for longer (ms).
+            max_block_ms: how long one call tries (ms). Then it raises ``RequestTimedOut``, and only the same call may
+                follow.
+            delivery_timeout_ms: the producer gives rows up when writing them has failed for this long (ms), over all
+                calls together.
+            staged: rows get their offsets when the transaction commits, not when they are flushed. Until then they do
+                not hold back ``read_committed``, and ``read_uncommitted`` does not show them.
+            buffer_bytes: the producer flushes when it has collected this many bytes.
+            prepared_timeout_ms: any process may abort a transaction that has been prepared for longer (ms, KIP-939).
+                While a transaction is prepared, ``transaction_timeout_ms`` does not apply. None: no process may abort
+                it. Until it ends, its flushed rows hold ``read_committed`` back, unless the producer is staged.
         """
         from eoslog.producer.producer import Producer
 
@@ -143,7 +150,7 @@ class Store(Session):
         )
 
     def consumer(self, group_id: str | None = None, **options: Any) -> Consumer:
-        """A consumer; see ``Consumer`` for the options."""
+        """Open a consumer; see ``Consumer`` for the options."""
         from eoslog.consumer.consumer import Consumer
 
         return Consumer(self, group_id, **options)
@@ -163,28 +170,28 @@ class Store(Session):
         include_control_rows: bool = False,
         predicate: str | None = None,
     ) -> Scan:
-        """Plan a read of a topic's visible rows, as of now.
+        """Plan a read of the rows of a topic that are visible now.
 
         Args:
             isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
-            columns: the columns to read. Topics of columns have ``_topic, _partition, _offset, _timestamp`` too, and
-                every topic ``_transactional_id, _producer_id, _producer_epoch, _sequence, _control, _slot,
+            columns: the columns to read. Topics of columns also have ``_topic, _partition, _offset, _timestamp``. Every
+                topic has ``_transactional_id, _producer_id, _producer_epoch, _sequence, _control, _slot,
                 _commit_timestamp`` (see ``read.columns.TRANSACTION_COLUMNS``).
-            partitions: all if None.
-            starting_offsets: first offset by partition (inclusive); the log start where none is given.
-            ending_offsets: end by partition (exclusive); all that is visible where none is given.
-            slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
-            timestamp: for ``snapshot``: the time by which transactions had ended, by the log's time: a datetime with a
-                time zone, or ms since the epoch.
-            transaction_consistent: under ``read_committed``: end where no committed transaction is split over the
-                partitions that are read, at or before the ends.
-            include_control_rows: control rows are rows too, with ``_control`` ``COMMIT`` or ``ABORT`` and nulls in the
-                topic's own columns; those of aborted transactions where their rows are visible. Without ``columns``
-                this adds the transaction columns.
-            predicate: which rows to read, as SQL's WHERE has it: ``miles > 1000 AND carrier IN ('UA', 'B6')``. Columns
-                are compared with literals, also ``_partition, _offset, _timestamp`` (of Kafka records ``partition,
-                offset, timestamp``). Files without such rows, by the log's statistics, are not fetched. Texts are
-                compared by their bytes, and a NaN is greater than other numbers, as in Spark.
+            partitions: the partitions to read; all if None.
+            starting_offsets: the first offset to read, by partition (inclusive). Default: the log start.
+            ending_offsets: the end, by partition (exclusive). Default: the end of the visible rows.
+            slot: for ``snapshot``: read the transactions that had ended by this slot; the newest slot if None.
+            timestamp: for ``snapshot``: read the transactions that had ended by this time of the log. Give a datetime
+                with a time zone, or ms since the epoch.
+            transaction_consistent: under ``read_committed``: choose ends that split no committed transaction over the
+                partitions to read. They are at or before the ends that would apply otherwise.
+            include_control_rows: return control rows too, with ``COMMIT`` or ``ABORT`` in ``_control`` and nulls in the
+                topic's own columns. ``ABORT`` rows are returned only where aborted rows are visible. If ``columns`` is
+                None, this adds the transaction columns.
+            predicate: which rows to read, in the syntax of SQL's WHERE: ``miles > 1000 AND carrier IN ('UA', 'B6')``.
+                It compares columns with literals, also ``_partition, _offset, _timestamp`` (``partition, offset,
+                timestamp`` of Kafka records). A file is not fetched if the log's statistics exclude its rows. Strings
+                are compared by their bytes, and NaN is greater than any other number, as in Spark.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -207,23 +214,23 @@ class Store(Session):
     def commits(
         self, topics: str | Sequence[str], *, after_slot: int = NO_SLOT, until_slot: int | None = None
     ) -> Iterator[Commit]:
-        """What was committed to these topics, slot by slot in the order of the decisions, each whole and once.
+        """Iterate over the commits to these topics, in the order of the log. Each commit comes whole and once.
 
-        The iterator ends with what is there now. To go on later, or elsewhere, give the last ``Commit.slot`` as
-        ``after_slot``. An open transaction hides nobody else's, and comes when it commits. The iterator belongs to one
-        thread at a time.
+        The iterator ends with the newest commit of now. To continue later, or in another process, give the last
+        ``Commit.slot`` as ``after_slot``. An open transaction hides no other commit, and is returned after it commits.
+        Only one thread at a time may use the iterator.
 
         Args:
-            after_slot: begin behind this slot; -1 is the beginning of the log.
+            after_slot: start after this slot; -1 is the beginning of the log.
             until_slot: the last slot (inclusive); the newest if None.
 
         Raises:
             UnknownTopicOrPartition, InvalidOption
             OffsetOutOfRange: rows that were committed after ``after_slot`` have been deleted since.
-            ConcurrentAccess: another thread advances the iterator.
+            ConcurrentAccess: another thread is using the iterator.
         """
         if not isinstance(topics, Iterable):
-            raise InvalidRequest(f"topics are given as a name or a list of names, not as {quoted(topics)}")
+            raise InvalidRequest(f"topics must be a name or a list of names, not {quoted(topics)}")
         return read_commits(self, [topics] if isinstance(topics, str) else topics, after_slot, until_slot)
 
     def history(
@@ -234,21 +241,21 @@ class Store(Session):
         transactional_id: str | None = None,
         include_aborts: bool = False,
     ) -> History:
-        """What was done to topics, the newest first: commits, and whatever else changed a topic or its rows.
+        """Return the operations on topics, the newest first: commits, and all else that changed a topic or its rows.
 
-        It is read from the log as the iterator goes on: a request brings many slots. Old slots are deleted after a
-        grace, and the history ends there; ``is_cut`` of what is returned tells that.
+        The iterator reads the log step by step; one request fetches many slots. Old slots are deleted after their
+        retention, and the history ends there. ``History.is_cut`` is True then.
 
         Args:
-            topic: only what touched this topic since it was created, with the numbers of its rows alone.
-            limit: so many operations at most.
-            transactional_id: only the transactions of this one.
-            include_aborts: with the transactions that were aborted.
+            topic: return only operations on this topic since it was created, and count only its rows.
+            limit: return at most this many operations.
+            transactional_id: return only the transactions of this transactional id.
+            include_aborts: also return aborted transactions.
 
         Raises:
             UnknownTopicOrPartition, InvalidOption
-            CorruptRecord, UnsupportedFormat: as the iterator comes to a slot that cannot be read.
-            ConcurrentAccess: another thread advances the iterator.
+            CorruptRecord, UnsupportedFormat: the iterator has reached a slot that cannot be read.
+            ConcurrentAccess: another thread is using the iterator.
         """
         return History(self, topic, limit=limit, transactional_id=transactional_id, include_aborts=include_aborts)
 

@@ -1,8 +1,8 @@
-"""Idempotent append: a request without an answer is made again until its outcome is known.
+"""Idempotent append: a request that got no answer is repeated until its outcome is known.
 
-An attempt without an answer may have landed. Mostly the next attempt finds its work in the state. It does not if the
-state has moved on, for example because another producer has taken over. Then the slot of the unanswered attempt, or the
-records after its publication, tell whether it landed.
+An attempt without an answer may have landed. Usually the next attempt finds the work of that attempt in the state. It
+does not if the state has changed since, for example because another producer has taken over. Then the slot of the
+unanswered attempt, or the records after its publication, show whether it landed.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class RepeatableRequest(Request[T_co], Protocol[T_co]):
-    """A request that may be made again if it got no answer."""
+    """A request that may be repeated if it got no answer."""
 
     @property
     def name(self) -> str:
-        """What it asks for. A caller that gives up a request calls ``forget``, or makes one of another name."""
+        """The kind of request. To give a request up, a caller calls ``forget`` or makes a request of another name."""
 
     @property
     def is_final(self) -> bool:
-        """Whether an earlier attempt counts although the newest state refuses the request.
+        """True if an earlier attempt that landed is the answer even though the newest state refuses the request.
 
-        It is so for rows and commits: their rows show, or never will. For other requests only the newest state counts.
-        By then another producer may have the identity, or a prepared transaction may have ended.
+        This is so for rows and commits: if they landed, their outcome never changes. For other requests only the newest
+        state counts: another producer may have the identity now, or a prepared transaction may have ended.
         """
 
 
 class IdempotentAppend:
-    """The appends of one caller. One request at a time is under way; another begins when it is over or given up."""
+    """The appends of one caller, one request at a time.
+
+    The next request starts after the last one was answered or given up.
+    """
 
     def __init__(
         self, store: Session, home: HomeProcess, remaining_ms: Callable[[], int | None] = lambda: None
@@ -53,7 +56,7 @@ class IdempotentAppend:
         """
         Args:
             home: the process of the caller.
-            remaining_ms: how long the caller still waits (ms); None: as long as the log's settings say.
+            remaining_ms: returns how long the caller still waits (ms); None: as long as the log's settings say.
         """
         self._store = store
         self._home = home
@@ -61,21 +64,21 @@ class IdempotentAppend:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the request. Called when it was answered or given up."""
+        """Forget the request, after an answer or when the caller gives it up."""
         self._request: RepeatableRequest[Any] | None = None
         self._attempts = AppendAttempts()
 
     def __call__(self, request: RepeatableRequest[T]) -> T:
-        """Append a request, for the first time or again, and return the answer of the attempt that landed.
+        """Append a request, for the first time or repeated. Return the answer of the attempt that landed.
 
         Raises:
-            CommitStateUnknown: this attempt, or one before it, may have landed or land later.
-            OutcomeLost: an attempt may have landed, and the log no longer tells.
-            RetriableError, StoreAccessDenied: no attempt has appended anything.
-            Any other error of the request: if it is final, no attempt has landed or will. Else the newest state refuses
-                the request.
+            CommitStateUnknown: this attempt or an earlier one may have landed, or may land later.
+            OutcomeLost: an attempt may have landed, and the log can no longer show it.
+            RetriableError, StoreAccessDenied: no attempt has landed or will land.
+            Any other error of the request: if the request is final, no attempt has landed or will land. Otherwise, the
+                newest state refuses the request.
         """
-        # Check here too: a callback of the user's may fork during a call and return in the child.
+        # Check here too: a callback of the user may fork during a call and return in the child.
         self._home.check(f"the {request.name} request")
         if self._request is None or request.name != self._request.name:
             self.forget()
@@ -85,54 +88,56 @@ class IdempotentAppend:
         try:
             answer = self._store.append(request, timeout_ms=self._remaining_ms(), attempts=attempts)
         except CommitStateUnknown as error:
-            # No record up to the slot that the error names has the request.
+            # The log has searched up to this slot: no record before it has the request. The next search starts there.
             attempts.publications = [
                 each._replace(slot=error.slot) if error.is_published and each.request_id == error.token else each
                 for each in attempts.publications
             ]
             raise
         except (RetriableError, StoreAccessDenied) as error:
-            # The log is sure that no attempt of this call has landed.
+            # No attempt of this call has landed: the log raises these errors only then. Attempts of earlier calls stay.
             attempts.puts = {put: attempts.puts[put] for put in attempts.puts if put in earlier}
             if not attempts.puts and not attempts.publications:
                 raise
-            # This failure tells nothing about attempts and publications that were sent before.
+            # This failure says nothing about attempts and publications of earlier calls: they may still land.
             raise self._unknown() from error
         except (EosLogError, Replayed):
+            # The refusal may be the work of an earlier attempt: a producer that has committed is refused a second time.
             landed = self.landed() if request.is_final else None
             if landed is None:
                 raise
             self._store.environment.reached("client.append.earlier_attempt_found")
             (answer,) = landed
-        # Forget only after an answer: an interrupt, such as Ctrl-C, may come between a put and its answer.
+        # Forget only after an answer: an interrupt such as Ctrl-C may come between a put and its answer.
         self.forget()
         return answer
 
     def _unknown(self) -> CommitStateUnknown:
-        # A record of this process also names its published requests, so the request id finds either record.
+        # Prefer the publication: this process also writes the id of a published request into its own records, so the
+        # id finds the record of either process.
         attempts = self._attempts
         is_published = bool(attempts.publications)
         slot, token = attempts.publications[-1][:2] if is_published else next(reversed(attempts.puts))
         return CommitStateUnknown(
-            f"{self._store.url}: an attempt was not answered, nor could it be asked for since; it may have landed or "
-            "land later. Repeat the same call: nothing is done twice",
+            f"{self._store.url}: an attempt was not answered, and its outcome could not be read. It may have landed, "
+            "or may land later. Repeat the same call: nothing is done twice",
             slot=slot,
             token=token,
             is_published=is_published,
         )
 
     def landed(self) -> tuple[Any] | None:
-        """Find out what became of the attempts so far, without a new one.
+        """Find out the outcome of the attempts so far, without a new attempt.
 
-        No attempt lands after this has answered. For a request that other processes may append, this holds only if the
-        newest state refuses it.
+        After this has returned, no attempt lands any more. For a request that other processes may append, this holds
+        only if the newest state refuses the request.
 
         Returns:
-            The answer of the attempt that landed; None if none has landed.
+            A tuple with the answer of the attempt that landed; None if no attempt has landed.
 
         Raises:
-            CommitStateUnknown: the store does not tell.
-            OutcomeLost: the log no longer tells.
+            CommitStateUnknown: the store did not answer.
+            OutcomeLost: the log can no longer show the outcome.
         """
         try:
             return self._landed_in_its_slot() or self._landed_by_sharing()
@@ -145,19 +150,19 @@ class IdempotentAppend:
         puts = self._attempts.puts
         if not puts:
             return None
-        # Each attempt was validated on the state before its slot, which lacked the work. So no earlier attempt had
-        # landed, and only the last one may have.
+        # Look only at the last attempt. It was validated on the state before its slot, and that state lacked the work:
+        # so no earlier attempt had landed.
         slot = max(put.slot for put in puts)
         winner = self._store.log.winner(slot, timeout_ms=self._remaining_ms())
         return next(((answer,) for put, answer in puts.items() if put == (slot, winner)), None)
 
     def _landed_by_sharing(self) -> tuple[Any] | None:
-        # A request that the newest state refuses is refused for good. So if no record has it now, none will.
+        # A shareable request that the newest state refuses is refused forever. So if no record has it now, none will.
         for published in self._attempts.publications:
             found = self._store.log.appender.find_request(published.slot, published.request_id)
             if found is None or not isinstance(self._request, ShareableRequest):
                 continue
-            # eoslog writes no record that names the request for other entries: ignore such a record.
+            # eoslog never writes a record that names this request with entries of another. Ignore such a record.
             with suppress(LookupError, ValueError):
                 return (self._request.shared_answer(*found),)
         return None

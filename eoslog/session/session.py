@@ -1,4 +1,4 @@
-"""One process's connection to a store: its log, its clock, its settings, and what they cost."""
+"""The connection of one process to a store: its log, its clock, its settings, and its counters."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ T = TypeVar("T")
 _LARGEST_PROBE = 100
 _logger = logging.getLogger(__name__)
 _READER_PATIENCE_MS = 5_000
-"""A reader does not wait longer for an abort."""
+"""A reader waits at most this long for the abort of overdue transactions (ms)."""
 _PAUSE_AFTER_REFUSAL_MS = 300_000
-"""A process that may not write does not try again with every read."""
+"""After a refused abort, a reader does not try again for this long (ms)."""
 _MOST_NAMED = 5
 _MOST_PARTITIONS_NAMED = 10
 
 
 class _Opened(NamedTuple):
-    """A log, as the process follows it that opened it."""
+    """A log, and the process that opened it."""
 
     home: HomeProcess
     log: Log[StoreState]
 
 
 class Session:
-    """A store as one process is connected to it: snapshots of its state, and appends.
+    """The connection of one process to a store: it reads the state and appends requests.
 
-    Threads may share it, and a forked child may go on with it.
+    Threads may share it, and a forked child may continue to use it.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Session:
         self._opened = _Opened(HomeProcess("store"), self._open_log(log_config))
         self.indexes = SegmentIndexes(object_store)
         self.call_times = CallTimes()
-        """How long the calls of this store's producers took, all together."""
+        """The total time that the calls of this store's producers took."""
         self.overdue_transactions = OverdueTransactions(self)
         self._description: StoreDescription | None = None
 
@@ -82,7 +82,7 @@ class Session:
 
     @property
     def log(self) -> Log[StoreState]:
-        """The store's log, as this process follows it.
+        """The store's log, as this process sees it.
 
         A forked child opens the log again: in the parent, another thread may have held a lock or been in the middle of
         applying a record.
@@ -99,7 +99,7 @@ class Session:
 
     @property
     def url(self) -> str:
-        """Where the store lies, without credentials."""
+        """The URL of the store, without credentials."""
         return self.object_store.url
 
     @property
@@ -108,7 +108,7 @@ class Session:
         return self.object_store.requests
 
     def describe(self) -> StoreDescription:
-        """What the store is.
+        """Return the description of the store.
 
         Raises:
             NotAStore, UnsupportedFormat, CorruptRecord
@@ -127,7 +127,11 @@ class Session:
         return self._description is not None and found.store_id == self._description.store_id
 
     def read(self, function: Callable[[StoreState, int], T], *, refresh: bool = True) -> T:
-        """Call ``function`` with the store's state and slot, by default as of now."""
+        """Call ``function`` with a state of the store and the slot of that state, and return its answer.
+
+        Args:
+            refresh: use the newest state; False: use the state that this process has, without a request.
+        """
         self.describe()
         return self.log.read(function, refresh=refresh)
 
@@ -138,31 +142,33 @@ class Session:
         timeout_ms: int | None = None,
         attempts: AppendAttempts | None = None,
     ) -> T:
-        """Append to the store's log; see ``Log.append``."""
+        """Append a request to the store's log; see ``Log.append``."""
         self.describe()
         return self.log.append(request, timeout_ms=timeout_ms, attempts=attempts)
 
     def now_ms(self) -> int:
-        """The time by the object store's clock (ms since the epoch)."""
+        """Return the time of the object store's clock (ms since the epoch)."""
         clock = self.object_store.clock
         now_ms = clock.now_ms()
         if now_ms == 0:
-            # No answer has told the time yet.
+            # No answer has arrived yet, so the clock does not know the time. Send a request.
             self.describe()
             now_ms = clock.now_ms()
         return now_ms
 
     def create(self) -> StoreDescription:
-        """Make a store here, after a probe that the object store honours put-if-absent. Goes on where a crash left off.
+        """Create a store here, after a probe that the object store supports put-if-absent.
+
+        A creation that was interrupted by a crash is continued.
 
         Raises:
-            StoreAlreadyExists: there is one.
-            NotAStore: the place holds objects that are not a store's.
-            PutIfAbsentUnsupported: no exactly-once promise could be kept here.
+            StoreAlreadyExists: a store exists here.
+            NotAStore: the URL holds objects that do not belong to a store.
+            PutIfAbsentUnsupported: the object store cannot guarantee exactly-once.
         """
         existing = self._existing_description()
         if existing is None and self._is_occupied():
-            # Another process may have made the store between the two looks.
+            # Another process may have created the store between the two requests.
             existing = self._existing_description()
             if existing is None:
                 raise NotAStore(f"{self.url} holds files that are not a store's; choose an empty place for a new store")
@@ -182,11 +188,12 @@ class Session:
         try:
             self.log.create(AppendEntry(first))
         except InvalidEntry:
+            # Another process has appended the first entry. Check that its log can be read.
             self.read(lambda state, slot: None)
         return existing
 
     def ensure_created(self) -> None:
-        """Make the store unless it exists."""
+        """Create the store unless it exists."""
         try:
             self.describe()
             self.log.read(lambda state, slot: None)
@@ -197,7 +204,10 @@ class Session:
                 self.describe()
 
     def _is_occupied(self) -> bool:
-        """Whether something lies here. The probe of another process that makes the store just now does not count."""
+        """Return True if objects exist here.
+
+        Objects of a probe do not count: another process may be creating the store now.
+        """
         listed = self.object_store.list("", limit=_LARGEST_PROBE)
         return any(not info.path.startswith(PROBE_DIRECTORY) for info in listed)
 
@@ -228,12 +238,13 @@ class Session:
         return read_description(self.object_store)
 
     def resolve(self, error: CommitStateUnknown, *, timeout_ms: int | None = None) -> bool:
-        """Whether the append that raised ``error`` landed after all. It can land no more once this has answered.
+        """Return True if the append that raised ``error`` has landed. After an answer of False it never lands.
 
-        A producer's call is repeated instead: this speaks of one attempt, and an earlier one may have landed.
+        Do not use it for a call of a producer: repeat that call. The error names one attempt only, and an earlier
+        attempt of the same call may have landed.
 
         Args:
-            timeout_ms: begin no further attempt after so long; a minute if None.
+            timeout_ms: start no further attempt after this time (ms); a minute if None.
 
         Raises:
             CommitStateUnknown: the store still does not answer. Or the request was published, no record has it, and
@@ -242,24 +253,25 @@ class Session:
         """
         self.describe()
         if error.is_published:
+            # Another process may append the request in any later slot. So fencing one slot cannot settle the outcome.
             if self.log.appender.find_request(error.slot, error.token) is not None:
                 return True
             raise CommitStateUnknown(str(error), slot=error.slot, token=error.token, is_published=True)
         return self.log.resolve(error.slot, error.token, timeout_ms=timeout_ms)
 
     def _before_checkpoint(self, log: Log[StoreState]) -> None:
-        """Make the state smaller before it is checkpointed."""
+        """Make the state smaller before a checkpoint of it is written."""
 
 
 class OverdueTransactions:
-    """The transactions of one store that are open for longer than their timeouts."""
+    """The transactions of one store that have been open for longer than their timeouts."""
 
     def __init__(self, store: Session) -> None:
         self._store = store
         self._refused_until_ms = 0
 
     def abort(self, *, timeout_ms: int | None = None) -> list[str]:
-        """Abort them. A transaction whose commit lands first stays committed.
+        """Abort the overdue transactions. A transaction whose commit lands first stays committed.
 
         If the newest known state has none of them, no request is sent.
 
@@ -284,12 +296,12 @@ class OverdueTransactions:
         return aborted
 
     def abort_for_reader(self) -> bool:
-        """Abort them for a reader whose rows they may hide, and raise nothing.
+        """Abort the overdue transactions for a reader, because they may hide rows. Never raise an error.
 
         A process that may not write logs a warning, at most once in five minutes, and leaves the aborts to others.
 
         Returns:
-            True if any was aborted: then more rows are visible.
+            True if a transaction was aborted: then more rows are visible.
         """
         elapsed_ms = self._store.environment.monotonic_ms()
         if elapsed_ms < self._refused_until_ms:
@@ -308,8 +320,8 @@ class OverdueTransactions:
     def read_unblocked(self, function: Callable[[StoreState, int], T], is_held_back: Callable[[T], bool]) -> T:
         """Call ``function`` with the newest state and slot, as ``Store.read`` does.
 
-        If ``is_held_back`` says of its answer that open transactions hide rows, the overdue ones are aborted if that is
-        possible, and ``function`` is called again.
+        If ``is_held_back`` returns True for the answer, open transactions hide rows. Then the overdue transactions are
+        aborted if possible, and ``function`` is called again.
         """
         found = self._store.read(function)
         if is_held_back(found) and self.abort_for_reader():
@@ -336,13 +348,13 @@ class OverdueTransactions:
 
 
 def _described(state: StoreState, transaction: Transaction, now_ms: int) -> str:
-    places = [
-        f"{state.topics[place.topic_id].topic}-{place.partition}"
-        for place in sorted(transaction.partitions)
-        if place.topic_id in state.topics
+    names = [
+        f"{state.topics[partition_id.topic_id].topic}-{partition_id.partition}"
+        for partition_id in sorted(transaction.partitions)
+        if partition_id.topic_id in state.topics
     ]
-    if len(places) > _MOST_PARTITIONS_NAMED:
-        places = [*places[:_MOST_PARTITIONS_NAMED], "..."]
-    where = f" in {', '.join(places)}" if places else ""
+    if len(names) > _MOST_PARTITIONS_NAMED:
+        names = [*names[:_MOST_PARTITIONS_NAMED], "..."]
+    where = f" in {', '.join(names)}" if names else ""
     age_s = (now_ms - transaction.start_ms) // 1000
     return f"transactional id {quoted(transaction.transactional_id)}{shortened(where)}, open for {age_s} s"

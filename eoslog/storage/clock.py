@@ -1,4 +1,8 @@
-"""The only clock of the protocol: the object store's, as its answers tell it."""
+"""The only clock of the protocol: the object store's time, learned from the ``Date`` of its answers.
+
+The clocks of hosts differ, and a paused process does not notice that time has passed. So timeouts, expiry, retention
+and freshness checks use this clock, never a host's.
+"""
 
 from __future__ import annotations
 
@@ -9,83 +13,96 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.process import ProcessLock
 
 _TOLERANCE_MS = 60_000
-"""How far the dates of a store's servers may lie apart, beside the time that elapsed between their answers."""
+"""How far the clocks of one store's servers may differ (ms)."""
 
 
 class _Reading(NamedTuple):
-    """What the answers so far have told. Replaced as a whole, so that who looks never sees half of it."""
+    """What the clock has learned so far. Threads read it without the lock, so it is replaced as a whole."""
 
     date_ms: int = 0
     monotonic_ms: int = 0
-    """When that date was taken in."""
+    """The elapsed time of this process when that date arrived."""
     is_confirmed: bool = False
-    """Whether more than one answer stands behind it."""
+    """True if at least two answers agree on the time."""
     claimed_ms: int = 0
-    """A later date that only the newest answer claims, 0 if there is none."""
+    """A later date that only the newest answer claims; 0 if there is none."""
 
 
 class _NewestAnswer(threading.local):
-    """Of each thread: an answer that another thread takes in refutes nothing, it may have been on its way for long."""
+    """The date of each thread's own newest answer.
+
+    It is kept per thread because an answer to another thread may have been delayed. A delayed answer has an old date
+    and refutes nothing.
+    """
 
     date_ms = 0
 
 
 class StoreClock:
-    """The store's time: the newest ``Date`` of its answers, carried on by elapsed (never by wall-clock) time.
+    """The store's time: the newest ``Date`` of its answers, plus the time that has elapsed in this process since then.
 
-    A date that runs ahead of elapsed time counts when a second answer confirms it: one wrong answer moves no time. To a
-    process that was suspended the first answer tells that something is amiss, and the second what the time is.
+    A date may run ahead of elapsed time for two reasons: a server's clock is wrong, or this process was suspended and
+    its elapsed time stood still. One answer cannot tell which. So the clock moves ahead only after a second answer
+    confirms the date. Until then ``latest_claim_ms`` reports it to callers that must not trust an old time.
     """
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._reading = _Reading()
         self._newest_answer = _NewestAnswer()
-        self._taking_in = ProcessLock()
+        self._lock = ProcessLock()
         self.first_date_ms = 0
-        """The date of the first answer."""
+        """The date of the first answer (ms since the epoch), 0 before it. The next answer may correct it downwards."""
 
     @property
     def last_date_ms(self) -> int:
-        """The newest date of an answer, 0 before the first: a lower bound of the store's time."""
+        """The newest trusted date of an answer, 0 before the first. It is a lower bound of the store's time."""
         return self._reading.date_ms
 
     @property
     def latest_claim_ms(self) -> int:
-        """The newest date of an answer, even one that nothing else confirms yet: time may be as late.
+        """The newest date that any answer claims, also one that no second answer has confirmed.
 
-        What an answer claims stands until this thread's next one.
+        The store's time may be this late. A freshness check uses this date: after a suspension the first answer must
+        already expire what this process knows. The claim of an answer to this thread stands until the thread's next
+        one.
         """
         known = self._reading
         return max(known.date_ms, known.claimed_ms, self._newest_answer.date_ms)
 
     def observe(self, date_ms: int) -> None:
-        """Take in the date of an answer (ms since the epoch). An older date than the newest is ignored."""
+        """Learn the date of an answer (ms since the epoch). A date older than the newest one is ignored."""
         self._newest_answer.date_ms = date_ms
-        with self._taking_in:
-            self._take_in(date_ms, self._environment.monotonic_ms())
+        with self._lock:
+            self._update(date_ms, self._environment.monotonic_ms())
 
-    def _take_in(self, date_ms: int, monotonic_ms: int) -> None:
+    def _update(self, date_ms: int, monotonic_ms: int) -> None:
         known = self._reading
         if known.date_ms == 0:
             self.first_date_ms = date_ms
             self._reading = _Reading(date_ms, monotonic_ms)
         elif not known.is_confirmed and date_ms < known.date_ms - _TOLERANCE_MS:
-            # One of the first two is wrong: a time that comes too late harms nobody.
+            # One of the first two dates is wrong. Trust the earlier one: a clock that is behind only delays expiry and
+            # deletion, a clock that is ahead would expire what is still in use.
             self.first_date_ms = date_ms
             self._reading = _Reading(date_ms, monotonic_ms)
         elif date_ms <= known.date_ms + monotonic_ms - known.monotonic_ms + _TOLERANCE_MS:
+            # The date agrees with elapsed time. An older date confirms the reading but never sets the time back:
+            # answers may arrive out of order. Agreement also drops an unconfirmed claim: the answer that claimed it was
+            # wrong.
             newest = (date_ms, monotonic_ms) if date_ms >= known.date_ms else (known.date_ms, known.monotonic_ms)
             self._reading = _Reading(*newest, is_confirmed=True)
         elif known.claimed_ms and date_ms >= known.claimed_ms - _TOLERANCE_MS:
-            # Of two that run ahead the earlier counts, and what the newest claims beyond that waits for the next.
+            # Two answers in a row run ahead of elapsed time. Trust the earlier date; the rest needs one more
+            # confirmation, because the later date may come from a server with a wrong clock.
             earlier_ms = min(date_ms, known.claimed_ms)
             self._reading = _Reading(earlier_ms, monotonic_ms, is_confirmed=True, claimed_ms=date_ms)
         else:
+            # The first answer that runs ahead. It may be wrong, so remember its date and do not move the time.
             self._reading = known._replace(claimed_ms=date_ms)
 
     def now_ms(self) -> int:
-        """The store's time, estimated (ms since the epoch)."""
+        """Return the estimated time of the store (ms since the epoch); 0 before the first answer."""
         known = self._reading
         if known.date_ms == 0:
             return 0

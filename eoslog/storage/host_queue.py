@@ -1,8 +1,8 @@
-"""The queue in which the processes of one host wait for their turn to append to a local store.
+"""The queue in which processes of one host wait for their turn to append to a local store.
 
-The queue is a hint. Put-if-absent alone decides which record a slot gets. The queue saves the processes races that they
-would lose, and gives each its turn. The kernel wakes the next process at once. No process waits for longer than a
-second: if the holder of the turn was stopped, the others go on without it.
+The queue is a hint: put-if-absent alone decides which record a slot gets. The queue avoids races that a process would
+lose, and lets each process append in turn. The kernel wakes the next process at once. A process waits at most a second:
+if the process that has the turn is stopped, the others continue without it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ os.register_at_fork(after_in_child=_close_inherited)
 
 
 class HostQueue:
-    """Two advisory locks, which the kernel releases when their holder dies.
+    """Two advisory locks, which the kernel releases when the process that holds them dies.
 
-    The holder of the lock ``turn`` appends. The holder of the lock ``queue`` is next. Without the lock ``queue``, the
-    process that has just appended would mostly get ``turn`` again: the waiting processes must first wake up.
+    The process that holds the lock ``turn`` appends. The process that holds the lock ``queue`` is next. Without the
+    lock ``queue``, the process that has just appended would usually get ``turn`` again, because the others must first
+    wake up.
     """
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._abandoned: _Wait | None = None
-        """A wait that was given up after a second, until it ends: probably the holder of the turn is stopped. While it
-        goes on, this process does not wait again."""
+        """The wait that this process gave up after a second. Probably the process that has the turn is stopped, so this
+        process does not wait again until the abandoned wait ends."""
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[bool]:
-        """Wait for this process's turn, at most a second. The context's value is True if it was not free at once."""
+        """Wait for this process's turn, at most a second. The context's value is True if it had to wait."""
         wait = _Wait.opened(self._directory)
         if wait is None:
+            # This process may not create the lock files. It appends without a turn, and put-if-absent decides.
             yield False
             return
         try:
@@ -64,7 +66,7 @@ class HostQueue:
 
 
 class _Wait:
-    """One process's wait for its turn, and then its turn."""
+    """One wait of this process for its turn, and the turn that follows."""
 
     def __init__(self, queue: int, turn: int) -> None:
         self._queue, self._turn = queue, turn
@@ -94,7 +96,7 @@ class _Wait:
         return self._closed
 
     def begins_at_once(self) -> bool:
-        """Take the turn if no process has it or waits for it. Return whether that succeeded."""
+        """Take the turn if no process has it or waits for it. Return True on success."""
         try:
             fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._is_queued = True
@@ -105,12 +107,12 @@ class _Wait:
         return True
 
     def lasts_for(self, patience_s: float) -> bool:
-        """Wait for the turn. False if it did not come in time."""
+        """Wait for the turn. Return False if it did not come within ``patience_s`` seconds."""
         # A thread waits, because ``flock`` has no time limit.
         self._is_waiting = True
         try:
             threading.Thread(target=self._wait, daemon=True, name="eoslog-turn").start()
-        except RuntimeError:  # the interpreter exits
+        except RuntimeError:  # no thread can start: the interpreter exits
             self._is_waiting = False
             return False
         return self._began.wait(patience_s)
@@ -124,11 +126,12 @@ class _Wait:
         with self._mutex:
             self._is_waiting = False
             self._began.set()
+            # The caller gave up before the turn came. Release it at once for the next process.
             if self._is_left:
                 self._close()
 
     def leave(self) -> None:
-        """End the turn. A wait that still goes on ends when the turn comes, and gives the turn up."""
+        """End the turn. If the thread still waits, it releases the turn as soon as the turn comes."""
         with self._mutex:
             self._is_left = True
             if not self._is_waiting:

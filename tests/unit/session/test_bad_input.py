@@ -373,7 +373,7 @@ def test_without_permission_to_write_the_refusal_is_clean_and_reading_goes_on(st
     ("call", "message"),
     [
         (lambda store: store.scan(["typed"]), r"\['typed'\] is not a topic name\. Give a string"),
-        (lambda store: store.commits(7), "topics are given as a name or a list of names, not as 7"),
+        (lambda store: store.commits(7), "topics must be a name or a list of names, not 7"),
         (lambda store: store.admin.delete_records({"typed": 1}), r"TopicPartition\(topic, partition\), not 'typed'"),
         (lambda store: store.consumer("g").committed(["typed"]), r"TopicPartition\(topic, partition\), not 'typed'"),
     ],

@@ -130,7 +130,7 @@ def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(stor
     holder.start()
     inside.wait(LONGEST_S)
     try:
-        with store.object_store.clock._taking_in:
+        with store.object_store.clock._lock:
             assert in_child(lambda: produce(store, b"child")) == 1
     finally:
         leave.set()

@@ -49,13 +49,13 @@ def _flush_all() -> None:
     began_ms = _environment.monotonic_ms()
     try:
         flushing.start()
-    except RuntimeError:  # some versions of Python start no thread so late
+    except RuntimeError:  # some versions of Python start no thread during the exit
         _flush_each(tuple(_holders))
     else:
         flushing.join(_left_ms / 1000)
     _left_ms -= _environment.monotonic_ms() - began_ms
     if _is_child_of_multiprocessing():
-        # It ends without the functions that are registered with atexit.
+        # A child of multiprocessing does not call functions registered with atexit, so warn here.
         _warn()
 
 
@@ -66,10 +66,10 @@ def _flush_each(producers: Sequence[Flushable]) -> None:
 
 def _flush_and_warn() -> None:
     try:
-        # Again: threads and exit functions of the program may have sent rows since.
+        # Flush again: threads and exit functions of the program may have sent rows since.
         _flush_all()
     finally:
-        # Ctrl-C ends the wait, and no row is lost without a word.
+        # Warn also if Ctrl-C ends the wait: no row is lost silently.
         _warn()
 
 

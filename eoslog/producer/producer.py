@@ -1,7 +1,7 @@
-"""The producer: idempotent always, transactional with a transactional id (Kafka's ``KafkaProducer``).
+"""The producer (Kafka's ``KafkaProducer``). It is always idempotent, and transactional if it has a transactional id.
 
-Eager by default, as Kafka's: a flush gives rows their offsets, and the transaction's end settles them. Staged: rows are
-uploaded, and get their offsets in the slot that commits them.
+An eager producer, the default, works like Kafka's: a flush gives rows their offsets, and the end of the transaction
+decides whether they are committed. A staged producer only uploads rows; they get offsets in the slot that commits them.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ _logger = logging.getLogger(__name__)
 class Producer:
     """Writes records and tables. Threads may share it.
 
-    A forked child must open its own producer: there each call that reaches the store raises ``OpenedBeforeFork``.
+    A forked child must open its own producer: in the child, each call that reaches the store raises
+    ``OpenedBeforeFork``.
 
-    Use it as a context manager: an open transaction is aborted on the way out of an exception. A prepared one stays.
+    Use it as a context manager: if an exception leaves the ``with`` block, the open transaction is aborted. A prepared
+    transaction stays prepared.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class Producer:
         )
         self._lifecycle = ProducerLifecycle()
         self._phase_of_sends = ProducerPhase.UNINITIALIZED if transactional_id is None else ProducerPhase.IN_TRANSACTION
-        """The only phase in which rows are taken in."""
+        """The only phase in which ``send`` and ``send_table`` are allowed."""
         self._calls = ProducerCalls(self._home, store.environment, self._limits, self._call_times, self._shut)
         self._sender = Sender(
             store,
@@ -125,31 +127,32 @@ class Producer:
 
     @property
     def producer_id(self) -> int:
-        """The producer id, -1 before ``init_transactions``."""
+        """The producer id; -1 before ``init_transactions``."""
         return self._requests.identity.producer_id if self._requests.identity else -1
 
     @property
     def producer_epoch(self) -> int:
-        """The current epoch; it rises with every transaction that ends. -1 before ``init_transactions``."""
+        """The current epoch; -1 before ``init_transactions``. It rises at the end of every transaction (KIP-890)."""
         return self._requests.identity.producer_epoch if self._requests.identity else -1
 
     @property
     def prepared_transaction(self) -> str | None:
-        """The prepared transaction that waits to be completed, as ``prepare_transaction`` named it; None if none does.
+        """The name of the prepared transaction that waits to be completed; None if there is none.
 
-        After ``init_transactions(keep_prepared=True)`` that of an earlier producer.
+        ``prepare_transaction`` returned this name. After ``init_transactions(keep_prepared=True)`` it may be the
+        transaction of an earlier producer.
         """
         return None if self._requests.prepared is None else prepared_state(self._requests.prepared)
 
     def init_transactions(self, keep_prepared: bool = False) -> None:
-        """Take the transactional id over: abort what an earlier producer left open, and fence it.
+        """Take over the transactional id: fence an earlier producer, and abort the transaction that it left open.
 
         Args:
-            keep_prepared: a prepared transaction is not aborted (KIP-939): ``prepared_transaction`` names it, and it
-                must be completed before anything else. One that is open and not prepared is aborted all the same.
+            keep_prepared: do not abort a prepared transaction (KIP-939). Then ``prepared_transaction`` names it, and it
+                must be completed first. An open transaction that is not prepared is aborted in any case.
 
         Raises:
-            IllegalState: the producer has no transactional id, or was initialised before.
+            IllegalState: the producer has no transactional id, or was initialized before.
             RequestTimedOut: call it again; until then no other call is allowed.
         """
         with self._calls.of("init_transactions()"):
@@ -160,7 +163,7 @@ class Producer:
             self._lifecycle.arrive(ProducerPhase.PREPARED if kept else ProducerPhase.READY)
 
     def metrics(self) -> dict[str, int]:
-        """How long this producer's calls took in all (ns), by Kafka's names, as ``txn-commit-time-ns-total``."""
+        """Return the total times of this producer's calls (ns), by Kafka's names (``txn-commit-time-ns-total``)."""
         return self._call_times.totals()
 
     def begin_transaction(self) -> None:
@@ -168,7 +171,7 @@ class Producer:
 
         Raises:
             IllegalState
-            TransactionAbortable: the one before can only be aborted.
+            TransactionAbortable: the previous transaction failed and must be aborted first.
         """
         with self._calls.of("begin_transaction()"):
             self._need_transactional("begin_transaction()")
@@ -186,24 +189,25 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         timestamp: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Hand over a record; it is written by the next flush, at the latest by the commit.
+        """Send a record. The next flush writes it, at the latest the commit.
 
         Args:
-            partition: chosen by the key (Kafka's murmur2) if None.
+            partition: the partition; if None, the hash of the key decides (Kafka's murmur2).
             timestamp: ms since the epoch; the store's time if None.
 
         Returns:
-            A future of where the record went, done after the flush, for which its ``result()`` waits. It cannot be
-            cancelled; an abort of the transaction ends it with ``TransactionAborted``. Futures of a partition are done
-            in the order of the sends.
+            A future of the record's partition and offset. It is done after the flush, and its ``result()`` waits for
+            that. It cannot be cancelled. If the transaction is aborted first, it fails with ``TransactionAborted``.
+            The futures of one partition are done in the order of the sends.
 
         Raises:
-            UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
+            UnknownTopicOrPartition, SchemaMismatch, IllegalState
+            The errors of ``flush``: a send to a full buffer flushes it first.
         """
         calls = self._calls
         self._home.check("send()")
         if calls.lock.acquire(False):
-            # Nearly always there is nothing to wait for. Then the call needs no time limit, and no clock for it.
+            # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
             try:
                 target = self._admitted(topic)
                 if target is not None:
@@ -218,10 +222,14 @@ class Producer:
             return self._sender.add_record(target, value, key, partition, headers, timestamp)
 
     def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> None:
-        """Hand over rows as Arrow; see ``deal_out`` for the columns.
+        """Send rows as Arrow. The next flush writes them, at the latest the commit.
+
+        A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
+        but ``value`` may be absent. A topic of columns takes its own columns, and optionally ``_partition``.
 
         Raises:
-            UnknownTopicOrPartition, SchemaMismatch, IllegalState, and what a full buffer's flush raises.
+            UnknownTopicOrPartition, SchemaMismatch, IllegalState
+            The errors of ``flush``: a send to a full buffer flushes it first.
         """
         with self._calls.of("send_table()"):
             target = self._admit(topic, "send_table()")
@@ -230,42 +238,43 @@ class Producer:
             self._guarded(lambda: self._sender.add_tables(target, tables))
 
     def _admit(self, topic: str, call: str) -> Topic:
-        """Whether more may be handed over, room for it, and the topic that it goes to."""
+        """Check that the producer takes rows now, make room for them, and return their topic."""
         self._check_sendable(call)
         if self._sender.needs_room:
-            # Before more is taken in: so a call that fails has taken in nothing.
+            # Make room before the rows are added: if this fails, the call has added nothing.
             self._deliver(self._sender.make_room)
         return self._sender.topics.get(topic) or self._limits.repeat(lambda: self._sender.find_topic(topic))
 
     def _admitted(self, topic: str) -> Topic | None:
-        """The topic if it is known, and nothing is to be done before it is handed more; else None."""
+        """Return the topic if it is known and rows can be added without any other step; otherwise None."""
         if self._calls.is_to_be_closed or self._sender.needs_room:
             return None
         return self._sender.topics.get(topic)
 
     def flush(self) -> None:
-        """Write everything handed over. Eager rows get their offsets now; staged ones are uploaded.
+        """Write all rows sent so far. Eager rows get their offsets now; staged rows are uploaded.
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
-            DeliveryTimedOut: rows have waited for ``delivery_timeout_ms`` and are given up.
+            DeliveryTimedOut: rows have waited for ``delivery_timeout_ms``, and the producer gives them up.
             IllegalState: the producer is closed.
             AbortableError, ApplicationRecoverableError, FatalError
 
-            After one of them nothing that was handed over so far is written any more, unless it was already; what waits
-            for an offset is told so. A transaction must be aborted. Without one the producer goes on with what it is
-            handed next, unless the error ends the producer: then each call raises it again.
+            After any of these except ``RequestTimedOut``, the producer drops the rows that it has not yet written, and
+            their futures fail. A transaction must be aborted then. A producer without transactions continues with the
+            next rows, unless the error is final for the producer: then each later call raises it again.
         """
         with self._calls.of("flush()"):
             self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
             elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
-                # Told by the commit, as every error of a transaction is.
+                # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
                 return
             self._deliver(self._sender.flush)
             if self.transactional_id is None and not self._sender.waiting_rows:
-                # Rows wait if a callback sent them. The flushed rows of an open transaction may still be lost.
+                # A callback may have sent rows during the flush: then they wait for the exit flush. A transactional
+                # producer stays registered, because its flushed rows are lost unless the transaction commits.
                 exit_flush.discard(self)
 
     def send_offsets_to_transaction(
@@ -277,13 +286,13 @@ class Producer:
 
         Args:
             offsets: the next offset to read, by partition.
-            group: the group's id, or ``consumer.group_metadata()``: then a consumer that its group has left behind
-                cannot commit.
+            group: the group's id, or ``consumer.group_metadata()``. With the latter, the commit is refused if the group
+                has rebalanced without this consumer.
 
         Raises:
             IllegalState, UnknownTopicOrPartition
-            InvalidRequest: a negative offset, or no group.
-            TransactionAbortable: the transaction can only be aborted.
+            InvalidRequest: an offset is negative, or no group is given.
+            TransactionAbortable: the transaction has failed and must be aborted.
         """
         with self._calls.of("send_offsets_to_transaction()"):
             self._need_transactional("send_offsets_to_transaction()")
@@ -300,16 +309,17 @@ class Producer:
     def prepare_transaction(self) -> str:
         """Flush, then prepare the transaction: the first phase of a two-phase commit (KIP-939).
 
-        All that can refuse a commit is checked now. From here on the transaction takes no more, outlives this producer,
-        and waits to be completed for ``prepared_timeout_ms``. A producer that is initialised with ``keep_prepared``
-        goes on from here.
+        Every check that could refuse the commit is made now. The prepared transaction takes no more rows, outlives this
+        producer, and can be completed within ``prepared_timeout_ms``. A later producer takes it over with
+        ``init_transactions(keep_prepared=True)``.
 
         Returns:
-            The transaction's name, ``producer_id:epoch``. Store it with the decision to commit; no other transaction
-            ever has it.
+            The transaction's name, ``producer_id:epoch``. Store it with the decision to commit. No other transaction
+            ever has the same name.
 
         Raises:
-            RequestTimedOut: ``max_block_ms`` is over and the outcome may be unknown; call it again, and nothing else.
+            RequestTimedOut: ``max_block_ms`` is over, and the outcome may be unknown. Repeat this call; no other call
+                is allowed.
             AbortableError: abort the transaction. It is not prepared and never will be.
             ApplicationRecoverableError: close this producer.
         """
@@ -328,16 +338,16 @@ class Producer:
             return self.prepared_transaction or ""
 
     def complete_transaction(self, prepared: str) -> None:
-        """Commit the prepared transaction if this is its name, abort it if not (KIP-939).
+        """Commit the prepared transaction if ``prepared`` is its name; otherwise abort it (KIP-939).
 
         Args:
-            prepared: what ``prepare_transaction`` returned for the transaction that was last decided to commit; the
-                empty string if there is none.
+            prepared: the name of the transaction that the application last decided to commit, as
+                ``prepare_transaction`` returned it. Give the empty string if there is none.
 
         Raises:
-            InvalidRequest: not a name that ``prepare_transaction`` gives.
+            InvalidRequest: ``prepared`` is not a name that ``prepare_transaction`` returns.
             IllegalState: no transaction is prepared.
-            What ``commit_transaction`` and ``abort_transaction`` raise. On an error of the store such as
+            The errors of ``commit_transaction`` and ``abort_transaction``. After an error of the object store such as
             ``StoreAccessDenied`` the transaction stays prepared: call it again.
         """
         with self._calls.of("complete_transaction()"):
@@ -350,21 +360,27 @@ class Producer:
                 self.abort_transaction()
 
     def commit_transaction(self, *, application_id: str | None = None, version: int | None = None) -> bool:
-        """Flush, then end the transaction with everything it holds, in one step. A prepared one is ended as it is.
+        """Flush, then commit the transaction's rows and group offsets in one step.
+
+        A prepared transaction is committed as it is.
 
         Args:
-            application_id, version: the application's own name of this work, committed with it. Versions of an
-                application rise; one at or below the largest committed one is a replay: then the transaction is
-                aborted, and nothing of it is committed again, group offsets neither. The application is the
-                transactional id unless it is named. ``admin.last_committed`` reads them back.
+            application_id: the application that ``version`` belongs to; the transactional id if None.
+            version: the application's own number of this work. It is committed with the transaction, and must rise from
+                commit to commit. A version at or below the largest committed one is a replay: then the transaction is
+                aborted, and neither its rows nor its group offsets are committed again. ``admin.last_committed``
+                returns the largest committed version.
 
         Returns:
             True if this transaction is committed; False if its version was committed before.
 
         Raises:
-            InvalidRequest: an application without a version, or a version that is not a whole number from 0 on.
-            IllegalState: a version for a prepared transaction, or another one than the call that is repeated had.
-            RequestTimedOut: ``max_block_ms`` is over and the outcome may be unknown; call it again, and nothing else.
+            InvalidRequest: ``application_id`` is given without ``version``, or ``version`` is not a whole number of 0
+                or more.
+            IllegalState: the transaction is prepared and a version is given; or this call repeats a commit that had
+                another version.
+            RequestTimedOut: ``max_block_ms`` is over, and the outcome may be unknown. Repeat this call; no other call
+                is allowed.
             AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
         """
@@ -388,31 +404,33 @@ class Producer:
             return committed
 
     def _open_for_ms(self) -> int:
-        """How long ago the transaction was begun here."""
+        """Return the time since this producer began the transaction (ms)."""
         return self._store.environment.monotonic_ms() - self._began_ms
 
     def _token(self, application_id: str | None, version: int | None) -> ApplicationToken | None:
-        """What the application calls the work that is to be committed."""
+        """Return the application version to commit; None if the caller gave none."""
         if version is None and application_id is not None:
-            raise InvalidRequest(f"application {quoted(application_id)} is given without a version of its work")
+            raise InvalidRequest(f"application_id {quoted(application_id)} is given without a version; give both")
         if version is not None and (type(version) is not int or not 0 <= version < 2**63):
-            raise InvalidRequest(f"version {quoted(version)} is not a whole number from 0 on")
+            raise InvalidRequest(f"version {quoted(version)} is invalid; it must be a whole number, 0 or more")
         token = None
         if version is not None:
             named = (self.transactional_id or "") if application_id is None else application_id
             check_id("application id", named)
             token = ApplicationToken(application_id=named, sink="*", version=version)
         if token is not None and self._requests.prepared is not None:
-            raise IllegalState("a prepared transaction is committed as it is; it takes no version")
+            raise IllegalState("a prepared transaction takes no version; commit it without one")
         if self._committing not in (None, (token,)):
-            raise IllegalState("the commit that is repeated had another application id or version; give the same")
+            raise IllegalState(
+                "the unanswered commit had another application id or version; repeat it with the same ones"
+            )
         return token
 
     def abort_transaction(self) -> None:
-        """End the transaction so that none of its rows shows under read_committed.
+        """Abort the transaction: ``read_committed`` never shows any of its rows.
 
         Raises:
-            RequestTimedOut: ``max_block_ms`` is over; call it again, and nothing else.
+            RequestTimedOut: ``max_block_ms`` is over. Repeat this call; no other call is allowed.
             ApplicationRecoverableError: close this producer.
         """
         with self._calls.of("abort_transaction()"):
@@ -421,23 +439,26 @@ class Producer:
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
             self._limits.end_delivery()
             self._sender.fail(TransactionAborted("the transaction was aborted before this record was written"))
+            # The log may know the transaction only if a request of this producer may have landed. Otherwise there is
+            # nothing to end.
             if self._sender.may_have_appended or self._requests.may_be_known:
                 self._guarded(lambda: self._requests.end("abort"))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, and close. A transaction still open is aborted, unless it is prepared. However this ends, the producer
-        is closed.
+        """Flush and close. An open transaction is aborted, unless it is prepared.
+
+        The producer is closed afterwards, also if this call raises.
 
         Args:
-            timeout: give up after so many seconds, ``max_block_ms`` if None; with 0 nothing is written. A call of
-                another thread that does not end meanwhile is cut short.
+            timeout: give up after this time (s); ``max_block_ms`` if None. With 0 nothing is written. A call of another
+                thread that does not end in time is cut short.
 
         Raises:
             DeliveryTimedOut: rows without a transaction were not acknowledged in time.
-            RequestTimedOut: the open transaction could not be aborted in time; its own time-out ends it.
-            AbortableError, ApplicationRecoverableError, FatalError: what is left could not be written.
+            RequestTimedOut: the open transaction could not be aborted in time. Its own timeout ends it.
+            AbortableError, ApplicationRecoverableError, FatalError: the remaining rows could not be written.
         """
         longest_ms = self._limits.max_block_ms if timeout is None else timeout * 1000
         timeout_ms = int(max(0, min(longest_ms, LONGEST_WAIT_MS)))
@@ -492,7 +513,7 @@ class Producer:
     def _check_sendable(self, call: str) -> None:
         if self._lifecycle.phase is self._phase_of_sends:
             return
-        # What is wrong, in the order of what the caller should know first.
+        # Report the most serious problem first.
         if self.transactional_id is None:
             self._lifecycle.check_not_closed(call)
             self._lifecycle.check_not_fatal()
@@ -502,23 +523,24 @@ class Producer:
         self._lifecycle.check_in_transaction(call)
 
     def _deliver(self, step: Callable[[], None]) -> None:
-        """Take a step that rows wait for."""
+        """Run a step that writes rows, under the delivery timeout."""
         self._limits.begin_delivery()
         self._guarded(step)
         self._limits.end_delivery()
-        # A callback of a row that was written may have forked. The child must not go on with this call.
+        # A callback of a written row may have forked. The child must not continue this call.
         self._home.check("this call")
 
     def _guarded(self, step: Callable[[], T]) -> T:
-        """Take a step, repeatedly if need be. What that does not overcome is remembered, and told to those who wait."""
+        """Run a step, and repeat it after retriable errors. Any other error fails the futures, too."""
         try:
             return self._limits.repeat(step)
         except RetriableError:
             raise
         except EosLogError as error:
-            # Its caller and the futures are told now. The exit need not tell it again.
+            # The caller and the futures get this error now. So the exit need not warn about these rows.
             exit_flush.discard(self)
             if self.transactional_id is None and not ends_the_producer(error):
+                # Without a transaction only the rows of this flush are lost. The producer continues with later rows.
                 self._limits.end_delivery()
                 self._append.forget()
                 self._sender.give_up(error)

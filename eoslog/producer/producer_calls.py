@@ -1,6 +1,6 @@
-"""A producer's calls, one at a time: whose turn it is, how long it may last, how long it took, and who closes after it.
+"""The calls of a producer: which call is allowed in which phase, one call at a time, its time limit and its duration.
 
-A call takes little more time than the lock does: sends are many. So it is a class and no generator.
+``ProducerCall`` is a class and not a generator, because a send must cost little more than taking the lock.
 """
 
 from __future__ import annotations
@@ -57,30 +57,31 @@ VALID_PREVIOUS_PHASES: dict[ProducerPhase, frozenset[ProducerPhase]] = {
     _P.FATAL_ERROR: frozenset(_P),
     _P.CLOSED: frozenset(_P),
 }
-"""From which phases each may be entered. A call that failed without an answer may be made again, and no other.
+"""For each phase, the phases before it. After a call without an answer, only the same call may follow.
 
-Beyond Kafka: a prepare is a request here, so it has a phase of its own; and an end of a prepared transaction that the
-store refuses leaves it prepared, for its verdict was given elsewhere. Kafka's transitions that ask for an epoch again
-(to UNINITIALIZED, and to INITIALIZING after an end) have no counterpart: the answer to every end brings the next epoch.
-An init is repeated, or the producer is of no use; there is nothing to abort yet.
+Two rules go beyond Kafka. A prepare is a request here, so it has a phase of its own. If the store refuses the end of a
+prepared transaction, the transaction stays prepared, because its outcome was decided elsewhere. Kafka's transitions
+that ask for an epoch again (to UNINITIALIZED, and to INITIALIZING after an end) do not exist here: the answer to every
+end brings the next epoch. A failed init can only be repeated: there is no transaction to abort yet.
 """
 
 
 _IN_TRANSACTION = (_P.IN_TRANSACTION, _P.PREPARING, _P.COMMITTING)
 _PRODUCER_IS_DONE = (ApplicationRecoverableError, InvalidTxnState, CorruptRecord, UnsupportedFormat, InvalidEntry)
-"""After these an abort leads nowhere either. Whatever else is refused ends only the transaction."""
+"""Errors after which an abort cannot help: the producer must be closed. Any other error fails only the transaction."""
 _OTHERS_ARE_DONE = (FencedInstanceId, OutOfOrderSequence)
-"""After these the consumer whose offsets were refused leads nowhere, or the epoch whose sequences were; the producer
-goes on after an abort, which brings the next epoch (``TransactionManager.maybeTransitionToErrorState``)."""
+"""Exceptions to the rule above. ``FencedInstanceId`` ends the consumer whose offsets were refused, and
+``OutOfOrderSequence`` ends the epoch. The producer continues after an abort, which brings the next epoch (Kafka's
+``TransactionManager.maybeTransitionToErrorState``)."""
 
 
 def ends_the_producer(error: EosLogError) -> bool:
-    """Whether a producer that meets the error is of no use any more, with or without a transaction."""
+    """Return True if a producer must be closed after this error, with or without a transaction."""
     return isinstance(error, _PRODUCER_IS_DONE) and not isinstance(error, _OTHERS_ARE_DONE)
 
 
 class ProducerLifecycle:
-    """The phase of one producer, and the error that a failed one remembers."""
+    """The phase of one producer, and the error of a failed producer."""
 
     def __init__(self) -> None:
         self._phase = ProducerPhase.UNINITIALIZED
@@ -92,11 +93,11 @@ class ProducerLifecycle:
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing can be written any more, in this transaction or at all."""
+        """True if the transaction or the producer has failed, so that nothing can be written."""
         return self.phase in (ProducerPhase.ABORTABLE_ERROR, ProducerPhase.FATAL_ERROR)
 
     def enter(self, phase: ProducerPhase, call: str) -> None:
-        """Begin what a call of the user's asks for.
+        """Enter the phase of a user's call.
 
         Raises:
             IllegalState: ``call`` is not allowed now. Nothing changes.
@@ -106,10 +107,10 @@ class ProducerLifecycle:
         self._phase = phase
 
     def arrive(self, phase: ProducerPhase) -> None:
-        """Go where an answer leads.
+        """Enter the phase that follows an answer.
 
         Raises:
-            IllegalState: it cannot lead there; the producer contradicts itself and is not to be used any more.
+            IllegalState: the transition is not allowed. This is a bug of the producer, and it must be closed.
         """
         if self._phase not in VALID_PREVIOUS_PHASES[phase]:
             self._error = IllegalState(f"the producer went from {self._phase.value} to {phase.value}: close it")
@@ -118,13 +119,11 @@ class ProducerLifecycle:
         self._phase = phase
 
     def fail(self, error: EosLogError, *, holds_prepared: bool = False) -> None:
-        """Remember an error that no repetition overcomes: it ends the transaction, if that helps, or the producer.
-
-        A prepared transaction that the coordinator has not ended is not given up: the producer still holds it.
-        """
+        """Remember an error that a repetition cannot overcome. It fails the transaction, or else the producer."""
         if ends_the_producer(error):
             self._phase = ProducerPhase.FATAL_ERROR
         elif holds_prepared and not isinstance(error, AbortableError):
+            # The outcome of a prepared transaction is decided elsewhere, so this error must not force an abort.
             self._phase = ProducerPhase.PREPARED
         elif self._phase in _IN_TRANSACTION:
             self._phase = ProducerPhase.ABORTABLE_ERROR
@@ -138,7 +137,7 @@ class ProducerLifecycle:
             raise self._error
 
     def check_not_abortable(self) -> None:
-        """Raises: TransactionAbortable: only an abort leads on."""
+        """Raises: TransactionAbortable: the transaction has failed and must be aborted."""
         if self.phase is ProducerPhase.ABORTABLE_ERROR:
             raise TransactionAbortable(f"the transaction can only be aborted, because of: {self._error}")
 
@@ -164,7 +163,7 @@ def _illegal(phase: ProducerPhase, call: str) -> IllegalState:
 
 def _advice(phase: ProducerPhase, call: str) -> str:
     if call.startswith("init_transactions") and phase in (_P.READY, _P.IN_TRANSACTION, _P.PREPARED):
-        return "it is initialised already, once is enough"
+        return "it is already initialized, continue without this call"
     if call.startswith("complete_transaction") and phase in (_P.READY, _P.IN_TRANSACTION):
         return "no transaction is prepared"
     return {
@@ -183,7 +182,10 @@ def _advice(phase: ProducerPhase, call: str) -> str:
 
 
 class ProducerCalls:
-    """Who holds a producer: one thread, for a call of ``max_block_ms`` at most and those that it makes in turn."""
+    """The lock of a producer: one thread at a time holds it, for a call of at most ``max_block_ms``.
+
+    Callbacks of that call may make further calls in the same thread.
+    """
 
     def __init__(
         self,
@@ -199,25 +201,25 @@ class ProducerCalls:
         self.call_times = call_times
         self.lock = threading.RLock()
         self.under_way: list[str] = []
-        """The calls that hold the producer, each made within the one before, by a callback of its rows."""
+        """The current call and the calls nested in it. A callback of the outer call's rows makes the inner one."""
         self.is_timed = False
-        """Whether the outermost of them has limits of its own; a close gives its own to those that it makes."""
+        """True if the outermost call has its own time limit. Calls made by ``close`` use the limit of ``close``."""
         self.is_to_be_closed = False
         self._shut = shut
         self._by_name: dict[str, ProducerCall] = {}
 
     def of(self, name: str) -> ProducerCall:
-        """A call: it lasts for a ``with``."""
+        """Return a call of this name, for a ``with`` statement."""
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = ProducerCall(self, name)
         return found
 
     def close(self, timeout_ms: int, finish: Callable[[], None]) -> None:
-        """Make the last call, and shut the producer however it ends.
+        """Make the last call, then shut the producer, also after an error.
 
-        A call of another thread that does not end in time is cut short, and the producer is shut after it. In a forked
-        child nothing is done: the rows and the transaction are the parent's.
+        If a call of another thread does not end in time, it is cut short, and its thread shuts the producer afterwards.
+        In a forked child this does nothing: the rows and the transaction belong to the parent.
         """
         if not self.home.is_this:
             return
@@ -225,7 +227,7 @@ class ProducerCalls:
             self.is_to_be_closed = True
             self.limits.cut_short()
             if self.lock.acquire(blocking=False):
-                # The call ended just before it could see that.
+                # The other call ended before it could see the request to close. So shut the producer here.
                 try:
                     self.limits.end_call()
                     self.shut_if_asked()
@@ -241,10 +243,10 @@ class ProducerCalls:
             self.lock.release()
 
     def at_exit(self, timeout_ms: int, flush: Callable[[], None]) -> None:
-        """Flush at interpreter exit. Wait at most ``timeout_ms`` for a call of another thread, and then for answers.
+        """Flush at interpreter exit. Wait at most ``timeout_ms`` for another thread's call, then as long for answers.
 
         Raises:
-            RequestTimedOut: another thread held the producer all the time.
+            RequestTimedOut: a call of another thread did not end in time.
         """
         if not self.lock.acquire(timeout=timeout_ms / 1000):
             raise RequestTimedOut("another thread's call of this producer did not end in time")
@@ -255,13 +257,13 @@ class ProducerCalls:
             self.lock.release()
 
     def check_not_repeated(self) -> None:
-        """Raises: IllegalState: the newest call is made by a callback of the same call, which will end by itself."""
+        """Raises: IllegalState: a callback makes the same call again that is waiting for it."""
         *outer, newest = self.under_way
         if newest in outer:
-            raise IllegalState(f"{newest} is under way: a callback of its rows cannot call it again")
+            raise IllegalState(f"{newest} is running: a callback of its rows cannot call it again")
 
     def release(self) -> None:
-        """End a call that took the lock alone, because it waits for nothing."""
+        """End a call that took only the lock: such a call waits for nothing and has no time limit."""
         try:
             if self.is_to_be_closed and not self.limits.in_call:
                 self._shut()
@@ -269,16 +271,16 @@ class ProducerCalls:
             self.lock.release()
 
     def shut_if_asked(self) -> None:
-        """Do what a ``close`` of another thread had no time to wait for, while no call is under way."""
+        """Shut the producer if a ``close`` of another thread asked for it. Called when no call is running."""
         if self.is_to_be_closed:
             self._shut()
 
 
 class ProducerCall:
-    """Holds the producer, for ``max_block_ms`` at most. It may be entered again by its own thread.
+    """Holds the producer for one call of at most ``max_block_ms``. The same thread may enter it again.
 
     Raises:
-        RequestTimedOut: on entering: another thread held the producer all the time.
+        RequestTimedOut: on entering: a call of another thread did not end in time.
     """
 
     __slots__ = ("_began_ns", "_calls", "_metric", "_name")
@@ -291,12 +293,15 @@ class ProducerCall:
 
     def __enter__(self) -> None:
         calls = self._calls
-        # Before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
+        # Check before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
         calls.home.check(self._name)
         limits = calls.limits
         began_ns = calls.environment.monotonic_ns()
         if not calls.lock.acquire(False) and not calls.lock.acquire(timeout=limits.max_block_ms / 1000):
-            raise RequestTimedOut(f"{self._name}: another call of this producer took all the time; repeat this one")
+            raise RequestTimedOut(
+                f"{self._name}: timed out after {limits.max_block_ms} ms waiting for another call of this producer; "
+                "repeat this one"
+            )
         calls.under_way.append(self._name)
         if len(calls.under_way) > 1:
             return

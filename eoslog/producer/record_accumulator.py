@@ -1,4 +1,4 @@
-"""What a producer was handed and has not yet appended (Kafka's ``RecordAccumulator``): records, rows, files."""
+"""Rows that a producer has collected and not yet appended (Kafka's ``RecordAccumulator``)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class _Records:
 
     topic: Topic
     awaited: AwaitedRows
-    """All rows of the partition that have no offsets yet; these are the last ones, and it does not count them yet."""
+    """The rows of the partition that have no offsets yet. ``rows`` come after them and are not counted there yet."""
     rows: list[RecordRow] = field(default_factory=list)
 
 
 class RecordAccumulator:
-    """Collects rows by partition and uploads them as files. A step that fails may be taken again: nothing is lost."""
+    """Collects rows by partition and uploads them as files. A failed step may be repeated: nothing is lost."""
 
     def __init__(self, store: Session, buffer_bytes: int, home: HomeProcess) -> None:
         self._store = store
@@ -44,13 +44,13 @@ class RecordAccumulator:
 
     def _clear(self) -> None:
         self._records: dict[tuple[str, int], _Records] = {}
-        """By ``PartitionId``, which costs more to make than a plain tuple that is equal to it."""
+        """By ``PartitionId``. A lookup uses an equal plain tuple, because that is cheaper to make."""
         self._record_bytes = 0
         self._most_records = 0
         self.awaited = AwaitedOffsets(self._home)
-        """Who waits for the offsets of these rows."""
+        """The futures of these rows."""
         self.files: list[WrittenFile] = []
-        """Files that were uploaded and not yet taken."""
+        """Files that were uploaded, and that the sender has not yet taken."""
         self.upload_ms: int | None = None
         """A lower bound of the time at which the upload of the first file began (ms by the store's clock)."""
 
@@ -60,18 +60,18 @@ class RecordAccumulator:
 
     @property
     def row_count(self) -> int:
-        """The number of rows that are collected or uploaded, and not yet in flight."""
+        """The number of rows that are collected or uploaded, but not yet in flight."""
         collected = sum(len(records.rows) for records in self._records.values()) + self._writer.buffered_rows
         return collected + sum(file.record_count for file in self.files)
 
     @property
     def is_full(self) -> bool:
-        """Whether more is collected than ``buffer_bytes``."""
+        """True if more than ``buffer_bytes`` is collected."""
         return self._record_bytes + self._writer.buffered_bytes > self._limit
 
     @property
     def needs_room(self) -> bool:
-        """Whether it is full or has many records, and so something is to be done before more is taken in."""
+        """True if it is full or has many records. Then rows must be encoded or written before more are added."""
         return (
             self._record_bytes + self._writer.buffered_bytes > self._limit
             or self._most_records >= _MOST_RECORDS_NOT_ENCODED
@@ -79,23 +79,24 @@ class RecordAccumulator:
 
     @property
     def has_many_records(self) -> bool:
-        """Whether a partition has so many records that they are better encoded."""
+        """True if a partition has so many records that they should be encoded."""
         return self._most_records >= _MOST_RECORDS_NOT_ENCODED
 
     def sticky_partition(self, topic: Topic) -> int:
-        """Where rows without a key go until the next upload."""
+        """Return the partition of rows without a key until the next upload."""
         return self._sticky % topic.partitions
 
     def add_record(self, topic: Topic, partition: int, row: RecordRow) -> RecordFuture:
-        """Take a Kafka record in, as ``record_row`` makes it. It is encoded later."""
+        """Add a Kafka record, as made by ``record_row``. It is encoded later."""
         records = self._records.get((topic.topic_id, partition))
         if records is None:
-            place = PartitionId(topic.topic_id, partition)
-            records = self._records[place] = _Records(topic, self.awaited.of(topic, place))
+            partition_id = PartitionId(topic.topic_id, partition)
+            records = self._records[partition_id] = _Records(topic, self.awaited.of(topic, partition_id))
         key, value, _, _ = row
         self._record_bytes += len(key or b"") + len(value or b"") + _RECORD_OVERHEAD_BYTES
         rows = records.rows
-        # The number of the row is that of the rows before it: so an interrupt between two lines shifts no offset.
+        # Number the row by counting the rows before it. A separate counter would be wrong after an interrupt (Ctrl-C)
+        # between two lines, and would shift offsets.
         future = RecordFuture(records.awaited, records.awaited.count + len(rows))
         rows.append(row)
         if len(rows) > self._most_records:
@@ -103,10 +104,10 @@ class RecordAccumulator:
         return future
 
     def add_tables(self, topic: Topic, tables: Iterable[tuple[int, pa.Table]]) -> None:
-        """Take rows in, by partition and in the topic's schema.
+        """Add rows, by partition and in the topic's schema.
 
         Raises:
-            UnknownTopicOrPartition: a topic was deleted meanwhile; nothing was taken in.
+            UnknownTopicOrPartition: a topic was deleted in the meantime. Nothing was added.
         """
         target = self._target(topic)
         self._encode()
@@ -115,7 +116,7 @@ class RecordAccumulator:
             self._writer.add(target, partition, rows)
 
     def encode_many(self) -> None:
-        """Encode the records once a partition has many: rows in Python are far larger than they are as Arrow.
+        """Encode the records as Arrow if a partition has many, because rows in Python need far more memory.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.
@@ -124,7 +125,7 @@ class RecordAccumulator:
             self._encode()
 
     def upload_for_room(self) -> None:
-        """Upload what takes most room.
+        """Upload the partitions with the most bytes.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.
@@ -135,7 +136,7 @@ class RecordAccumulator:
         self.files += self._writer.make_room(self._store.now_ms())
 
     def upload(self) -> None:
-        """Upload everything.
+        """Upload all rows.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted meanwhile.
@@ -153,7 +154,7 @@ class RecordAccumulator:
         return taken
 
     def discard(self) -> None:
-        """Forget everything. Files that were uploaded are left to vacuum."""
+        """Drop everything. Vacuum deletes the files that were uploaded."""
         self._clear()
         self._writer.discard()
 
@@ -161,24 +162,28 @@ class RecordAccumulator:
         topics = {records.topic.topic_id: records.topic for records in self._records.values()}
         targets = {topic_id: self._target(topic) for topic_id, topic in topics.items()}
         while self._records:
-            place, records = next(iter(self._records.items()))
+            partition_id, records = next(iter(self._records.items()))
             table = records_table(records.rows)
-            # One by one, so that a step that was stopped half-way encodes none of them twice.
-            del self._records[place]
+            # Remove each before the next: a repeated step must not encode the same records twice.
+            del self._records[partition_id]
             records.awaited.count += len(records.rows)
-            topic_id, partition = place
+            topic_id, partition = partition_id
             self._writer.add(targets[topic_id], partition, table)
         self._record_bytes = self._most_records = 0
 
     def _target(self, topic: Topic) -> TopicTarget:
-        def look(state: StoreState, slot: int) -> TopicTarget:
+        def snapshot(state: StoreState, slot: int) -> TopicTarget:
             topic_of(state, topic.topic_id)
             return TopicTarget.of(state, topic)
 
-        return self._store.read(look, refresh=False)
+        return self._store.read(snapshot, refresh=False)
 
     def _note_upload(self) -> None:
-        """Remember when the upload of the oldest file begins, at the latest that the store's own dates prove."""
+        """Remember a lower bound of the time at which the upload of the oldest file begins.
+
+        The bound is the date of an earlier answer: vacuum compares it with the upload time of the store. An old date
+        would make the files look old, so a request refreshes it.
+        """
         if self.files or not self._writer.buffered_rows:
             return
         clock = self._store.object_store.clock

@@ -1,4 +1,4 @@
-"""The offsets that senders of records wait for: a light future a record, in the order of the rows of each partition."""
+"""Futures of the offsets of sent records. They are light, and complete in the order of the rows of each partition."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _logger = logging.getLogger(__name__)
 class RecordFuture(Future[RecordMetadata]):
     """The future offset of a sent record. It completes only in the process that sent the record.
 
-    The state of a ``Future``, with its condition, costs several times what the rest of a send does. Most futures never
-    need one: a callback and an outcome need the number of the row only. So the state is made when somebody waits.
+    The state of a ``Future``, with its condition, costs several times as much as the rest of a send. Most futures never
+    need it: a callback and an outcome need only the number of the row. So the state is made when a thread first waits.
     """
 
     __slots__ = ("_row", "_rows")
@@ -71,52 +71,53 @@ class RecordFuture(Future[RecordMetadata]):
 
 
 def has_state(future: RecordFuture) -> bool:
-    """Whether somebody needed more of a future than its outcome."""
+    """Return True if the state of the future was made."""
     return vars(future).keys() >= _STATE_OF_A_FUTURE
 
 
 def _call(callback: _Callback, future: RecordFuture) -> None:
     try:
         callback(future)
-    except Exception:  # as Future does: what a callback raises is not the error of the call that completes it
+    except Exception:  # as Future does: an error of a callback must not fail the call that completes the future
         _logger.exception("exception calling callback for %r", future)
 
 
 class AwaitedRows:
-    """Consecutive rows of one partition that have no offsets yet, and the futures of them that somebody watches.
+    """Consecutive rows of one partition that have no offsets yet, and their watched futures.
 
-    A row is told when its outcome is known and each earlier row is done. Without a state its future is done then.
+    A future is watched if it has a state or a callback. A row is *told* when its outcome is known and each earlier row
+    is done. A future without a state is done as soon as its row is told.
     """
 
-    def __init__(self, home: HomeProcess, topic: str, place: PartitionId) -> None:
+    def __init__(self, home: HomeProcess, topic: str, partition_id: PartitionId) -> None:
         self.home = home
         self.count = 0
-        """How many rows there are."""
+        """The number of rows."""
         self.error: EosLogError | None = None
-        """What the rows failed with."""
+        """The error of the rows; None unless they failed."""
         self._topic = topic
-        self._partition = place.partition
+        self._partition = partition_id.partition
         self._appended: Sequence[AppendedRows] = ()
         self._first_rows: Sequence[int] = ()
-        """Of each appended batch, and of the rows after them."""
+        """The first row of each appended batch, and the first row after the last batch."""
         self._told = 0
-        """Rows below it are told."""
+        """All rows below this number are told."""
         self._lock = threading.RLock()
-        """Held for moments, and never while other code is called. Reentrant, as a signal handler may look too."""
+        """Never held while other code is called. It is reentrant, because a signal handler may use a future too."""
         self._watched: list[tuple[int, RecordFuture]] = []
-        """A heap by row of the futures that have a state or callbacks, and whose rows are not told."""
+        """The watched futures whose rows are not told: a heap by row."""
         self._callbacks: dict[int, list[_Callback]] = {}
 
     def is_told(self, row: int) -> bool:
-        """Whether a row is told."""
+        """Return True if the row is told."""
         return row < self._told
 
     def is_lost(self, row: int) -> bool:
-        """Whether this process never learns what became of a row: it was forked before the row was told."""
+        """Return True if this process never learns the outcome of a row, because it was forked before."""
         return not self.home.is_this and not self.is_told(row)
 
     def lost(self) -> OpenedBeforeFork:
-        """What the future of a lost row fails with. Whoever waits for it in a forked child would wait for ever."""
+        """Return the error of a lost row's future. Without it, a thread of the forked child would wait forever."""
         try:
             self.home.check("the offset of a record")
         except OpenedBeforeFork as error:
@@ -124,7 +125,7 @@ class AwaitedRows:
         raise AssertionError("the process is the one that sent the record")
 
     def metadata(self, row: int) -> RecordMetadata:
-        """Where a told row went, unless the rows failed."""
+        """Return the partition and offset of a told row that has not failed."""
         batch = bisect_right(self._first_rows, row) - 1
         offset = NO_OFFSET
         if batch < len(self._appended) and self._appended[batch].base_offset != NO_OFFSET:
@@ -132,7 +133,7 @@ class AwaitedRows:
         return RecordMetadata(self._topic, self._partition, offset)
 
     def add_callback(self, future: RecordFuture, row: int, callback: _Callback) -> bool:
-        """Call ``callback`` once the row is told. False if it is told already: then the caller must."""
+        """Call ``callback`` when the row is told. Return False if it is already told: then the caller must call it."""
         with self._lock:
             if self.is_told(row):
                 return False
@@ -144,16 +145,16 @@ class AwaitedRows:
             return True
 
     def give_state(self, future: RecordFuture, row: int) -> None:
-        """Make the state of a future: done if the row is told, else running. A running future cannot be cancelled."""
+        """Make the state of a future: done if the row is told, otherwise running. So it cannot be cancelled."""
         if self.is_lost(row):
-            # Without the lock: a thread of the parent may have held it during the fork.
+            # Do not take the lock: a thread of the parent may have held it during the fork.
             failed: Future[RecordMetadata] = Future()
             failed.set_exception(self.lost())
             vars(future).update(vars(failed))
             return
         with self._lock:
             if has_state(future):
-                # Another thread was faster.
+                # Another thread has made the state first.
                 return
             made: Future[RecordMetadata] = Future()
             made.set_running_or_notify_cancel()
@@ -161,22 +162,22 @@ class AwaitedRows:
                 self._complete(made, row)
             else:
                 heappush(self._watched, (row, future))
-            # All at once: another thread, which may look without the lock, sees no state or this one.
+            # Set all attributes at once: another thread reads them without the lock.
             vars(future).update(vars(made))
 
     def deliver(self, appended: Sequence[AppendedRows]) -> None:
-        """Tell where the rows went; offset -1 where ``appended`` does not tell."""
+        """Complete the futures with the offsets in ``appended``. A row that is not in it gets offset -1."""
         self._first_rows = [0, *accumulate(rows.record_count for rows in appended)]
         self._appended = appended
         self._tell()
 
     def fail(self, error: EosLogError) -> None:
-        """Tell that the rows failed."""
+        """Fail the futures of the rows."""
         self.error = error
         self._tell()
 
     def _tell(self) -> None:
-        """Complete the watched futures in the order of their rows, also those that somebody first watches meanwhile."""
+        """Complete the watched futures in the order of their rows, also those first watched during this call."""
         while True:
             with self._lock:
                 if not self._watched:
@@ -184,7 +185,7 @@ class AwaitedRows:
                     return
                 row, future = heappop(self._watched)
                 self._told = max(self._told, row)
-            # Without the lock: somebody may hold the condition of this future and ask for the state of another.
+            # Complete it without the lock: another thread may hold this future's condition and wait for the lock.
             if has_state(future) and not Future.done(future):
                 self._complete(future, row)
             with self._lock:
@@ -207,30 +208,30 @@ class AwaitedOffsets:
         self._home = home
         self._waiting: dict[PartitionId, AwaitedRows] = {}
 
-    def of(self, topic: Topic, place: PartitionId) -> AwaitedRows:
-        """The rows of a partition, to add to."""
-        found = self._waiting.get(place)
+    def of(self, topic: Topic, partition_id: PartitionId) -> AwaitedRows:
+        """Return the rows of a partition, to add to."""
+        found = self._waiting.get(partition_id)
         if found is None:
-            found = self._waiting[place] = AwaitedRows(self._home, topic.topic, place)
+            found = self._waiting[partition_id] = AwaitedRows(self._home, topic.topic, partition_id)
         return found
 
     def take_all(self) -> AwaitedOffsets:
-        """Hand all rows over to the object returned; this one is empty then."""
+        """Move all rows to a new object and return it. This one is empty then."""
         taken = AwaitedOffsets(self._home)
         taken._waiting, self._waiting = self._waiting, {}
         return taken
 
     def deliver(self, appended: Iterable[AppendedRows] = ()) -> None:
-        """Tell everybody where the rows went; offset -1 where ``appended`` does not tell. Nobody waits any more."""
+        """Complete all futures with the offsets in ``appended``. A row that is not in it gets offset -1."""
         batches: dict[PartitionId, list[AppendedRows]] = defaultdict(list)
         for rows in appended:
             batches[rows.partition_id].append(rows)
         waiting, self._waiting = self._waiting, {}
-        for place, partition in waiting.items():
-            partition.deliver(batches[place])
+        for partition_id, partition in waiting.items():
+            partition.deliver(batches[partition_id])
 
     def fail(self, error: EosLogError) -> None:
-        """End every wait with ``error``."""
+        """Fail all futures with ``error``."""
         waiting, self._waiting = self._waiting, {}
         for partition in waiting.values():
             partition.fail(error)

@@ -1,4 +1,4 @@
-"""Rows that were read somewhere, on their way into a topic: what tells where they were does not go with them."""
+"""Conversion of records and tables to rows of a topic, and their partitioning."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def record_row(
     headers: Sequence[tuple[str, bytes | None]] | None,
     timestamp_ms: int,
 ) -> RecordRow:
-    """A Kafka record as a row.
+    """Return a Kafka record as a row.
 
     Raises:
         SchemaMismatch: the topic has columns of its own, or an argument has the wrong type.
-        InvalidRecord: the topic is compacted, and there is no key.
+        InvalidRecord: the topic is compacted, and the record has no key.
     """
     if topic.topic_schema.kind != "records":
         raise SchemaMismatch(f"topic {topic.topic} has columns of its own: write it with send_table()")
@@ -84,7 +84,7 @@ def _is_text(name: str) -> bool:
 
 
 def records_table(rows: Sequence[RecordRow]) -> pa.Table:
-    """Rows of ``record_row``, one at least, as a table."""
+    """Return rows of ``record_row`` as a table. At least one row is needed."""
     columns = zip(*rows, strict=True)
     return pa.Table.from_arrays(
         [_array(column, data_type) for column, data_type in zip(columns, _RECORD_TYPES, strict=True)],
@@ -100,7 +100,13 @@ def _array(values: tuple[Any, ...], data_type: Any) -> Any:
 
 
 def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:
-    """Date Kafka records that have no timestamps (ms since the epoch). Rows of columns have none of their own."""
+    """Add timestamps to Kafka records that have none.
+
+    Rows of topics of columns have no timestamps of their own.
+
+    Args:
+        now_ms: the timestamp (ms since the epoch).
+    """
     if topic.topic_schema.kind != "records" or "timestamp" in table.schema.names:
         return table
     now = pa.scalar(now_ms, pa.timestamp("ms", tz="UTC"))
@@ -108,19 +114,22 @@ def with_timestamps(topic: Topic, table: pa.Table, now_ms: int) -> pa.Table:
 
 
 def partition_of_key(topic: Topic, key: bytes | None, sticky: int) -> int:
-    """Kafka's default partitioner: by key, else the sticky partition."""
+    """Return the partition of a key, as Kafka's default partitioner does. Without a key, it is the sticky partition."""
     return sticky if key is None else partition_for_key(bytes(key), topic.partitions)
 
 
 def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, pa.Table]]:
-    """Rows of a table by partition, each in the topic's schema, in the order in which they came.
+    """Partition the rows of a table. Yield each partition's rows in the topic's schema and in their original order.
 
-    A topic of Kafka records takes ``key`` (may be absent), ``value``, and optionally ``headers``, ``timestamp`` and
-    ``partition``; a topic of columns takes its own columns and optionally ``_partition``.
+    A topic of Kafka records takes ``value``, and optionally ``key``, ``headers``, ``timestamp`` and ``partition``. A
+    topic of columns takes its own columns, and optionally ``_partition``.
+
+    Args:
+        sticky: the partition of rows without a key.
 
     Raises:
-        SchemaMismatch: columns or types are not the topic's.
-        UnknownTopicOrPartition: a row asks for a partition that the topic has not.
+        SchemaMismatch: the columns or types do not match the topic's.
+        UnknownTopicOrPartition: a row names a partition that the topic does not have.
         InvalidRecord: the topic is compacted, and a row has no key.
     """
     records = topic.topic_schema.kind == "records"
@@ -133,13 +142,13 @@ def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, 
     if topic.config.is_compacted and _lack_key(rows, key_columns):
         raise _without_key(topic)
     if key_columns and topic.partitions > 1:
-        places = partitions_for_key_columns([rows[name] for name in key_columns], topic.partitions).copy()
-        places[places < 0] = sticky
+        partition_ids = partitions_for_key_columns([rows[name] for name in key_columns], topic.partitions).copy()
+        partition_ids[partition_ids < 0] = sticky
     else:
-        places = np.full(rows.num_rows, sticky, np.int32)
+        partition_ids = np.full(rows.num_rows, sticky, np.int32)
     if explicit is not None:
-        places = _with_explicit(topic, places, explicit)
-    yield from split_by_partition(rows, places, topic.partitions)
+        partition_ids = _with_explicit(topic, partition_ids, explicit)
+    yield from split_by_partition(rows, partition_ids, topic.partitions)
 
 
 def _lack_key(rows: pa.Table, key_columns: Sequence[str]) -> bool:
@@ -150,12 +159,10 @@ def _lack_key(rows: pa.Table, key_columns: Sequence[str]) -> bool:
 
 
 def _without_key(topic: Topic) -> InvalidRecord:
-    return InvalidRecord(
-        f"topic {topic.topic} is compacted: it keeps the newest row of each key, and takes no row without one"
-    )
+    return InvalidRecord(f"topic {topic.topic} is compacted, and a row has no key; give every row a key")
 
 
-def _with_explicit(topic: Topic, places: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:
+def _with_explicit(topic: Topic, partition_ids: npt.NDArray[np.int32], explicit: Any) -> npt.NDArray[np.int32]:
     if not pa.types.is_integer(explicit.type):
         raise InvalidRequest(f"topic {topic.topic}: partition numbers must be integers, not {explicit.type}")
     chosen = explicit.cast(pa.int64()).fill_null(-1).to_numpy()
@@ -163,27 +170,30 @@ def _with_explicit(topic: Topic, places: npt.NDArray[np.int32], explicit: Any) -
     wrong = chosen[given & ((chosen < 0) | (chosen >= topic.partitions))]
     if len(wrong):
         check_partition(topic, int(wrong[0]))
-    return np.where(given, chosen, places).astype(np.int32)
+    return np.where(given, chosen, partition_ids).astype(np.int32)
 
 
-_RECORDS_PLACE = frozenset({"topic", "offset", "timestampType", *TRANSACTION_COLUMNS.names})
-_COLUMNS_PLACE = RESERVED_NAMES
+_RECORDS_POSITION = frozenset({"topic", "offset", "timestampType", *TRANSACTION_COLUMNS.names})
+_COLUMNS_POSITION = RESERVED_NAMES
 _STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 
 def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
-    """The rows as ``send_table`` and ``deal_out`` take them: of Kafka records with bytes, and times in milliseconds.
+    """Return the rows in the form that ``send_table`` and ``deal_out`` take.
+
+    Columns that say where a row was read are dropped. Keys and values of Kafka records become bytes, and their
+    timestamps milliseconds.
 
     Args:
-        table: columns as a read gives them, or as the user made them; text stands for its bytes in UTF-8.
-        append_time_ms: dates Kafka records that have no timestamp of their own (ms since the epoch).
+        table: rows as a read returns them, or as the user made them. Strings are encoded in UTF-8.
+        append_time_ms: the timestamp of Kafka records that have none (ms since the epoch).
 
     Raises:
-        SchemaMismatch: a timestamp is none.
+        SchemaMismatch: the column ``timestamp`` has another type.
     """
     if topic.topic_schema.kind != "records":
-        return table.drop_columns([name for name in table.schema.names if name in _COLUMNS_PLACE])
-    table = table.drop_columns([name for name in table.schema.names if name in _RECORDS_PLACE])
+        return table.drop_columns([name for name in table.schema.names if name in _COLUMNS_POSITION])
+    table = table.drop_columns([name for name in table.schema.names if name in _RECORDS_POSITION])
     for name in ("key", "value"):
         if name in table.schema.names and pa.types.is_string(table.schema.field(name).type):
             table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.binary()))
@@ -191,7 +201,7 @@ def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Tabl
 
 
 def _with_timestamps(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
-    """Kafka's timestamps count milliseconds, and every record has one."""
+    """Convert timestamps to milliseconds, and fill in missing ones: every Kafka record has a timestamp."""
     default: Any = pa.scalar(append_time_ms, pa.int64()).cast(_STORED_TIMESTAMP)
     index = table.schema.get_field_index("timestamp")
     if index < 0:

@@ -1,6 +1,6 @@
-"""What a producer is handed, on its way into the log (Kafka's ``Sender``): collected, uploaded, appended.
+"""The path of a producer's rows into the log (Kafka's ``Sender``): they are collected, uploaded and appended.
 
-A step that fails may be taken again, as a whole: it goes on where it was, and nothing is lost or written twice.
+A step that failed may be repeated as a whole. It continues where it stopped: nothing is lost or written twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eoslog.storage.process import HomeProcess
 
 
 class _Written(NamedTuple):
-    """What was written into one topic."""
+    """The amounts written to one topic."""
 
     rows: int = 0
     files: int = 0
@@ -37,36 +37,36 @@ class _Written(NamedTuple):
 
 
 class CommitNumbers:
-    """The numbers of one transaction, of batches that the log has."""
+    """Row, file and byte counts of one transaction, for the summary in its commit entry."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Written] = {}
 
     def add(self, batches: Iterable[BatchAppended | StagedBatch]) -> None:
-        """Count batches that were acknowledged, or that the commit is to append."""
+        """Count batches that the log has acknowledged, or that the commit will append."""
         for batch in batches:
             rows, files, size = self._topics.get(batch.topic_id, _Written())
             self._topics[batch.topic_id] = _Written(rows + batch.record_count, files + 1, size + batch.file.length)
 
     @property
     def rows(self) -> int:
-        """The number of rows in the batches that were counted."""
+        """The number of rows in the counted batches."""
         return sum(each.rows for each in self._topics.values())
 
     def summary(self, staged: Iterable[StagedBatch], duration_ms: int) -> CommitSummary:
-        """The summary of a commit that appends ``staged`` too.
+        """Return the summary of a commit that also appends ``staged``.
 
         Args:
-            duration_ms: how long the transaction has been open.
+            duration_ms: how long the transaction has been open (ms).
         """
-        all_of_it = CommitNumbers()
-        all_of_it._topics = dict(self._topics)
-        all_of_it.add(staged)
-        written = all_of_it._topics.values()
+        total = CommitNumbers()
+        total._topics = dict(self._topics)
+        total.add(staged)
+        written = total._topics.values()
         topics = None
         if len(self._topics) > 1:
-            # Of staged batches the commit's own entry tells.
-            topics = tuple(WrittenRows(topic_id=key, **each._asdict()) for key, each in all_of_it._topics.items())
+            # Eager batches are not in the commit entry, so the summary counts them by topic.
+            topics = tuple(WrittenRows(topic_id=key, **each._asdict()) for key, each in total._topics.items())
         return CommitSummary(
             rows=sum(each.rows for each in written),
             files=sum(each.files for each in written),
@@ -77,9 +77,10 @@ class CommitNumbers:
 
 
 class InFlightBatches:
-    """Batches whose append has no answer yet. They are appended again unchanged, and recognised by their sequences.
+    """Batches whose append has no answer yet.
 
-    The object is true while there are any.
+    They are appended again unchanged, so the log recognizes duplicates by their sequences. The object is true while it
+    holds batches.
     """
 
     def __init__(self, transactional_id: str | None, home: HomeProcess) -> None:
@@ -88,16 +89,16 @@ class InFlightBatches:
         self._sequences: dict[PartitionId, int] = {}
         self._batches: list[BatchAppended] = []
         self.awaited = AwaitedOffsets(self._home)
-        """The callers that wait for the offsets of these batches."""
+        """The futures of these batches' rows."""
         self.was_sent = False
-        """Whether these batches were proposed to the log before, and so may have landed."""
+        """True if these batches were sent to the log before, and so may have landed."""
 
     def __bool__(self) -> bool:
         return bool(self._batches)
 
     @property
     def batches(self) -> Sequence[BatchAppended]:
-        """The batches that are in flight."""
+        """The batches in flight."""
         return tuple(self._batches)
 
     def send(
@@ -109,10 +110,10 @@ class InFlightBatches:
         upload_ms: int,
         time_ms: int,
     ) -> None:
-        """Make batches of uploaded files, with the next sequences of their partitions. None may be in flight.
+        """Make batches of uploaded files, with the next sequences of their partitions. No batch may be in flight.
 
         Args:
-            awaited: the callers that wait for the offsets of the files' rows.
+            awaited: the futures of the files' rows.
             upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
         """
         assert not self._batches
@@ -139,7 +140,7 @@ class InFlightBatches:
             )
 
     def send_as(self, identity: ProducerIdentity) -> None:
-        """Give the batches to another identity, whose sequences begin at 0. None of them may have landed."""
+        """Assign the batches to another producer id, whose sequences begin at 0. No batch may have landed."""
         self._sequences = {}
         self._batches = [
             batch.model_copy(
@@ -153,29 +154,29 @@ class InFlightBatches:
         ]
 
     def _next_sequence(self, topic_id: str, partition: int, record_count: int) -> int:
-        place = PartitionId(topic_id, partition)
-        base_sequence = self._sequences.get(place, 0)
-        self._sequences[place] = sequence_after(base_sequence, record_count)
+        partition_id = PartitionId(topic_id, partition)
+        base_sequence = self._sequences.get(partition_id, 0)
+        self._sequences[partition_id] = sequence_after(base_sequence, record_count)
         return base_sequence
 
     def acknowledge(self, appended: Sequence[AppendedRows]) -> None:
-        """Take the answer: nothing is in flight any more. Tell the waiting callers their offsets."""
+        """Process the answer: complete the futures with their offsets. Then no batch is in flight."""
         self._batches = []
         self.awaited.deliver(appended)
 
     def fail(self, error: EosLogError) -> None:
-        """End every wait for offsets with ``error``; the batches stay, for they may have landed."""
+        """Fail the futures with ``error``. The batches stay, because they may have landed."""
         self.awaited.fail(error)
 
     def reset(self) -> None:
-        """Forget what is in flight, and begin the sequences anew, as the next epoch does."""
+        """Drop the batches in flight and restart the sequences at 0, as the next epoch does."""
         self._sequences = {}
         self._batches = []
         self.awaited = AwaitedOffsets(self._home)
 
 
 class Sender:
-    """The rows of one producer that have no offsets yet, or none that count before their transaction ends."""
+    """Writes the rows of one producer: it collects, uploads and appends them."""
 
     def __init__(
         self,
@@ -198,46 +199,52 @@ class Sender:
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything, and begin the sequences anew, as the next epoch does. A topic may be another by then."""
+        """Drop everything and restart the sequences, as the next epoch does.
+
+        Topics are dropped too: a topic may be deleted and created again before the next transaction.
+        """
         self.topics: dict[str, Topic] = {}
-        """Those found so far by name: the same ones throughout a transaction."""
+        """Topics found so far, by name. They stay the same throughout a transaction."""
         self.has_appended = False
-        """Whether batches of the transaction are known to be in the log."""
+        """True if batches of the transaction are known to be in the log."""
         self.numbers = CommitNumbers()
-        """What these batches hold."""
+        """Counts of these batches."""
         self._accumulator.discard()
         self._in_flight.reset()
 
     def give_up(self, error: EosLogError) -> None:
-        """Drop what is not acknowledged, without a transaction. What may have landed, or land yet, has used up its
-        sequences: the producer id is dropped with it, and another one asked for."""
+        """Drop the rows that are not acknowledged, of a producer without transactions.
+
+        Batches in flight may have landed, or may still land, under their sequences. So the producer id is dropped too,
+        and the next flush asks for a new one.
+        """
         waiting = (self._accumulator.awaited.take_all(), self._in_flight.awaited.take_all())
         if self._in_flight:
             self._requests.identity = None
             self._in_flight.reset()
         self._accumulator.discard()
         self.topics.clear()
-        # Last: who is told may hand the rows over again.
+        # Fail the futures last: a callback may send the rows again.
         for each in waiting:
             each.fail(error)
 
     def fail(self, error: EosLogError) -> None:
-        """End every wait for offsets with ``error``."""
+        """Fail all futures with ``error``."""
         self._accumulator.awaited.fail(error)
         self._in_flight.fail(error)
 
     @property
     def may_have_appended(self) -> bool:
-        """Whether batches are in the log, or may land in it yet."""
+        """True if batches are in the log, or may still land."""
         return self.has_appended or bool(self._in_flight)
 
     @property
     def waiting_rows(self) -> int:
-        """The number of rows that were handed over and are not known to be in the log."""
+        """The number of rows that were sent and are not known to be in the log."""
         return self._accumulator.row_count + sum(batch.record_count for batch in self._in_flight.batches)
 
     def staged_batches(self) -> list[StagedBatch]:
-        """The batches that the end of the transaction is to append."""
+        """Return the batches that the commit will append."""
         return [file.staged() for file in self._accumulator.files]
 
     @property
@@ -246,7 +253,7 @@ class Sender:
         return self._accumulator.upload_ms
 
     def find_topic(self, name: str) -> Topic:
-        """The topic of this name, from now on in ``topics``.
+        """Find a topic by its name, and remember it in ``topics``.
 
         Raises:
             UnknownTopicOrPartition, RetriableError
@@ -263,19 +270,21 @@ class Sender:
         headers: Sequence[tuple[str, bytes | None]] | None,
         timestamp: int | None,
     ) -> RecordFuture:
-        """Take a record in; see ``Producer.send``."""
+        """Add a record; see ``Producer.send``."""
         row = record_row(topic, key, value, headers, self._store.now_ms() if timestamp is None else timestamp)
         if partition is None:
-            place = partition_of_key(topic, key, self._accumulator.sticky_partition(topic))
+            number = partition_of_key(topic, key, self._accumulator.sticky_partition(topic))
         else:
-            place = check_partition(topic, partition)
-        return self._accumulator.add_record(topic, place, row)
+            number = check_partition(topic, partition)
+        return self._accumulator.add_record(topic, number, row)
 
     def deal_out(self, topic: Topic, table: pa.Table | pa.RecordBatch) -> list[tuple[int, pa.Table]]:
-        """The rows by partition, in the topic's schema; nothing is taken in yet.
+        """Partition the rows, in the topic's schema. Nothing is added yet.
+
+        If the rows do not fit the known schema, the newest schema is tried: the topic may have got more columns.
 
         Raises:
-            SchemaMismatch: also to the topic as it is now, which may have more columns than when it was found.
+            SchemaMismatch: the rows do not fit the newest schema either.
             RetriableError
         """
         if isinstance(table, pa.RecordBatch):
@@ -297,23 +306,23 @@ class Sender:
         return list(deal_out(newest, table, sticky))
 
     def add_tables(self, topic: Topic, tables: list[tuple[int, pa.Table]]) -> None:
-        """Take in what was dealt out.
+        """Add the partitioned rows.
 
         Raises:
-            UnknownTopicOrPartition: the topic was deleted meanwhile; nothing was taken in.
+            UnknownTopicOrPartition: the topic was deleted in the meantime. Nothing was added.
         """
         self._accumulator.add_tables(topic, tables)
 
     @property
     def needs_room(self) -> bool:
-        """Whether ``make_room`` has something to do before more is taken in."""
+        """True if ``make_room`` must be called before more rows are added."""
         return self._accumulator.needs_room
 
     def make_room(self) -> None:
-        """Encode what is many, and write what fills the buffer.
+        """Encode records if there are many, and write rows if the buffer is full.
 
         Raises:
-            What ``flush`` raises.
+            The errors of ``flush``.
         """
         self._accumulator.encode_many()
         if not self._accumulator.is_full:
@@ -324,10 +333,10 @@ class Sender:
             self.flush()
 
     def flush(self) -> None:
-        """Upload everything. Eager rows get their offsets in the log; staged ones have none before the end.
+        """Upload all rows. Eager rows are appended and get offsets; staged rows have none before the commit.
 
         Raises:
-            RetriableError, and what the log refuses a batch with.
+            RetriableError, and the errors with which the log refuses a batch.
         """
         self._settle_in_flight()
         self._accumulator.upload()
@@ -353,7 +362,7 @@ class Sender:
         )
 
     def _settle_in_flight(self) -> None:
-        """Append the batches in flight, for the first time or again."""
+        """Append the batches in flight, for the first time or repeated."""
         if not self._in_flight:
             return
         appended = self._append_in_flight()
@@ -361,7 +370,7 @@ class Sender:
         self.numbers.add(self._in_flight.batches)
         if self._transactional_id is None:
             self.topics.clear()
-        # Last: who is told may end the transaction.
+        # Complete the futures last: a callback may end the transaction.
         self._in_flight.acknowledge(appended)
 
     def _append_in_flight(self) -> list[AppendedRows]:
@@ -372,7 +381,8 @@ class Sender:
         except UnknownProducerId:
             if self._transactional_id is not None or may_have_landed:
                 raise
-            # Unused for a day, the id was forgotten, and none of these batches is in the log.
+            # The producer id has expired, because it was not used for a day. These batches were sent only once and were
+            # refused, so none has landed: send them under a new id.
             self._in_flight.was_sent = False
         self._requests.initialise()
         assert self._requests.identity is not None

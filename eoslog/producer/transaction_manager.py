@@ -1,4 +1,4 @@
-"""The requests of a producer to its coordinator (init, prepare, end), and its transaction's offsets until then."""
+"""The requests of a producer to its coordinator: init, prepare and end. It keeps the group offsets until the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eoslog.state.transaction_requests import (
 
 
 class TransactionManager:
-    """A producer's identity and transaction, as in the log. A request without an answer may be made again."""
+    """A producer's identity and transaction. A request that got no answer may be repeated."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class TransactionManager:
         self._timeout_ms = transaction_timeout_ms
         self._prepared_timeout_ms = prepared_timeout_ms
         self.identity: ProducerIdentity | None = None
-        """Producer id and epoch, as of the last answer."""
+        """The producer id and epoch of the last answer."""
         self.prepared: ProducerIdentity | None = None
         """The name of the prepared transaction that this producer holds."""
         self.forget()
 
     def forget(self) -> None:
-        """Begin a transaction anew, with nothing in it."""
+        """Start a new, empty transaction."""
         self._offsets: tuple[GroupOffsets, ...] = ()
         self._may_be_known = False
 
@@ -56,11 +56,11 @@ class TransactionManager:
 
     @property
     def may_be_known(self) -> bool:
-        """Whether a request made here has told the log of the transaction, or may still do so."""
+        """True if a request of this producer has made the transaction known to the log, or may still do so."""
         return self._may_be_known or self.prepared is not None
 
     def add_offsets(self, added: GroupOffsets) -> None:
-        """Group offsets that are to be committed with the transaction; the newer ones count."""
+        """Add group offsets to commit with the transaction. A newer offset replaces an older one."""
         self._offsets = with_added(self._offsets, added)
 
     def initialise(self, *, keep_prepared: bool = False) -> None:
@@ -75,7 +75,7 @@ class TransactionManager:
         )
 
     def prepare(self, staged: Sequence[StagedBatch], upload_ms: int | None, summary: CommitSummary) -> None:
-        """Prepare the transaction with these staged batches and the offsets that were added."""
+        """Prepare the transaction with these staged batches and the added offsets."""
         assert self.identity is not None
         assert self._transactional_id is not None
         request = prepare_request(
@@ -88,37 +88,42 @@ class TransactionManager:
             offsets=self._offsets,
             summary=summary,
         )
-        # From here on it may land at any time, until the next slot is taken.
+        # The request may land from now on, even if its answer is lost.
         self._may_be_known = True
         self.prepared = self._append(PrepareTransaction(request))
 
     def end(
         self,
-        verdict: str,
+        outcome: str,
         staged: Sequence[StagedBatch] = (),
         upload_ms: int | None = None,
         token: ApplicationToken | None = None,
         summary: CommitSummary | None = None,
     ) -> bool:
-        """End the transaction. A commit takes these staged batches and the offsets that were added.
+        """End the transaction. A commit appends these staged batches and the added offsets.
+
+        Args:
+            outcome: ``commit`` or ``abort``.
+            upload_ms: a lower bound of the time of the first upload (ms by the store's clock).
+            token: the application version to commit.
 
         Returns:
-            False if the work of ``token`` was committed before: then the transaction was aborted.
+            False if the version of ``token`` was committed before: then the transaction was aborted.
         """
         assert self.identity is not None
         assert self._transactional_id is not None
         request = end_request(
             self._transactional_id,
             self.identity,
-            verdict,
+            outcome,
             batches=staged,
             upload_ms=upload_ms if staged else None,
-            offsets=self._offsets if verdict == "commit" else (),
+            offsets=self._offsets if outcome == "commit" else (),
             token=token,
             summary=summary,
             time_ms=self._store.now_ms(),
         )
-        # From here on it may land at any time, until the next slot is taken.
+        # The request may land from now on, even if its answer is lost.
         self._may_be_known = True
         self.identity, is_done = self._append(EndTransaction(request))
         self.prepared = None

@@ -1,4 +1,5 @@
-"""The partitions that a consumer reads: where it stands in each, what lies ahead, and whose turn it is."""
+"""The partitions that a consumer reads: the position in each, the planned rows, and the order in which they are
+read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _logger = logging.getLogger(__name__)
 
 
 class AssignedPartitions:
-    """What a consumer holds of its partitions. A position is resolved when it is needed first."""
+    """The assigned partitions of a consumer. A position is resolved when it is first needed."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class AssignedPartitions:
         self._resets: dict[TopicPartition, str] = {}
         self._turn = 0
         self.held_back = False
-        """Whether an open transaction hid rows of a partition from the last plan, or where to read on."""
+        """True if an open transaction hid rows from the last plan, or if a position depends on a prepared one."""
 
     def __iter__(self) -> Iterator[TopicPartition]:
         return iter(self._fetches)
@@ -48,104 +49,103 @@ class AssignedPartitions:
     def __len__(self) -> int:
         return len(self._fetches)
 
-    def get(self, place: TopicPartition) -> PartitionFetch | None:
-        return self._fetches.get(topic_partition(place))
+    def get(self, key: TopicPartition) -> PartitionFetch | None:
+        return self._fetches.get(topic_partition(key))
 
     def topic_ids(self) -> tuple[tuple[str, str], ...]:
-        """Name and id of each topic that is read."""
+        """Return the name and id of each topic that is read."""
         return tuple(sorted({(fetch.topic.topic, fetch.topic.topic_id) for fetch in self._fetches.values()}))
 
     def without(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
-        """The partitions that are not among these. One of a topic that was created again is another."""
-        return {place for place in self._fetches if not self._reads(place, topics)}
+        """Return the partitions that are not in ``topics``, also those of a topic that was created again."""
+        return {key for key in self._fetches if not self._reads(key, topics)}
 
-    def _reads(self, place: TopicPartition, topics: Mapping[TopicPartition, Topic]) -> bool:
-        return place in topics and place in self._fetches and topics[place].topic_id == self._topic_id(place)
+    def _reads(self, key: TopicPartition, topics: Mapping[TopicPartition, Topic]) -> bool:
+        return key in topics and key in self._fetches and topics[key].topic_id == self._topic_id(key)
 
-    def _topic_id(self, place: TopicPartition) -> str:
-        return self._fetches[place].topic.topic_id
+    def _topic_id(self, key: TopicPartition) -> str:
+        return self._fetches[key].topic.topic_id
 
     def replace(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
-        """Read these partitions from now on. Those that were read already go on; the others' positions are resolved.
+        """Read these partitions from now on. Partitions that were already read keep their positions.
 
         Returns:
-            The others.
+            The new partitions. Their positions are not resolved yet.
         """
-        new = {place for place in topics if not self._reads(place, topics)}
+        new = {key for key in topics if not self._reads(key, topics)}
         store = self._store
         self._fetches = {
-            place: self._fetches[place]
-            if place not in new
+            key: self._fetches[key]
+            if key not in new
             else PartitionFetch(
                 store.object_store,
                 store.indexes,
-                topics[place],
-                place.partition,
+                topics[key],
+                key.partition,
                 with_transaction=self._with_transaction,
             )
-            for place in sorted(topics)
+            for key in sorted(topics)
         }
-        self._resets = {place: policy for place, policy in self._resets.items() if place in topics and place not in new}
+        self._resets = {key: policy for key, policy in self._resets.items() if key in topics and key not in new}
         self.held_back = False
         return new
 
-    def seek(self, place: TopicPartition, position: int | str) -> None:
-        """Go on from an offset, or from where the policy ``earliest`` or ``latest`` leads when it is resolved."""
-        place = topic_partition(place)
-        self._resets.pop(place, None)
+    def seek(self, key: TopicPartition, position: int | str) -> None:
+        """Set a position to an offset, or to a policy (``earliest``, ``latest``) that is resolved later."""
+        key = topic_partition(key)
+        self._resets.pop(key, None)
         if isinstance(position, str):
-            self._resets[place] = position
-            self._fetches[place].move(None)
+            self._resets[key] = position
+            self._fetches[key].move(None)
         else:
-            self._fetches[place].move(position)
+            self._fetches[key].move(position)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The positions that are resolved."""
-        return {place: fetch.position for place, fetch in self._fetches.items() if fetch.position is not None}
+        """Return the resolved positions."""
+        return {key: fetch.position for key, fetch in self._fetches.items() if fetch.position is not None}
 
     def paused(self) -> set[TopicPartition]:
-        return {place for place, fetch in self._fetches.items() if fetch.paused}
+        return {key for key, fetch in self._fetches.items() if fetch.paused}
 
     def rows_ahead(self) -> int:
-        """Rows that are planned and may be handed out."""
+        """Return the number of planned rows of partitions that are not paused."""
         return sum(fetch.rows_ahead for fetch in self._fetches.values() if not fetch.paused)
 
     def resolve(self) -> dict[TopicPartition, Partition]:
-        """The partitions as the newest known state has them; from here on each has a position.
+        """Resolve all positions, and return the partitions of the newest known state.
 
-        Unless it is to begin at an offset of the group that a prepared transaction may still set: it waits for that.
+        A position stays unresolved if a prepared transaction may still commit the group's offset: starting at the old
+        offset would read the rows of that transaction again.
 
         Raises:
             UnknownTopicOrPartition: a topic was deleted.
             NoOffsetForPartition
         """
 
-        def look(state: StoreState, slot: int) -> dict[TopicPartition, Partition]:
-            found = {place: _partition(state, place, fetch) for place, fetch in self._fetches.items()}
-            for place, fetch in self._fetches.items():
-                if fetch.position is None and not self._is_pending(state, place, fetch):
-                    fetch.move(self._initial_position(state, place, found[place]))
-                    self._resets.pop(place, None)
+        def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, Partition]:
+            found = {key: _partition(state, key, fetch) for key, fetch in self._fetches.items()}
+            for key, fetch in self._fetches.items():
+                if fetch.position is None and not self._is_pending(state, key, fetch):
+                    fetch.move(self._initial_position(state, key, found[key]))
+                    self._resets.pop(key, None)
             return found
 
-        return self._store.read(look, refresh=False)
+        return self._store.read(snapshot, refresh=False)
 
     def _topics(self) -> dict[TopicPartition, Topic]:
-        """The topics as the newest known state has them."""
+        """Return the topics of the newest known state."""
 
-        def look(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
-            return {
-                place: state.topics.get(fetch.topic.topic_id, fetch.topic) for place, fetch in self._fetches.items()
-            }
+        def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
+            return {key: state.topics.get(fetch.topic.topic_id, fetch.topic) for key, fetch in self._fetches.items()}
 
-        return self._store.read(look, refresh=False)
+        return self._store.read(snapshot, refresh=False)
 
-    def _is_pending(self, state: StoreState, place: TopicPartition, fetch: PartitionFetch) -> bool:
-        asks_group = self._group_id is not None and place not in self._resets
+    def _is_pending(self, state: StoreState, key: TopicPartition, fetch: PartitionFetch) -> bool:
+        asks_group = self._group_id is not None and key not in self._resets
         return asks_group and fetch.partition_id in pending_partitions(state, self._group_id or "")
 
-    def _initial_position(self, state: StoreState, place: TopicPartition, partition: Partition) -> int:
-        policy = self._resets.get(place)
+    def _initial_position(self, state: StoreState, key: TopicPartition, partition: Partition) -> int:
+        policy = self._resets.get(key)
         if policy is None and self._group_id is not None:
             committed = committed_offset(state, self._group_id, partition.id)
             if committed is not None:
@@ -153,8 +153,8 @@ class AssignedPartitions:
         policy = policy or self._reset_policy
         if policy == "none":
             raise NoOffsetForPartition(
-                f"group {self._group_id!r} has no committed offset for {place.topic}-{place.partition}: seek, or "
-                "choose auto_offset_reset"
+                f"group {self._group_id!r} has no committed offset for {key.topic}-{key.partition}; call seek(), or "
+                "set auto_offset_reset"
             )
         return self._offset_of(policy, partition)
 
@@ -162,33 +162,34 @@ class AssignedPartitions:
         return visible_end(partition, self._isolation) if policy == "latest" else partition.log_start_offset
 
     def plan(self) -> None:
-        """Plan what lies ahead in the newest known state.
+        """Plan the next rows in the newest known state.
 
         Raises:
-            OffsetOutOfRange: a position is gone, and the policy is ``none``.
+            OffsetOutOfRange: a position was deleted, and the policy is ``none``.
         """
         self.held_back = False
         partitions, topics = self.resolve(), self._topics()
-        for place, partition in partitions.items():
-            fetch = self._fetches[place]
+        for key, partition in partitions.items():
+            fetch = self._fetches[key]
             if fetch.paused:
                 continue
             hidden = visible_end(partition, self._isolation) < partition.high_watermark
             self.held_back |= hidden or fetch.position is None
             try:
-                fetch.plan(topics[place], partition, self._isolation)
+                fetch.plan(topics[key], partition, self._isolation)
             except OffsetOutOfRange as error:
                 if self._reset_policy == "none":
                     raise
                 _logger.info("%s: reset to %s: %s", self._store, self._reset_policy, error)
                 fetch.move(self._offset_of(self._reset_policy, partition))
-                fetch.plan(topics[place], partition, self._isolation)
+                fetch.plan(topics[key], partition, self._isolation)
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """Records of the partitions in turn, so that none starves behind a long one.
+        """Return records of the partitions in turn, so that a long partition does not delay the others.
 
         Raises:
-            CorruptRecord, StoreUnavailable: and no record is in hand.
+            CorruptRecord, StoreUnavailable: no record was read before the error. Otherwise those records are returned
+                first, and the next call raises the error.
         """
         fetches = [fetch for fetch in self._fetches.values() if not fetch.paused]
         records: list[ConsumerRecord] = []
@@ -207,10 +208,10 @@ class AssignedPartitions:
         return records
 
 
-def _partition(state: StoreState, place: TopicPartition, fetch: PartitionFetch) -> Partition:
+def _partition(state: StoreState, key: TopicPartition, fetch: PartitionFetch) -> Partition:
     partition = state.partitions.get(fetch.partition_id)
     if partition is None:
         raise UnknownTopicOrPartition(
-            f"topic {place.topic} was deleted, or created again, while {place.topic}-{place.partition} was assigned"
+            f"topic {key.topic} was deleted, or created again, while {key.topic}-{key.partition} was assigned"
         )
     return partition

@@ -1,4 +1,4 @@
-"""The consumer (Kafka's ``KafkaConsumer``): reads topics record by record, alone or shared out among a group."""
+"""The consumer (Kafka's ``KafkaConsumer``): it reads topics record by record, alone or in a consumer group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _FIRST_PAUSE_MS = 10
 _LONGEST_PAUSE_MS = 500
-_LOOK_AT_LEAST_EVERY_MS = 1_000
+_REFRESH_AT_LEAST_EVERY_MS = 1_000
 _RESET_POLICIES = ("earliest", "latest", "none")
 
 
@@ -50,11 +50,11 @@ def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate
 
     @wraps(method)
     def entered(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # Before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
+        # Check before the lock: a thread of the parent may have held it during the fork, and nothing releases it here.
         self._home.check(name)
         with self._exclusive.call(name):
             found = method(self, *args, **kwargs)
-        # A rebalance listener may have forked: the records are the parent's.
+        # A rebalance listener may have forked. The records belong to the parent, so the child must not return them.
         self._home.check(name)
         return found
 
@@ -64,17 +64,19 @@ def _call(method: Callable[Concatenate[Consumer, P], T]) -> Callable[Concatenate
 class Consumer:
     """Reads records in the order of their offsets. Use it from one thread at a time, as in Kafka.
 
-    During a call of one thread, a call of another raises ``ConcurrentAccess`` and changes nothing. Only ``wakeup`` is
-    always allowed: to stop a consumer from another thread, call ``wakeup`` there and ``close`` in the polling thread.
-    A forked child must open its own consumer: there each call except ``close`` raises ``OpenedBeforeFork``.
+    While one thread makes a call, a call of another thread raises ``ConcurrentAccess`` and changes nothing. Only
+    ``wakeup`` is always allowed: to stop a consumer from another thread, call ``wakeup`` there and ``close`` in the
+    polling thread. A forked child must open its own consumer: in the child, each call except ``close`` raises
+    ``OpenedBeforeFork``.
 
-    A consumer with a group commits offsets when it is told to: a commit is a slot of the log, and who consumes in a
-    transaction commits them there (``Producer.send_offsets_to_transaction``). So ``enable_auto_commit`` is off, unlike
-    Kafka's.
+    A consumer with a group commits offsets only when it is told to. Unlike in Kafka, ``enable_auto_commit`` is off by
+    default: each commit takes a slot of the log. An application that consumes in a transaction commits the offsets with
+    the transaction (``Producer.send_offsets_to_transaction``).
 
-    Its session lasts from poll to poll: a member that does not poll for ``session_timeout_ms`` may be evicted by the
-    others, and joins anew at its next poll. When partitions are shared out anew it keeps its positions of those that
-    stay its own, and begins others at the committed offsets; after an eviction it does so with all.
+    The session of a group member lasts from poll to poll. If a member does not poll for ``session_timeout_ms``, other
+    members may evict it, and it joins again at its next poll. After a rebalance a consumer keeps its positions in the
+    partitions that it keeps, and starts in new ones at the committed offsets. After an eviction it starts in all
+    partitions at the committed offsets.
     """
 
     def __init__(
@@ -93,21 +95,21 @@ class Consumer:
     ) -> None:
         """
         Args:
-            auto_offset_reset: where to begin without a committed offset, or when the position is gone.
-            max_poll_records: how many records a poll returns at most.
-            session_timeout_ms: how long a member may be silent, 6,000 to 1,800,000 ms.
-            group_instance_id: makes this a static member (KIP-345): when it is closed or dies its partitions wait for
-                the next consumer of the same id, for as long as a member may be silent.
+            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted.
+            max_poll_records: the largest number of records that a poll returns.
+            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
+            group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
+                wait up to ``session_timeout_ms`` for the next consumer with the same id.
             enable_auto_commit: commit positions in ``poll`` and ``close``.
-            auto_commit_interval_ms: how long ``poll`` waits at least between two such commits.
-            with_transaction: records tell who wrote them (``ConsumerRecord.transaction``).
+            auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
+            with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
 
         Raises:
             InvalidOption, InvalidRequest
         """
         self._isolation = IsolationLevel.of(isolation_level)
         if self._isolation is IsolationLevel.SNAPSHOT:
-            raise InvalidOption("a consumer follows offsets and cannot read a snapshot; use store.scan(), or Spark")
+            raise InvalidOption("a consumer cannot read with isolation level 'snapshot'; use store.scan(), or Spark")
         if auto_offset_reset not in _RESET_POLICIES:
             raise InvalidOption(
                 f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
@@ -136,7 +138,7 @@ class Consumer:
             reentrant=True,
         )
         self._wakeups: SimpleQueue[None] = SimpleQueue()
-        self._looked_at_ms: int | None = None
+        self._refreshed_at_ms: int | None = None
         self._closed = False
 
     def __reduce__(self) -> NoReturn:
@@ -160,20 +162,20 @@ class Consumer:
         on_assigned: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
     ) -> None:
-        """Read these topics, sharing their partitions with the group's other members; all of them without a group.
+        """Read these topics. The members of the group share the partitions; without a group, read all of them.
 
         Args:
-            pattern: in place of ``topics``: a regular expression that a whole name matches. Topics that come later are
-                read as soon as they are seen.
-            on_revoked: called by ``poll`` with partitions that are about to go to others, and by ``unsubscribe`` and
-                ``close`` with all; what was read of them may be committed there.
-            on_assigned: called by ``poll`` with partitions that have come.
-            on_lost: called by ``poll`` with partitions that have gone already, since the group went on without this
-                consumer; ``on_revoked`` is called if there is none.
+            pattern: a regular expression that must match the whole name, instead of ``topics``. Topics that are created
+                later are read as soon as the consumer sees them.
+            on_revoked: ``poll`` calls it with partitions that the consumer is about to give up; ``unsubscribe`` and
+                ``close`` call it with all partitions. Offsets of these partitions can still be committed there.
+            on_assigned: ``poll`` calls it with partitions that the consumer has got.
+            on_lost: ``poll`` calls it with partitions that the consumer has already lost, because the group rebalanced
+                without it. If it is None, ``on_revoked`` is called instead.
 
         Raises:
-            IllegalState: partitions were assigned by hand.
-            InvalidRequest: the pattern is no regular expression, or there are topics beside it.
+            IllegalState: partitions were assigned with ``assign``.
+            InvalidRequest: the pattern is not a regular expression, or topics are given too.
             UnknownTopicOrPartition
         """
         self._check_open("subscribe()")
@@ -204,15 +206,15 @@ class Consumer:
         self._check_open("assign()")
         if self._subscription.is_active:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
-        wanted = [topic_partition(place) for place in partitions]
-        for place in wanted:
-            find_topic(self._store, place.topic)
+        wanted = [topic_partition(partition) for partition in partitions]
+        for partition in wanted:
+            find_topic(self._store, partition.topic)
         found = self._partitions_of(wanted, refresh=False)
-        self._assign({place: topic for place, (topic, _) in found.items()})
+        self._assign({partition: topic for partition, (topic, _) in found.items()})
 
     @_call
     def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group."""
+        """Stop reading, and leave the group."""
         self._check_open("unsubscribe()")
         if self._subscription.is_active:
             self._subscription.listeners.tell_revoked(self._assigned)
@@ -221,24 +223,24 @@ class Consumer:
 
     @_call
     def subscription(self) -> set[str]:
-        """The topics that are subscribed to."""
+        """Return the subscribed topics."""
         return set(self._subscription.topics)
 
     @_call
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads; of a subscription, after its first poll."""
+        """Return the partitions that this consumer reads. After ``subscribe``, they are known after the first poll."""
         return set(self._assigned)
 
     @_call
     def poll(self, timeout: float = 1.0) -> list[ConsumerRecord]:
-        """The next records, at most ``max_poll_records``; an empty list if none came within ``timeout`` seconds.
+        """Return the next records, at most ``max_poll_records``; an empty list if none came within ``timeout`` (s).
 
         Raises:
-            IllegalState: nothing is subscribed to or assigned.
+            IllegalState: no topic is subscribed and no partition is assigned.
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
-            FencedInstanceId: another consumer has joined under this ``group_instance_id``; close this one.
-            Wakeup: ``wakeup`` was called. No record is lost: the next poll goes on.
+            FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
+            Wakeup: ``wakeup`` was called. No record is lost: the next poll continues.
             ConcurrentAccess: another thread uses this consumer. Every other call except ``wakeup`` raises it too.
             CorruptRecord, RetriableError
         """
@@ -246,16 +248,17 @@ class Consumer:
         if not self._subscription.is_active and not self._assigned:
             raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
         if timeout < 0:
-            raise InvalidRequest(f"timeout must not be negative, but is {timeout}")
+            raise InvalidRequest(f"timeout is {timeout}; it must be 0 or more")
         environment = self._store.environment
         deadline = environment.monotonic_ms() + int(timeout * 1000)
         pause = _FIRST_PAUSE_MS
         while True:
-            # Before records are taken: a Wakeup raised after that would lose them.
+            # Check before records are taken: a Wakeup raised afterwards would lose them.
             self._check_not_woken()
             records = self._poll_once()
             if records:
                 return records
+            # Nothing is visible. If an overdue transaction hides rows, abort it and read again at once.
             if self._assigned.held_back and self._store.overdue_transactions.abort_for_reader():
                 continue
             remaining = deadline - environment.monotonic_ms()
@@ -265,7 +268,7 @@ class Consumer:
             pause = min(pause * 2, _LONGEST_PAUSE_MS)
 
     def wakeup(self) -> None:
-        """Make the current ``poll`` raise ``Wakeup``, or the next one if none is running. Several calls end one poll.
+        """Make the running ``poll`` raise ``Wakeup``, or else the next one. Several calls end only one poll.
 
         Any thread may call it, and so may a signal handler. A poll that waits ends at once. A poll that is reading
         returns its records if it finds any; then the next poll raises.
@@ -286,63 +289,63 @@ class Consumer:
     def _poll_once(self) -> list[ConsumerRecord]:
         self._commits.commit_automatically(only_if_due=True)
         few_ahead = self._assigned.rows_ahead() < self._max_poll_records
-        if few_ahead or self._subscription.is_new or self._is_look_due():
-            self._look()
+        if few_ahead or self._subscription.is_new or self._is_refresh_due():
+            self._refresh()
         return self._assigned.take(self._max_poll_records)
 
-    def _is_look_due(self) -> bool:
+    def _is_refresh_due(self) -> bool:
         now_ms = self._store.environment.monotonic_ms()
-        return self._looked_at_ms is None or now_ms - self._looked_at_ms >= _LOOK_AT_LEAST_EVERY_MS
+        return self._refreshed_at_ms is None or now_ms - self._refreshed_at_ms >= _REFRESH_AT_LEAST_EVERY_MS
 
-    def _look(self) -> None:
-        """Fold what is new, by one small request if nothing is, and plan from there."""
+    def _refresh(self) -> None:
+        """Read the newest state and plan the next rows. If nothing is new, this costs one small request."""
         self._store.read(lambda state, slot: None)
-        self._looked_at_ms = self._store.environment.monotonic_ms()
-        self._share_out()
+        self._refreshed_at_ms = self._store.environment.monotonic_ms()
+        self._follow_group()
         self._assigned.plan()
 
-    def _share_out(self) -> None:
-        """Take the partitions that the newest generation gives this member, and let go of the others."""
+    def _follow_group(self) -> None:
+        """Take the partitions that the newest generation assigns to this member, and give up the others."""
         subscription = self._subscription
         try:
-            shared_out = subscription.share_out()
+            assignment = subscription.next_assignment()
         except FencedInstanceId:
             self._lose(self._assigned)
             raise
-        if shared_out is None:
+        if assignment is None:
             return
-        if shared_out.is_lost:
+        if assignment.is_lost:
             self._lose(self._assigned)
-        subscription.enter(shared_out)
-        gone = self._assigned.without(shared_out.topics)
-        if gone:
+        subscription.enter(assignment)
+        revoked = self._assigned.without(assignment.topics)
+        if revoked:
             self._commits.commit_automatically(only_if_due=False)
-            subscription.listeners.tell_revoked(gone)
-        come = self._assign(shared_out.topics)
-        subscription.follow(shared_out)
-        subscription.listeners.tell_assigned(come)
+            subscription.listeners.tell_revoked(revoked)
+        added = self._assign(assignment.topics)
+        subscription.follow(assignment)
+        subscription.listeners.tell_assigned(added)
 
     def _lose(self, partitions: Iterable[TopicPartition]) -> None:
-        """Others may have read these since, so what is known of them counts no more."""
+        """Drop partitions that other members may have read since. Their positions are no longer valid."""
         lost = list(partitions)
         self._assign({})
         self._subscription.listeners.tell_lost(lost)
 
     def _assign(self, topics: Mapping[TopicPartition, Topic]) -> set[TopicPartition]:
-        come = self._assigned.replace(topics)
+        added = self._assigned.replace(topics)
         self._commits.forget_positions()
-        self._looked_at_ms = None
-        return come
+        self._refreshed_at_ms = None
+        return added
 
     @_call
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that ``poll`` gives of this partition.
+        """Return the offset of the next record of this partition that ``poll`` will return.
 
         Raises:
             IllegalState: the partition is not assigned.
             NoOffsetForPartition
-            UnstableOffsetCommit: a prepared transaction may still set it; ``poll`` gives nothing of the partition until
-                that has ended.
+            UnstableOffsetCommit: a prepared transaction may still commit the group's offset of the partition. ``poll``
+                returns no record of the partition until that transaction has ended.
         """
         fetch = self._fetch(partition, "position()")
         if fetch.position is None:
@@ -350,71 +353,74 @@ class Consumer:
             self._assigned.resolve()
         if fetch.position is None:
             raise UnstableOffsetCommit(
-                f"a prepared transaction may still set the group's offset of {_place(partition)}"
+                f"a prepared transaction may still set the group's offset of {_name_of(partition)}; try again later"
             )
         return fetch.position
 
     @_call
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from another offset.
+        """Set the position of a partition.
 
         Raises:
             IllegalState: the partition is not assigned.
-            InvalidRequest: the offset is negative, or no number.
+            InvalidRequest: the offset is negative or not an integer.
         """
         self._fetch(partition, "seek()")
         if not isinstance(offset, int) or isinstance(offset, bool):
-            raise InvalidRequest(f"an offset of {_place(partition)} is a number, not {quoted(offset)}")
+            raise InvalidRequest(f"the offset of {_name_of(partition)} must be an integer, not {quoted(offset)}")
         if offset < 0:
-            raise InvalidRequest(f"offset {offset} of {_place(partition)} is negative")
+            raise InvalidRequest(f"the offset of {_name_of(partition)} is {offset}; it must be 0 or more")
         self._assigned.seek(partition, offset)
 
     @_call
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the first offset there is, as of the next ``poll`` or ``position``; all partitions if None."""
+        """Move to the first offset at the next ``poll`` or ``position``; in all assigned partitions if None."""
         self._reset(partitions, "earliest", "seek_to_beginning()")
 
     @_call
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the end of what is visible, as of the next ``poll`` or ``position``; all partitions if None."""
+        """Move to the end of the visible rows at the next ``poll`` or ``position``; in all partitions if None."""
         self._reset(partitions, "latest", "seek_to_end()")
 
     def _reset(self, partitions: Iterable[TopicPartition] | None, policy: str, call: str) -> None:
         self._check_open(call)
-        for place in list(self._assigned if partitions is None else partitions):
-            self._fetch(place, call)
-            self._assigned.seek(place, policy)
+        for partition in list(self._assigned if partitions is None else partitions):
+            self._fetch(partition, call)
+            self._assigned.seek(partition, policy)
 
     @_call
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give no records of these partitions until ``resume``.
+        """Return no records of these partitions until ``resume``.
 
         Raises:
-            IllegalState: one is not assigned.
+            IllegalState: a partition is not assigned.
         """
-        for fetch in [self._fetch(place, "pause()") for place in partitions]:
+        for fetch in [self._fetch(partition, "pause()") for partition in partitions]:
             fetch.paused = True
 
     @_call
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Undo ``pause``."""
-        for fetch in [self._fetch(place, "resume()") for place in partitions]:
+        for fetch in [self._fetch(partition, "resume()") for partition in partitions]:
             fetch.paused = False
 
     @_call
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused."""
+        """Return the paused partitions."""
         return self._assigned.paused()
 
     @_call
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
-        """Store offsets for the group, durably when this returns: by default the positions of all assigned partitions.
+        """Commit offsets for the group; the positions of all assigned partitions if None.
+
+        The offsets are durable when this returns.
 
         Raises:
             IllegalState: the consumer has no group.
-            IllegalGeneration, UnknownMember: the group has gone on without this consumer; poll, and read again.
-                UnknownMember also if the consumer is no member (``assign``) and the group has members.
-            FencedInstanceId: another consumer has joined under this ``group_instance_id``; close this one.
+            IllegalGeneration, UnknownMember: the group has rebalanced without this consumer. Call ``poll`` and read the
+                records again. ``UnknownMember`` is also raised if the consumer used ``assign`` and the group has
+                members.
+            FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
             UnknownTopicOrPartition, RetriableError
         """
         self._check_open("commit()")
@@ -422,13 +428,13 @@ class Consumer:
 
     @_call
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, as of now; None where it has not.
+        """Return the newest committed offsets of the group; None for a partition without one.
 
         Raises:
             IllegalState: the consumer has no group.
-            UnstableOffsetCommit: a prepared transaction may still set one of them, and who read on from the one before
-                would read again what that transaction has read. Not under read_uncommitted (Kafka's
-                ``requireStable``).
+            UnstableOffsetCommit: a prepared transaction may still commit one of these offsets. A consumer that started
+                at the old offset would read the rows of that transaction again. Not raised under ``read_uncommitted``
+                (Kafka's ``requireStable``).
             UnknownTopicOrPartition
         """
         return self._commits.committed(
@@ -437,57 +443,66 @@ class Consumer:
 
     @_call
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that each partition holds. Raises: UnknownTopicOrPartition"""
-        return {place: found.log_start_offset for place, (_, found) in self._partitions_of(partitions).items()}
+        """Return the first offset of each partition. Raises: UnknownTopicOrPartition"""
+        return {partition: found.log_start_offset for partition, (_, found) in self._partitions_of(partitions).items()}
 
     @_call
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end (exclusive) of what this consumer is shown: last stable offset, or high watermark if uncommitted.
+        """Return the end (exclusive) of the rows that this consumer sees.
+
+        It is the last stable offset, or the high watermark under ``read_uncommitted``.
 
         Raises:
             UnknownTopicOrPartition
         """
         return {
-            place: visible_end(found, self._isolation) for place, (_, found) in self._partitions_of(partitions).items()
+            partition: visible_end(found, self._isolation)
+            for partition, (_, found) in self._partitions_of(partitions).items()
         }
 
     @_call
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first visible record of each partition at or after a time (ms since the epoch); None if there is none.
+        """Return the first visible record of each partition at or after a time; None if there is none.
+
+        Args:
+            timestamps: ms since the epoch.
 
         Raises:
             UnknownTopicOrPartition
-            InvalidRequest: a time is no number.
+            InvalidRequest: a timestamp is not an integer.
         """
-        for place, timestamp in timestamps.items():
+        for partition, timestamp in timestamps.items():
             if not isinstance(timestamp, int) or isinstance(timestamp, bool):
-                raise InvalidRequest(f"a time for {_place(place)} is a number of ms, not {quoted(timestamp)}")
+                raise InvalidRequest(
+                    f"the timestamp for {_name_of(partition)} must be an integer (ms), not {quoted(timestamp)}"
+                )
         store = self._store
         return {
-            place: offset_for_time(
-                store.object_store, store.indexes, topic, partition, self._isolation, timestamps[place]
+            each: offset_for_time(
+                store.object_store, store.indexes, topic, partition, self._isolation, timestamps[each]
             )
-            for place, (topic, partition) in self._partitions_of(timestamps).items()
+            for each, (topic, partition) in self._partitions_of(timestamps).items()
         }
 
     @_call
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets lie between each assigned partition's position and the end of what is visible now."""
+        """Return the number of offsets between each assigned partition's position and the end of its visible rows."""
         self._check_open("lag()")
         self._store.read(lambda state, slot: None)
         partitions = self._assigned.resolve()
         return {
-            place: max(0, visible_end(partitions[place], self._isolation) - position)
-            for place, position in self._assigned.positions().items()
+            partition: max(0, visible_end(partitions[partition], self._isolation) - position)
+            for partition, position in self._assigned.positions().items()
         }
 
     @_call
     def group_metadata(self) -> GroupMetadata:
-        """Who commits: for ``send_offsets_to_transaction``, so that a consumer its group has left behind cannot commit.
+        """Return this consumer's membership, for ``Producer.send_offsets_to_transaction``.
 
-        Nor can one whose topic was deleted and created again: ask before the poll that follows the records.
+        With it, the commit is refused if the group has rebalanced without this consumer, or if a topic was deleted and
+        created again. Call this after the records were polled and before the next poll.
 
         Raises:
             IllegalState: the consumer has no group.
@@ -495,8 +510,8 @@ class Consumer:
         return self._subscription.group_metadata()._replace(topic_ids=self._assigned.topic_ids())
 
     def close(self) -> None:
-        """Leave the group, and read no more. May be called again. In a forked child it does nothing."""
-        # Apart from the call below, which a forked child is refused: a with statement calls this there, too.
+        """Stop reading, and leave the group. May be called again. In a forked child it does nothing."""
+        # A ``with`` statement calls this in a forked child too, and the call below would raise an error there.
         if self._home.is_this:
             self._close()
 
@@ -517,23 +532,23 @@ class Consumer:
         if self._closed:
             raise IllegalState(f"{call} is not allowed: this consumer is closed")
 
-    def _fetch(self, place: TopicPartition, call: str) -> PartitionFetch:
+    def _fetch(self, partition: TopicPartition, call: str) -> PartitionFetch:
         self._check_open(call)
-        fetch = self._assigned.get(place)
+        fetch = self._assigned.get(partition)
         if fetch is None:
-            raise IllegalState(f"{call} is not allowed: {_place(place)} is not assigned to this consumer")
+            raise IllegalState(f"{call} is not allowed: {_name_of(partition)} is not assigned to this consumer")
         return fetch
 
     def _partitions_of(
         self, partitions: Iterable[TopicPartition], *, refresh: bool = True
     ) -> dict[TopicPartition, tuple[Topic, Partition]]:
-        places = [topic_partition(place) for place in partitions]
+        wanted = [topic_partition(partition) for partition in partitions]
         return self._store.read(
-            lambda state, slot: {place: partition_named(state, place) for place in places}, refresh=refresh
+            lambda state, slot: {partition: partition_named(state, partition) for partition in wanted}, refresh=refresh
         )
 
 
-def _place(partition: TopicPartition) -> str:
+def _name_of(partition: TopicPartition) -> str:
     return f"{shortened(partition[0])}-{partition[1]}"
 
 
@@ -541,4 +556,4 @@ def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except (re.error, TypeError) as error:
-        raise InvalidRequest(f"pattern {quoted(pattern)} is no regular expression: {error}") from None
+        raise InvalidRequest(f"pattern {quoted(pattern)} is not a regular expression: {error}") from None

@@ -1,4 +1,4 @@
-"""Records as a consumer hands them out, made from the Arrow rows of data files."""
+"""The records that a consumer returns, made from the Arrow rows of data files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 class RecordTransaction(NamedTuple):
-    """Who wrote a record, and the slot that settled it."""
+    """The transaction that wrote a record, and the slot that ended it."""
 
     transactional_id: str | None
     """None for a record without a transaction."""
@@ -28,42 +28,43 @@ class RecordTransaction(NamedTuple):
     producer_epoch: int
     """With the producer id it names one transaction."""
     sequence: int | None
-    """The producer's number of the record in its partition; None for a staged one."""
+    """The producer's sequence number of the record in its partition; None for a staged record."""
     slot: int | None
-    """The slot of the log that ended the transaction, or holds a record without one; None while it is open."""
+    """The slot that ended the transaction; None while it is open. Without a transaction: the slot of the record."""
     commit_timestamp: int | None
     """The log's time at ``slot`` (ms); None unless the record is committed."""
 
 
 class ConsumerRecord(NamedTuple):
-    """A row of a topic, at its place in the log."""
+    """A row of a topic, with its partition and offset."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    """ms since the epoch: the record's own; of a topic of columns, the time at which its batch was written."""
+    """ms since the epoch: the record's own timestamp. In a topic of columns, the time at which its batch was
+    written."""
     key: Any
-    """bytes or None; of a topic of columns, the tuple of its key columns' values, None if it has no key columns."""
+    """bytes or None. In a topic of columns, the tuple of the key columns' values; None if it has no key columns."""
     value: Any
-    """bytes or None (a tombstone); of a topic of columns, a dict of the row by column name."""
+    """bytes or None (a tombstone). In a topic of columns, the row as a dict by column name."""
     headers: Sequence[tuple[str, bytes | None]]
     """An empty tuple if there are none, and for a topic of columns."""
     transaction: RecordTransaction | None = None
-    """None unless the consumer was asked for it (``with_transaction``)."""
+    """None unless the consumer was opened with ``with_transaction=True``."""
 
 
 def columns_to_read(topic: Topic, *, with_transaction: bool = False) -> pa.Schema:
-    """The columns from which ``to_records`` makes records."""
+    """Return the columns from which ``to_records`` makes records."""
     transaction = [TRANSACTION_COLUMNS.field(name) for name in _TRANSACTION] if with_transaction else []
     if topic.topic_schema.kind == "records":
         return pa.schema([*stored_schema(topic), _OFFSET, *transaction])
-    place = [PLACE_COLUMNS.field("_offset"), PLACE_COLUMNS.field("_timestamp")]
-    return pa.schema([*stored_schema(topic), *place, *transaction])
+    position = [PLACE_COLUMNS.field("_offset"), PLACE_COLUMNS.field("_timestamp")]
+    return pa.schema([*stored_schema(topic), *position, *transaction])
 
 
 def to_records(topic: Topic, partition: int, rows: pa.RecordBatch) -> list[ConsumerRecord]:
-    """The records of rows that were read with ``columns_to_read``."""
+    """Return the records of rows that were read with ``columns_to_read``."""
     columns = _columns_of_records(rows) if topic.topic_schema.kind == "records" else _columns_of_rows(topic, rows)
     transactions = _transactions(rows) if _TRANSACTION[0] in rows.schema.names else repeat(None)
     return _tuples(ConsumerRecord, repeat(topic.topic), repeat(partition), *columns, transactions)
@@ -76,7 +77,7 @@ def _transactions(rows: pa.RecordBatch) -> list[RecordTransaction]:
 
 
 def _columns_of_records(rows: pa.RecordBatch) -> list[Iterable[Any]]:
-    """The fields of ``ConsumerRecord`` from ``offset`` to ``headers``, of a topic of Kafka records."""
+    """Return the fields from ``offset`` to ``headers`` of ``ConsumerRecord``, for a topic of Kafka records."""
     return [
         rows.column("offset").to_pylist(),
         rows.column("timestamp").cast(pa.int64()).to_pylist(),
@@ -94,7 +95,7 @@ def _headers(column: pa.Array[Any]) -> Iterable[Sequence[tuple[str, bytes | None
 
 
 def _columns_of_rows(topic: Topic, rows: pa.RecordBatch) -> list[Iterable[Any]]:
-    """The fields of ``ConsumerRecord`` from ``offset`` to ``headers``, of a topic of columns."""
+    """Return the fields from ``offset`` to ``headers`` of ``ConsumerRecord``, for a topic of columns."""
     values: list[dict[str, Any]] = rows.select(stored_schema(topic).names).to_pylist()
     key_columns = topic.topic_schema.key
     return [
@@ -108,8 +109,9 @@ def _columns_of_rows(topic: Topic, rows: pa.RecordBatch) -> list[Iterable[Any]]:
 
 def _tuples(kind: type[Row], *columns: Iterable[Any]) -> list[Row]:
     """Make named tuples from the columns of their fields. At least one column is finite."""
-    # The garbage collector pauses for one step, which runs no Python code and leaves no garbage. Otherwise it runs for
-    # every 700 tuples, and through all objects of the process every few polls. That takes longer than the step itself.
+    # Disable the garbage collector for one step, which runs no Python code and leaves no garbage. Otherwise it would
+    # run for every 700 tuples, and scan all objects of the process every few polls. That takes longer than the step
+    # itself.
     collects = gc.isenabled()
     try:
         gc.disable()

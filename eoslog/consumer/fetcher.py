@@ -1,4 +1,4 @@
-"""What a consumer holds of one partition: its position, the plan of what lies ahead, and rows decoded already."""
+"""The reading of one partition by a consumer: its position, its plan, and the rows that are already decoded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eoslog.storage.object_store import ObjectStore
 
 
 class PartitionFetch:
-    """Reads one partition forward. Files are fetched one at a time, when their first row is asked for."""
+    """Reads one partition forward. A file is fetched when its first row is needed, one file at a time."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class PartitionFetch:
         self.topic = topic
         self.partition = partition
         self.position: int | None = None
-        """The next offset to hand out; None until it is resolved."""
+        """The next offset to return; None until it is resolved."""
         self.paused = False
         self._planned_end = 0
         self._rows_ahead = 0
@@ -50,11 +50,11 @@ class PartitionFetch:
 
     @property
     def rows_ahead(self) -> int:
-        """Rows that are planned and not yet handed out; none of them may be left where compaction left gaps."""
+        """The number of planned rows that are not yet returned. It may be too high if compaction has removed rows."""
         return self._rows_ahead
 
     def move(self, position: int | None) -> None:
-        """Go to another offset, and drop what was planned."""
+        """Set the position, and drop the plan."""
         self.position = position
         self._drop_plan()
 
@@ -65,10 +65,10 @@ class PartitionFetch:
         self._row = 0
 
     def plan(self, topic: Topic, partition: Partition, isolation: IsolationLevel) -> None:
-        """Plan what is visible from the position on. Where no row is, the position steps over it.
+        """Plan the visible rows from the position on. If there is none, the position moves past the invisible ones.
 
         Args:
-            topic: as it is now: it may have more columns than before.
+            topic: the topic of the newest state. It may have more columns than before.
 
         Raises:
             OffsetOutOfRange: the partition does not hold the position.
@@ -99,16 +99,16 @@ class PartitionFetch:
             self.move(plan.end_offset)
 
     def take(self, most: int) -> list[ConsumerRecord]:
-        """The next planned records, at most ``most``. The position moves past them.
+        """Return the next planned records, at most ``most``. The position moves past them.
 
         Raises:
-            CorruptRecord, StoreUnavailable: the position stays, and is planned anew.
+            CorruptRecord, StoreUnavailable: the position stays, and the next call of ``plan`` plans it again.
         """
         records: list[ConsumerRecord] = []
         while len(records) < most and self._rows_ahead:
             if self._batch is None or self._row == self._batch.num_rows:
                 if records:
-                    # Another file may fail to be read; what is in hand is handed out before it is asked for.
+                    # Return these records before the next file is read: an error there would lose them.
                     break
                 if not self._next_batch():
                     self.move(self._planned_end)
@@ -123,7 +123,7 @@ class PartitionFetch:
         return records
 
     def _next_batch(self) -> bool:
-        """Decode what follows. False if nothing does: compaction removed the rows between here and the plan's end."""
+        """Decode the next batch. Return False if there is none, because compaction removed the planned rows."""
         try:
             self._batch = next(self._batches, None)
         except BaseException:

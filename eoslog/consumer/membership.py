@@ -1,6 +1,7 @@
-"""A consumer's membership in its group: joined, kept alive, and left by entries of the log.
+"""A consumer's membership in its group: it joins, stays alive and leaves.
 
-The log alone says who is a member and of which generation. Liveness only decides whom the others propose to evict.
+The log alone decides which consumers are members, and in which generation. Heartbeats only decide which members the
+others propose to evict.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from eoslog.state.store_state import Group, StoreState
 
 _logger = logging.getLogger(__name__)
 _HEARTBEATS_A_SESSION = 3
-_TopicsThere = tuple[tuple[str, int], ...]
+_ExistingTopics = tuple[tuple[str, int], ...]
 
 
 class Membership:
-    """One member of one group. After an eviction it joins anew, under another member id."""
+    """One member of one group. After an eviction it joins again with a new member id."""
 
     def __init__(
         self, store: Session, group_id: str, session_timeout_ms: int, group_instance_id: str | None = None
@@ -41,21 +42,22 @@ class Membership:
         self._session_timeout_ms = session_timeout_ms
         self._heartbeats = Heartbeats(store.object_store, group_id)
         self._last_heartbeat_ms: int | None = None
-        self._last_look_ms: int | None = None
+        self._last_check_ms: int | None = None
         self._has_joined = False
         self._fenced = False
-        self._settled: tuple[Group, _TopicsThere] | None = None
-        """The group and its topics when all partitions were seen to be shared out as they should be."""
+        self._settled: tuple[Group, _ExistingTopics] | None = None
+        """The last group and topics for which all partitions were assigned correctly."""
         self.member_id = ""
-        """Empty while this consumer does not belong to the group."""
+        """Empty while this consumer is not in the group."""
 
     def follow(self, topics: tuple[str, ...]) -> Group:
-        """Join if need be, keep alive, evict the silent, and share out anew what is not shared out as it should be.
+        """Join if necessary, write a heartbeat, evict silent members, and reassign partitions where necessary.
 
-        Costs no request but, once in a third of the session time-out, a PUT and, in company, a LIST.
+        This costs no request, except once in a third of the session timeout: then it costs a PUT, and a LIST if the
+        group has other members.
 
         Returns:
-            The group as of the newest state that is known; this consumer is a member of it.
+            The group in the newest known state. This consumer is a member of it.
 
         Raises:
             FencedInstanceId: another consumer has taken this one's place.
@@ -68,7 +70,7 @@ class Membership:
                 self._has_joined = False
                 self._last_heartbeat_ms = None
             self.keep_alive()
-            silent = self._look_for_silent(group)
+            silent = self._find_silent(group)
             known = group.members.get(self.member_id)
             if silent or known is None or known.topics != topics or not self._is_settled():
                 self._change(topics, silent)
@@ -80,21 +82,22 @@ class Membership:
                 return group
 
     def give_up(self) -> None:
-        """Say that this member no longer reads what it was to give up."""
+        """Tell the group that this member no longer reads the partitions that it had to give up."""
         self._append(revoked=(self.member_id,))
         self._store.environment.reached("client.group.given_up")
 
     def keep_alive(self) -> None:
-        """Say that this member is alive, unless that was just done."""
+        """Write a heartbeat if one is due."""
         if self.member_id and self._is_due(self._last_heartbeat_ms):
             self._heartbeats.put(self.member_id, self._session_timeout_ms)
             self._store.environment.reached("client.group.heartbeat_written")
             self._last_heartbeat_ms = self._store.environment.monotonic_ms()
 
     def leave(self) -> None:
-        """Leave the group; its other members share the partitions out anew. They do without a farewell, too.
+        """Leave the group, so that its other members take over the partitions at once.
 
-        A static member does not: its partitions wait for its return, within the session time-out.
+        If this fails, they evict this member after the session timeout. A static member does not leave (KIP-345): its
+        partitions wait for its return within the session timeout.
         """
         member_id, self.member_id = self.member_id, ""
         self._has_joined = False
@@ -108,7 +111,11 @@ class Membership:
             _logger.info("%s: member %s did not leave group %r: %s", self._store, member_id, self._group_id, error)
 
     def _check_not_fenced(self, group: Group) -> None:
-        """A static member that finds another in its place does not push it out in turn."""
+        """Raise an error if another consumer has joined with this instance id. Do not fence it in turn.
+
+        Raises:
+            FencedInstanceId
+        """
         if self._has_joined and self.group_instance_id is not None:
             self._fenced = static_member(group, self.group_instance_id) is not None
         if self._fenced:
@@ -117,11 +124,11 @@ class Membership:
                 "one"
             )
 
-    def _look_for_silent(self, group: Group) -> set[str]:
+    def _find_silent(self, group: Group) -> set[str]:
         others = set(group.members) - {self.member_id}
-        if not others or not self._is_due(self._last_look_ms):
+        if not others or not self._is_due(self._last_check_ms):
             return set()
-        self._last_look_ms = self._store.environment.monotonic_ms()
+        self._last_check_ms = self._store.environment.monotonic_ms()
         return self._heartbeats.silent(group.members) - {self.member_id}
 
     def _is_due(self, last_ms: int | None) -> bool:
@@ -129,24 +136,27 @@ class Membership:
         return last_ms is None or now_ms - last_ms >= self._session_timeout_ms // _HEARTBEATS_A_SESSION
 
     def _is_settled(self) -> bool:
-        """Whether topics that came or went leave everything where it is. Looked at once for each change."""
+        """Return True if the newest topics need no reassignment. This is checked once for each change."""
 
-        def look(state: StoreState, slot: int) -> bool:
+        def snapshot(state: StoreState, slot: int) -> bool:
             group = state.groups.get(self._group_id, EMPTY_GROUP)
             names = sorted({name for member in group.members.values() for name in member.topics})
-            there = [state.topics[state.topic_ids[name]] for name in names if name in state.topic_ids]
-            seen = (group, tuple((topic.topic_id, topic.partitions) for topic in there))
-            if self._settled is not None and self._settled[0] is group and self._settled[1] == seen[1]:
+            topics = [state.topics[state.topic_ids[name]] for name in names if name in state.topic_ids]
+            newest = (group, tuple((topic.topic_id, topic.partitions) for topic in topics))
+            if self._settled is not None and self._settled[0] is group and self._settled[1] == newest[1]:
                 return True
             if plan_group_change(state, self._group_id, time_ms=0) is not None:
                 return False
-            self._settled = seen
+            self._settled = newest
             return True
 
-        return self._store.read(look, refresh=False)
+        return self._store.read(snapshot, refresh=False)
 
     def _change(self, topics: tuple[str, ...], silent: set[str]) -> None:
-        """Join, unless this member was evicted meanwhile: who lost its partitions joins under another id."""
+        """Join, or change the topics.
+
+        A member that was evicted in the meantime does not join with its old id: it has lost its partitions.
+        """
         me = GroupMember(member_id=self.member_id, topics=topics, group_instance_id=self.group_instance_id)
         self._append(joined=me, left=silent)
 
@@ -165,7 +175,7 @@ class Membership:
         )
 
     def _group(self) -> Group:
-        def look(state: StoreState, slot: int) -> Group:
+        def snapshot(state: StoreState, slot: int) -> Group:
             return state.groups.get(self._group_id, EMPTY_GROUP)
 
-        return self._store.read(look, refresh=False)
+        return self._store.read(snapshot, refresh=False)

@@ -1,4 +1,4 @@
-"""The offsets that a consumer commits for its group outside of transactions, when told to or as time passes."""
+"""Offset commits of a consumer outside of transactions: on request, or automatically at an interval."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ class _CommitOffsets:
     group: GroupMetadata
     offsets: _Offsets
     read: Mapping[TopicPartition, PartitionId]
-    """The partitions whose records the consumer has read. A topic of the same name may be another one by now."""
+    """The partitions whose records the consumer has read. A topic may have been deleted and created again since."""
     skip_deleted_topics: bool
-    """Leave out the offsets of topics that were deleted or created again, and commit the rest."""
+    """True: skip the offsets of topics that were deleted or created again, and commit the rest."""
     time_ms: int
 
     def apply(self, draft: Draft) -> None:
         """
         Raises:
             UnknownTopicOrPartition
-            IllegalGeneration, UnknownMember, FencedInstanceId: the consumer is no member of this generation.
+            IllegalGeneration, UnknownMember, FencedInstanceId: the consumer is not a member of this generation.
         """
-        deleted = {place for place, partition_id in self.read.items() if partition_id not in draft.partitions}
-        for place in deleted:
+        deleted = {partition for partition, partition_id in self.read.items() if partition_id not in draft.partitions}
+        for partition in deleted:
             if not self.skip_deleted_topics:
                 raise UnknownTopicOrPartition(
-                    f"topic {place[0]} was deleted, or created again, since its records were read"
+                    f"topic {partition[0]} was deleted, or created again, since its records were read"
                 )
-        offsets = {place: offset for place, offset in self.offsets.items() if place not in deleted}
+        offsets = {partition: offset for partition, offset in self.offsets.items() if partition not in deleted}
         if offsets:
             committed = group_offsets(draft, offsets, self.group)
             draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
 
 
 class OffsetCommits:
-    """Commits for one consumer. Every call but ``commit_automatically`` needs a group.
+    """The offset commits of one consumer. Every call except ``commit_automatically`` needs a group.
 
     Args:
-        auto_commit_interval_ms: never commit unless told to if None.
+        auto_commit_interval_ms: the interval of automatic commits (ms); None: no automatic commits.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class OffsetCommits:
         self._auto_committed_at_ms = store.environment.monotonic_ms()
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> None:
-        """Commit these offsets, the positions of all assigned partitions if None. See ``Consumer.commit``."""
+        """Commit these offsets; the positions of all assigned partitions if None. See ``Consumer.commit``."""
         self._commit(self._assigned.positions() if offsets is None else offsets, skip_deleted_topics=False)
 
     def _commit(self, offsets: _Offsets, *, skip_deleted_topics: bool) -> None:
         metadata = self._subscription.group_metadata()
         if not offsets:
             return
-        fetches = {topic_partition(place): self._assigned.get(place) for place in offsets}
-        read = {place: fetch.partition_id for place, fetch in fetches.items() if fetch is not None}
+        fetches = {topic_partition(partition): self._assigned.get(partition) for partition in offsets}
+        read = {partition: fetch.partition_id for partition, fetch in fetches.items() if fetch is not None}
         self._store.append(_CommitOffsets(metadata, offsets, read, skip_deleted_topics, self._store.now_ms()))
         self._subscription.keep_alive()
 
     def commit_automatically(self, *, only_if_due: bool) -> None:
-        """Commit the positions if that is wanted and they have moved. What is refused is logged and tried again.
+        """Commit the positions if automatic commits are on and a position has moved.
 
-        Of topics that were deleted there is nothing to commit.
+        A refused commit is logged, and the next call tries again. Deleted topics are skipped.
         """
         if self._interval_ms is None:
             return
@@ -117,28 +117,28 @@ class OffsetCommits:
         self._auto_committed_at_ms = now_ms
 
     def forget_positions(self) -> None:
-        """The partitions are others now."""
+        """Forget the last committed positions, because other partitions are assigned now."""
         self._auto_committed = {}
 
     def committed(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, as of now. See ``Consumer.committed``."""
+        """Return the newest committed offsets of the group. See ``Consumer.committed``."""
         group_id = self._subscription.group_metadata().group_id
-        places = [topic_partition(place) for place in partitions]
+        wanted = [topic_partition(partition) for partition in partitions]
 
-        def look(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}
             pending = pending_partitions(state, group_id) if require_stable else set()
-            for place in places:
-                _, partition = partition_named(state, place)
+            for each in wanted:
+                _, partition = partition_named(state, each)
                 if partition.id in pending:
                     raise UnstableOffsetCommit(
-                        f"a prepared transaction may still set the offset of group {group_id!r} of "
-                        f"{place.topic}-{place.partition}; ask again when it has ended"
+                        f"a prepared transaction may still set the offset of group {group_id!r} for "
+                        f"{each.topic}-{each.partition}; ask again when it has ended"
                     )
                 known = committed_offset(state, group_id, partition.id)
-                found[place] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None
+                found[each] = OffsetAndMetadata(known.offset, known.metadata, known.leader_epoch) if known else None
             return found
 
-        return self._store.read(look)
+        return self._store.read(snapshot)

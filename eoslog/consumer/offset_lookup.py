@@ -1,4 +1,4 @@
-"""Offsets by time: the first visible row of a partition that is not older than a moment."""
+"""Lookup of offsets by time: the first visible row of a partition at or after a timestamp."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eoslog.storage.object_store import ObjectStore
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """A row, by its place and its time."""
+    """The offset and the timestamp of a row."""
 
     offset: int
     timestamp: int
@@ -36,9 +36,9 @@ def offset_for_time(
     isolation: IsolationLevel,
     timestamp_ms: int,
 ) -> OffsetAndTimestamp | None:
-    """The first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
+    """Return the first visible row whose timestamp is ``timestamp_ms`` or later; None if there is none.
 
-    Reads one file, more only where the latest rows of a file are not visible. The rows of a topic of columns have the
+    This reads one file, and more only if the latest rows of a file are not visible. Rows of a topic of columns have the
     time at which their batch was written.
     """
     start = next(

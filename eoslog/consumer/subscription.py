@@ -1,4 +1,4 @@
-"""What a consumer subscribes to: topics, the group that shares them out, and this consumer's part of them."""
+"""The subscription of a consumer: its topics, its group, and the partitions that the group assigns to it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _NO_GENERATION = -1
 
 
 class RebalanceListeners(NamedTuple):
-    """Who wants to know of partitions that move (Kafka's ``ConsumerRebalanceListener``)."""
+    """The application's listeners for rebalances (Kafka's ``ConsumerRebalanceListener``)."""
 
     on_revoked: RebalanceListener | None = None
     on_assigned: RebalanceListener | None = None
     on_lost: RebalanceListener | None = None
 
     def tell_revoked(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions, if any, are about to go; until then they may be committed."""
+        """Call ``on_revoked`` with partitions that the consumer is about to give up. They can still be committed."""
         _tell(self.on_revoked, partitions)
 
     def tell_lost(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions, if any, have gone already, and nothing of them can be committed."""
+        """Call ``on_lost`` with partitions that are already lost. Their offsets can no longer be committed."""
         _tell(self.on_lost or self.on_revoked, partitions)
 
     def tell_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions, if any, have come."""
+        """Call ``on_assigned`` with new partitions."""
         _tell(self.on_assigned, partitions)
 
 
@@ -44,27 +44,27 @@ def _tell(listener: RebalanceListener | None, partitions: Iterable[TopicPartitio
 
 
 class _Basis(NamedTuple):
-    """What a consumer's part depends on. While it stays the same, so does the part."""
+    """The basis of an assignment. While it stays the same, so does the assignment."""
 
     member_id: str
     generation: int
     partitions: tuple[PartitionId, ...]
 
 
-class SharedOut(NamedTuple):
-    """A sharing-out that the consumer has not followed yet."""
+class Assignment(NamedTuple):
+    """An assignment of partitions that the consumer has not followed yet."""
 
     basis: _Basis
     topics: Mapping[TopicPartition, Topic]
-    """This consumer's part, with the topic of each partition."""
+    """The partitions of this consumer, with the topic of each."""
     gives_up: bool
-    """Whether the others wait for partitions that are not of this consumer's part any more."""
+    """True if other members wait for partitions that this consumer must give up."""
     is_lost: bool
-    """Whether the group had gone on without this consumer, so that what it read may have been read by others since."""
+    """True if the group rebalanced without this consumer. Other members may have read its partitions since."""
 
 
 class Subscription:
-    """The subscription of one consumer; of all partitions if it has no group."""
+    """The subscription of one consumer. Without a group it gets all partitions."""
 
     def __init__(
         self, store: Session, group_id: str | None, session_timeout_ms: int, group_instance_id: str | None = None
@@ -78,35 +78,38 @@ class Subscription:
         self._wanted: tuple[str, ...] | re.Pattern[str] | None = None
         self._followed: _Basis | None = None
         self._member_id = ""
-        """As which the partitions that are read were given."""
+        """The member id to which the current partitions were assigned."""
         self.listeners = RebalanceListeners()
 
     @property
     def is_active(self) -> bool:
-        """Whether topics are subscribed to."""
+        """True if topics are subscribed."""
         return self._wanted is not None
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are subscribed to, of a pattern those that are known."""
+        """The subscribed topics; for a pattern, the known topics that match."""
         wanted = self._wanted
         if isinstance(wanted, re.Pattern):
             return self._store.read(lambda state, slot: _matching(state, wanted), refresh=False)
         return wanted or ()
 
     def begin(self, wanted: tuple[str, ...] | re.Pattern[str], listeners: RebalanceListeners) -> None:
-        """Subscribe to these topics and no others. The group is joined when the partitions are shared out."""
+        """Subscribe to these topics and no others. ``next_assignment`` joins the group."""
         self._wanted = wanted
         self.listeners = listeners
         self._followed = None
 
     def end(self) -> None:
-        """Subscribe to nothing, and leave the group."""
+        """End the subscription, and leave the group."""
         self.leave()
         self._generation = _NO_GENERATION
 
     def leave(self) -> None:
-        """Leave the group for good. Its generation is kept, so that no late commit passes for one without a member."""
+        """Leave the group for good.
+
+        The generation is kept: with none, a late commit would be accepted like that of a consumer without membership.
+        """
         if self._membership is not None:
             self._membership.leave()
         self._wanted = None
@@ -114,12 +117,12 @@ class Subscription:
         self._member_id = ""
 
     def keep_alive(self) -> None:
-        """Say that this consumer is alive, unless that was just done."""
+        """Write a heartbeat if one is due."""
         if self._membership is not None:
             self._membership.keep_alive()
 
     def group_metadata(self) -> GroupMetadata:
-        """Who commits, in the generation whose partitions this consumer reads.
+        """Return the membership in the generation whose partitions this consumer reads.
 
         Raises:
             IllegalState: the consumer has no group.
@@ -132,11 +135,11 @@ class Subscription:
 
     @property
     def is_new(self) -> bool:
-        """Whether topics are subscribed to of which no partitions were shared out yet."""
+        """True if topics are subscribed and no partitions were assigned yet."""
         return self.is_active and self._followed is None
 
-    def share_out(self) -> SharedOut | None:
-        """Join the group if need be, and look at the newest generation. None if this consumer follows it already.
+    def next_assignment(self) -> Assignment | None:
+        """Join the group if necessary, and return the newest assignment; None if this consumer already follows it.
 
         Raises:
             FencedInstanceId
@@ -151,37 +154,37 @@ class Subscription:
         basis = _Basis(member_id, group.generation, member.assigned)
         if basis == self._followed and not member.revoking:
             return None
-        return SharedOut(
+        return Assignment(
             basis, self._with_topics(member), bool(member.revoking), self._member_id not in ("", member_id)
         )
 
     def _with_topics(self, member: Member) -> dict[TopicPartition, Topic]:
-        def look(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
-            topics = [(state.topics.get(place.topic_id), place.partition) for place in member.assigned]
+        def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
+            topics = [(state.topics.get(each.topic_id), each.partition) for each in member.assigned]
             return {TopicPartition(topic.topic, number): topic for topic, number in topics if topic is not None}
 
-        return self._store.read(look, refresh=False)
+        return self._store.read(snapshot, refresh=False)
 
-    def _all_of(self, topics: tuple[str, ...]) -> SharedOut | None:
-        def look(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
+    def _all_of(self, topics: tuple[str, ...]) -> Assignment | None:
+        def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, Topic]:
             found = [state.topics[state.topic_ids[name]] for name in topics if name in state.topic_ids]
             return {TopicPartition(each.topic, number): each for each in found for number in range(each.partitions)}
 
-        part = self._store.read(look, refresh=False)
-        partitions = tuple(PartitionId(topic.topic_id, place.partition) for place, topic in part.items())
+        assigned = self._store.read(snapshot, refresh=False)
+        partitions = tuple(PartitionId(topic.topic_id, each.partition) for each, topic in assigned.items())
         basis = _Basis("", _NO_GENERATION, partitions)
-        return None if basis == self._followed else SharedOut(basis, part, False, False)
+        return None if basis == self._followed else Assignment(basis, assigned, False, False)
 
-    def enter(self, shared_out: SharedOut) -> None:
-        """From here on this consumer commits in the generation of ``shared_out``."""
-        self._generation = shared_out.basis.generation
+    def enter(self, assignment: Assignment) -> None:
+        """Commit in the generation of ``assignment`` from now on."""
+        self._generation = assignment.basis.generation
 
-    def follow(self, shared_out: SharedOut) -> None:
-        """This consumer reads its part and no more. Tells the group so, if others wait for it."""
-        self._member_id = shared_out.basis.member_id
-        if shared_out.gives_up and self._membership is not None:
+    def follow(self, assignment: Assignment) -> None:
+        """Note that this consumer reads only its assigned partitions. Tell the group if other members wait for that."""
+        self._member_id = assignment.basis.member_id
+        if assignment.gives_up and self._membership is not None:
             self._membership.give_up()
-        self._followed = shared_out.basis
+        self._followed = assignment.basis
 
 
 def _matching(state: StoreState, pattern: re.Pattern[str]) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
-"""Errors, named as Kafka names them and grouped by what the caller does next (KIP-1050).
+"""All errors. They have Kafka's names, and their base classes say what the caller does next (KIP-1050).
 
-Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, because through Spark only its text
-arrives.
+Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, because Spark passes on only the text.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 LONGEST_MESSAGE = 8_000
-"""Characters: what a store or a user gives is repeated in messages, and logs must not be filled with it."""
+"""The longest message (characters). Messages repeat values of stores and users, which must not flood a log."""
 _LONGEST_GIVEN = 100
-"""Characters."""
+"""The longest repeated value (characters)."""
 _CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
 def one_line(text: str) -> str:
-    """A text that is safe in a log and on a terminal: on one line, without control characters, and not too long."""
+    """Return a text in a form that is safe in logs and terminals: one line, no control characters, not too long."""
     if len(text) > LONGEST_MESSAGE:
         half = LONGEST_MESSAGE // 2
         text = f"{text[:half]} ...{len(text) - 2 * half} characters... {text[-half:]}"
@@ -33,26 +32,26 @@ def one_line(text: str) -> str:
 
 
 def shortened(given: object) -> str:
-    """What a caller gave, as messages repeat it: its beginning alone if it is long."""
+    """Return a value for a message; only its beginning if it is long."""
     text = str(given)
     return text if len(text) <= _LONGEST_GIVEN else f"{text[: _LONGEST_GIVEN - 3]}..."
 
 
 def quoted(given: object) -> str:
-    """What a caller gave, as Python writes it, and not whole if it is long."""
+    """Return a value for a message as its Python literal; only its beginning if it is long."""
     return repr(shortened(given)) if isinstance(given, str) else shortened(repr(given))
 
 
 def without_code(error: Exception | str) -> str:
-    """What an error says, without the code that its message begins with: it is told within another."""
+    """Return the message of an error without its code, to include it in another message."""
     return _CODE.sub("", str(error))
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where in a value the first thing is that its model refuses, and what: ``entries.0.type: Field required``."""
+    """Return the first problem of a validation and its location, such as ``entries.0.type: Field required``."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"]) or "the whole"
-    return f"{place}: {first['msg']}"
+    location = ".".join(str(part) for part in first["loc"]) or "the whole"
+    return f"{location}: {first['msg']}"
 
 
 class EosLogError(Exception):
@@ -77,43 +76,42 @@ class Wakeup(EosLogError):
 
 
 class RetriableError(EosLogError):
-    """The same call may be made again."""
+    """The same call may be repeated."""
 
 
 class AbortableError(EosLogError):
-    """The transaction must be aborted; then the producer goes on."""
+    """The transaction must be aborted. Then the producer continues."""
 
 
 class ApplicationRecoverableError(EosLogError):
-    """This client instance is done; a new one, initialised again, goes on."""
+    """This client must be closed. A new one, initialized again, continues."""
 
 
 class FatalError(EosLogError):
-    """Repeating the call cannot help; configuration, code or data must change."""
+    """Repeating the call cannot help. The configuration, the code or the data must change."""
 
 
 class ConcurrentTransactions(RetriableError):
-    """A transaction that is open, or another step of the same transactional id, stands in the way for now."""
+    """An open transaction, or another step of the same transactional id, prevents the call for now."""
 
 
 class StoreUnavailable(RetriableError):
-    """The object store did not answer, or with an error that says nothing about the outcome."""
+    """The object store did not answer, or its error does not show the outcome."""
 
 
 class UnstableOffsetCommit(RetriableError):
-    """A prepared transaction may still set the group's offset of the partition; where to read on is not known yet."""
+    """A prepared transaction may still commit the group's offset of the partition. So the position is not known yet."""
 
 
 class RequestTimedOut(RetriableError):
-    """The call's time was up; only the same call may be made again."""
+    """The call timed out. Only the same call may be repeated."""
 
 
 class CommitStateUnknown(RequestTimedOut):
-    """A put of a slot record was not answered in time: it may have landed, or may still land.
+    """A put of a slot record was not answered in time. It may have landed, or may still land.
 
-    A producer's call is repeated: earlier attempts of it may have the slot. Of any other append
-    ``Store.resolve(error)`` finds out, by occupying the slot and reading it. Nothing that the record names may be
-    deleted.
+    Repeat a producer's call: an earlier attempt of the call may have landed. For any other append, call
+    ``Store.resolve(error)``: it fences the slot and reads it. Delete nothing that the record references.
     """
 
     def __init__(self, message: str, *, slot: int = -1, token: str = "", is_published: bool = False) -> None:
@@ -121,48 +119,49 @@ class CommitStateUnknown(RequestTimedOut):
         self.slot = slot
         self.token = token
         self.is_published = is_published
-        """Whether ``token`` is the id of a request that other processes may append, in any slot after ``slot``."""
+        """True if ``token`` is the id of a request that any process may append, in any slot after ``slot``."""
 
 
 class TransactionAborted(AbortableError):
-    """The transaction was aborted, by its own producer or by another."""
+    """The transaction was aborted, by its own producer or by another process."""
 
 
 class InvalidProducerEpoch(AbortableError):
-    """The producer's epoch is over: its transaction was aborted by a time-out or an administrator.
+    """The producer's epoch has ended, because a timeout or an administrator aborted its transaction.
 
-    Kafka lists it with the errors that end a client, and tells its users to abort and go on (KIP-588), as here.
+    Abort the transaction and continue (KIP-588). Kafka lists this error with those that end a client, but gives the
+    same advice.
     """
 
 
 class DeliveryTimedOut(AbortableError):
-    """Rows were not acknowledged in time and are given up; some may have been written all the same."""
+    """Rows were not acknowledged in time, and the producer gave them up. Some may have been written."""
 
 
 class TransactionAbortable(AbortableError):
-    """A step of the transaction failed; it can only be aborted."""
+    """A step of the transaction failed. The transaction can only be aborted."""
 
 
 class StagedFilesExpired(AbortableError):
-    """Staged files are older than vacuum's horizon; they may be gone and can no longer be committed."""
+    """Staged files are older than vacuum's horizon. They may be deleted, so they cannot be committed."""
 
 
 class IllegalGeneration(AbortableError):
-    """The consumer group has moved on to another generation (KIP-447)."""
+    """The consumer group has a newer generation (KIP-447)."""
 
 
 class UnknownMember(AbortableError):
-    """The consumer is not, or no longer, a member of its group."""
+    """The consumer is not a member of its group, or no longer."""
 
 
 class FencedInstanceId(ApplicationRecoverableError):
-    """Another consumer has joined the group under this ``group_instance_id`` since (KIP-345)."""
+    """Another consumer has joined the group with the same ``group_instance_id`` (KIP-345)."""
 
 
 class OutcomeLost(ApplicationRecoverableError):
-    """An append was not answered, and the log no longer tells whether it landed: mostly, its slot was deleted since.
+    """An append was not answered, and the log can no longer show whether it landed. Usually its slot was deleted since.
 
-    What it was to write tells: ``admin.last_committed``, the group's offsets, or the rows.
+    Look for its result instead: ``admin.last_committed``, the group's offsets, or the rows.
     """
 
 
@@ -171,15 +170,15 @@ class OpenedBeforeFork(ApplicationRecoverableError):
 
 
 class ProducerFenced(ApplicationRecoverableError):
-    """Another producer has initialised this transactional id since."""
+    """Another producer has initialized this transactional id since."""
 
 
 class InvalidProducerIdMapping(ApplicationRecoverableError):
-    """The producer id is not, or no longer, the one of this transactional id."""
+    """The producer id does not belong to this transactional id, or no longer."""
 
 
 class UnknownProducerId(ApplicationRecoverableError):
-    """The producer id is not registered; it expired or never was."""
+    """The producer id is not registered. It has expired, or never existed."""
 
 
 class OutOfOrderSequence(ApplicationRecoverableError):
@@ -199,7 +198,7 @@ class ConcurrentAccess(FatalError):
 
 
 class CheckpointMismatch(FatalError):
-    """A streaming query's checkpoint is not the one after which its sink was written last: it is new, or older."""
+    """A streaming query's checkpoint does not match the last commit to its sink: the checkpoint is new, or older."""
 
 
 class TransactionalIdNotFound(FatalError):
@@ -211,7 +210,7 @@ class GroupIdNotFound(FatalError):
 
 
 class GroupNotEmpty(FatalError):
-    """The consumer group has members, and this is done only to one without."""
+    """The consumer group has members, but the call is only allowed for a group without members."""
 
 
 class GroupSubscribedToTopic(FatalError):
@@ -219,7 +218,7 @@ class GroupSubscribedToTopic(FatalError):
 
 
 class InvalidTransactionTimeout(FatalError):
-    """The transaction time-out is not between 1 ms and the store's maximum."""
+    """The transaction timeout is not between 1 ms and the maximum."""
 
 
 class UnknownTopicOrPartition(FatalError):
@@ -235,27 +234,27 @@ class InvalidTopic(FatalError):
 
 
 class OffsetOutOfRange(FatalError):
-    """The offset lies outside of what the partition holds."""
+    """The offset is outside the range of the partition."""
 
 
 class NoOffsetForPartition(FatalError):
-    """The group has no committed offset and the reset policy is ``none``."""
+    """The group has no committed offset, and ``auto_offset_reset`` is ``none``."""
 
 
 class InvalidRequest(FatalError):
-    """An argument is not allowed; the message names the valid ones."""
+    """An argument is not allowed. The message names the valid values."""
 
 
 class InvalidOption(FatalError):
-    """An option is unknown or its value not allowed; the message names the valid ones."""
+    """An option is unknown, or its value is not allowed. The message names the valid ones."""
 
 
 class InvalidRegularExpression(FatalError):
-    """A pattern is not a regular expression; the message has it."""
+    """A pattern is not a regular expression."""
 
 
 class InvalidRecord(FatalError):
-    """A row that its topic does not take: one without a key, where only the newest row of each key is kept."""
+    """The topic does not accept the row: the topic is compacted, and the row has no key."""
 
 
 class SchemaMismatch(FatalError):
@@ -267,43 +266,43 @@ class UnsupportedSchema(FatalError):
 
 
 class CorruptRecord(FatalError):
-    """Stored bytes are not what the entry that names them says."""
+    """Stored bytes do not match the log entry that references them."""
 
 
 class UnsupportedFormat(FatalError):
-    """The store was written by a newer version, or needs a feature this one does not know."""
+    """The store was written by a newer version, or needs a feature that this version does not know."""
 
 
 class NotAStore(FatalError):
-    """There is no eoslog store at this place."""
+    """There is no eoslog store at this URL."""
 
 
 class StoreVanished(NotAStore):
-    """The store that was opened here was removed, or another was put in its place."""
+    """The store that was opened here was removed, or replaced by another one."""
 
 
 class StoreAlreadyExists(FatalError):
-    """There already is an eoslog store at this place."""
+    """An eoslog store already exists at this URL."""
 
 
 class StoreAccessDenied(FatalError):
-    """The object store refused the request for want of permission, space or a valid request; nothing was written."""
+    """The object store refused the request: permission or space is missing, or it is invalid. Nothing was written."""
 
 
 class PutIfAbsentUnsupported(FatalError):
-    """The object store does not enforce put-if-absent, so no exactly-once promise could be kept on it."""
+    """The object store does not enforce put-if-absent, so it cannot guarantee exactly-once."""
 
 
 class InvalidEntry(FatalError):
-    """A log entry contradicts the state at its own slot; no correct writer makes one."""
+    """A log entry contradicts the state at its slot. No correct writer appends such an entry."""
 
 
 class RecordFull(Exception):
-    """Not an error: what was proposed does not fit into this record and goes into the next one."""
+    """Not an error: a request does not fit into this slot record and goes into the next one."""
 
 
 class Replayed(Exception):
-    """Not an error: an application token at or below the committed one; the work was done before."""
+    """Not an error: the application version is at or below the committed one, so the work was committed before."""
 
     code = "EOSLOG_REPLAYED"
 

@@ -1,4 +1,4 @@
-"""Administration: topics and their records and files, and with them transactions and groups (Kafka's ``Admin``)."""
+"""Administration of topics, records, files, transactions and consumer groups (Kafka's ``Admin``)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _LARGEST_PARTITION_COUNT = 10_000
 
 
 class Admin(TransactionAdministration, GroupAdministration):
-    """Looks at a store and changes it. Every answer is as of the log's tail.
+    """Inspects a store and changes it. Every answer is that of the newest state of the log.
 
-    Safe to share between threads; an iterator that it returns belongs to one thread at a time.
+    Threads may share it. Only one thread at a time may use an iterator that it returns.
     """
 
     def __init__(self, store: Session) -> None:
@@ -56,12 +56,14 @@ class Admin(TransactionAdministration, GroupAdministration):
         spark_schema: str | None = None,
         config: TopicConfig | None = None,
     ) -> Topic:
-        """Create a topic, and the store with it if there is none.
+        """Create a topic. If the store does not exist, create it too.
 
         Args:
-            schema: the topic's columns; without it the topic holds Kafka records (key, value, headers, timestamp).
-            key: the columns whose values choose a row's partition; rows without stay with their writer's partition.
-            spark_schema: the schema as Spark's JSON, for types that Arrow does not name.
+            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp).
+            key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
+                partition that its writer chooses.
+            spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have.
+            config: the settings of the topic; the defaults if None.
 
         Raises:
             TopicAlreadyExists, InvalidTopic, UnsupportedSchema
@@ -87,7 +89,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         return self._store.append(CreateTopic(entry))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic. Its files go when vacuum runs.
+        """Delete a topic. A later vacuum deletes its files.
 
         Raises:
             UnknownTopicOrPartition
@@ -95,41 +97,43 @@ class Admin(TransactionAdministration, GroupAdministration):
         self._store.append(DeleteTopic(topic))
 
     def alter_topic(self, topic: str, **settings: Any) -> Topic:
-        """Change settings of a topic (Kafka's ``incrementalAlterConfigs``); those not named stay as they are.
+        """Change settings of a topic (Kafka's ``incrementalAlterConfigs``). Other settings stay as they are.
 
         Args:
-            settings: fields of ``TopicConfig``, as ``retention_ms=86_400_000``; None sets the default again.
+            settings: fields of ``TopicConfig``, such as ``retention_ms=86_400_000``. None resets a field to its
+                default.
 
         Raises:
             UnknownTopicOrPartition
-            InvalidTopic: an unknown setting, or a value that it may not have.
+            InvalidTopic: a setting is unknown, or its value is not allowed.
         """
         return self._store.append(AlterTopic(topic, settings))
 
     def add_columns(self, topic: str, columns: pa.Schema, *, spark_schema: str | None = None) -> Topic:
-        """Give a topic of columns more of them, behind those it has. Rows so far have nulls there.
+        """Add columns to a topic of columns, after its existing ones. Existing rows have nulls in the new columns.
 
-        Columns that the topic has may be among them and stay as they are. A struct is given the fields that it lacks in
-        the same way, also within lists and maps. Nothing is ever changed or dropped, and what is new may be null.
+        ``columns`` may include columns that the topic already has; they stay as they are. New fields of a struct are
+        added in the same way, also within lists and maps. No column is ever changed or dropped, and new columns are
+        nullable.
 
         Args:
-            spark_schema: the columns as Spark's JSON, for types that Arrow does not name.
+            spark_schema: the columns as Spark's JSON, for Spark types that Arrow does not have.
 
         Returns:
-            The topic, with its new ``schema_version``; as it was if it has all the columns already.
+            The topic with its new ``schema_version``. If it already has all columns, it is unchanged.
 
         Raises:
             UnknownTopicOrPartition
             InvalidTopic: the topic holds Kafka records.
-            SchemaMismatch: a column is there already, and of another type.
+            SchemaMismatch: the topic has a column of this name with another type.
             UnsupportedSchema: a column cannot be stored.
         """
         if not isinstance(columns, pa.Schema):
-            raise InvalidRequest(f"topic {topic}: columns are a pyarrow.Schema, not {type(columns).__name__}")
+            raise InvalidRequest(f"topic {topic}: columns must be a pyarrow.Schema, not {type(columns).__name__}")
         return self._store.append(AddColumns(topic, columns, spark_schema, self._store.now_ms()))
 
     def schema_history(self, topic: str) -> list[TopicSchemaVersion]:
-        """The schemas that a topic had, from the first one to that of now, with their slots and times.
+        """Return all schemas of a topic, from the first to the current one, with their slots and times.
 
         Raises:
             UnknownTopicOrPartition
@@ -137,34 +141,34 @@ class Admin(TransactionAdministration, GroupAdministration):
         return schema_history(self.describe_topic(topic))
 
     def create_partitions(self, topic: str, total: int) -> Topic:
-        """Raise a topic's number of partitions to ``total``; it never goes down.
+        """Raise a topic's number of partitions to ``total``. The number can never be lowered.
 
-        Rows stay where they are, but a key may belong to another partition from here on: its later rows are then not
-        in one order with its earlier ones. Consumers that subscribe find the new partitions in one of their next polls,
-        share them out in their groups, and begin there as ``auto_offset_reset`` says. Spark streams read them from
+        Existing rows stay where they are, but a key may belong to another partition from now on. Then its later rows
+        are not ordered with its earlier ones. Subscribed consumers find the new partitions in one of their next polls.
+        Their groups assign them, and consumers start there as ``auto_offset_reset`` says. Spark streams read them from
         their first offset.
 
         Raises:
             UnknownTopicOrPartition
-            InvalidTopic: the topic has as many partitions already, or ``total`` is no number of partitions.
+            InvalidTopic: the topic already has ``total`` partitions or more, or ``total`` is not a valid number.
         """
         _check_partition_count(topic, total)
         return self._store.append(CreatePartitions(topic, total))
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete the records below an offset of each partition, in one step for all of them. Files go by vacuum.
+        """Delete the records below an offset of each partition, in one step. A later vacuum deletes their files.
 
         Args:
-            offsets: by partition, the first offset to keep; -1 deletes everything up to the last stable offset. An
+            offsets: by partition, the first offset to keep. -1 deletes all records up to the last stable offset. An
                 offset below the log start deletes nothing.
 
         Returns:
-            The first offset that each partition holds now.
+            The new first offset of each partition.
 
         Raises:
             UnknownTopicOrPartition
-            OffsetOutOfRange: an offset lies beyond the last stable offset: what an open transaction wrote stays.
-            InvalidRequest: an offset is no number, or the topic's cleanup_policy is to compact only.
+            OffsetOutOfRange: an offset lies beyond the last stable offset. Rows of open transactions cannot be deleted.
+            InvalidRequest: an offset is not an integer, or the topic's ``cleanup_policy`` does not include ``delete``.
         """
         wanted = dict(offsets)
         cuts = self._store.read(lambda state, slot: segments_cut(state, wanted))
@@ -172,30 +176,35 @@ class Admin(TransactionAdministration, GroupAdministration):
         return self._store.append(DeleteRecords(wanted, end_slots))
 
     def rebuild_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
-        """Put back ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments that are missing or damaged.
+        """Restore missing or damaged ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments.
+
+        Args:
+            dry_run: only list the files, and restore nothing.
 
         Returns:
-            What was found missing or damaged; with ``dry_run`` nothing is put back.
+            The files that were missing or damaged.
 
         Raises:
             UnknownTopicOrPartition
-            CorruptRecord: a file cannot be put back, because nothing else in the store has its content: an
-                ``.index.parquet``, or a ``.snapshot`` whose segment before was dropped. A dry run lists it instead.
+            CorruptRecord: a file cannot be restored, because no other object has its content. This is so for an
+                ``.index.parquet``, and for a ``.snapshot`` whose preceding segment was dropped. A dry run lists it
+                instead.
         """
         store = self._store
         store.describe()
         return rebuild_derived_files(store.log, store.object_store, store.environment, topic, dry_run=dry_run)
 
     def merge_files(self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES) -> MergeReport:
-        """Merge the small data files of sealed segments into large ones; no reader is shown anything else than before.
+        """Rewrite small data files of sealed segments into large ones. Readers see the same rows as before.
 
         Args:
-            topic: all if None.
-            target_file_bytes: how large the files may become (bytes). Those half as large are left alone.
+            topic: the topic; all topics if None.
+            target_file_bytes: the largest size of the new files (bytes). Files of at least half this size stay as they
+                are.
 
         Raises:
             UnknownTopicOrPartition
-            InvalidOption: the size is no whole number of bytes, 1 or more.
+            InvalidOption: the size is not a whole number of 1 or more.
         """
         _check_number("target_file_bytes", target_file_bytes, 1)
         store = self._store
@@ -205,10 +214,10 @@ class Admin(TransactionAdministration, GroupAdministration):
         )
 
     def compact(self, topic: str | None = None) -> CompactionReport:
-        """Keep only the newest row of each key in what is sealed of a topic whose ``cleanup_policy`` is ``compact``.
+        """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.
 
         Args:
-            topic: compacted now, whether that is due or not; if None, whatever is due.
+            topic: the topic to compact now, even if it is not due. If None, compact every partition that is due.
 
         Raises:
             UnknownTopicOrPartition
@@ -216,7 +225,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         store = self._store
         if topic is not None and not self.describe_topic(topic).config.is_compacted:
-            raise InvalidTopic(f"topic {topic} is not compacted: set its cleanup_policy to compact")
+            raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
         store.describe()
         return compact(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
 
@@ -227,18 +236,20 @@ class Admin(TransactionAdministration, GroupAdministration):
         reader_grace_ms: int = READER_GRACE_MS,
         dry_run: bool = False,
     ) -> VacuumReport:
-        """Delete the files of the store, of all its topics, that no entry names and none can name any more.
+        """Delete data files of all topics that no entry of the log references and that none can reference later.
 
         Args:
-            staged_max_age_ms: files that no entry names are deleted when they are older (ms). A writer that takes
-                longer from its first upload to its commit is refused with ``StagedFilesExpired``.
-            reader_grace_ms: how long readers that planned before may still need files that were dropped (ms).
-            dry_run: tell which they are, and delete nothing.
+            staged_max_age_ms: delete unreferenced files that are older than this (ms). A writer that takes longer from
+                its first upload to its commit is refused with ``StagedFilesExpired``.
+            reader_grace_ms: keep files that were dropped from the log for this long (ms), because readers that planned
+                before may still need them.
+            dry_run: report the files, and delete nothing.
 
         Raises:
-            InvalidOption: an age is no whole number of ms, 0 or more. Nothing is done.
+            InvalidOption: an age is not a whole number of 0 or more. Nothing was done.
         """
-        # A horizon in the future would refuse every writer until then, and never moves back.
+        # A negative age would set a horizon in the future. It would refuse every writer until then, and the horizon
+        # never moves back.
         _check_number("staged_max_age_ms", staged_max_age_ms, 0)
         _check_number("reader_grace_ms", reader_grace_ms, 0)
         store = self._store
@@ -254,41 +265,42 @@ class Admin(TransactionAdministration, GroupAdministration):
     def verify(
         self, topic: str | None = None, *, data: bool = False, progress: Progress = no_progress
     ) -> Iterator[Finding]:
-        """Look at all that lies in the store, and tell what is not as the log says. Nothing is written.
+        """Check every object of the store against the log, and report differences. Nothing is written.
 
-        Others may be at work meanwhile: what they drop or replace is no finding. The log is always looked at whole.
+        Other processes may write at the same time: files that they drop or replace are not reported. The log is always
+        checked as a whole.
 
         Args:
-            topic: only this one's files, all if None.
-            data: read every data file whole; else their presence and length count.
-            progress: called with what is looked at, how many of it were, and of how many.
+            topic: check only the files of this topic; all topics if None.
+            data: read every data file completely. Otherwise, only its presence and length are checked.
+            progress: called with the kind of object, the number checked so far, and the total number.
 
         Raises:
-            NotAStore, UnknownTopicOrPartition, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: as the iterator
-                is taken from; the store could not be looked at.
+            NotAStore, UnknownTopicOrPartition, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: raised by the
+                iterator; the store could not be checked.
         """
         return ExclusiveIterator(verify_store(self._store, topic, data, progress))
 
     def repair(self, findings: Iterable[Finding]) -> Iterator[Repair]:
-        """Put right what of these findings can be without losing anything: those that are ``repairable``.
+        """Repair the findings that are ``repairable``: those whose repair cannot lose anything.
 
-        Checkpoints are written anew from what can be read, index files for other tools are put back as they were, and
-        old leftovers of writers that died are removed. No slot, row or data file is touched. Nothing is where the
-        store's description cannot be read, or a finding (one of these, or the log is looked at again and shows one)
-        is ``log_in_doubt``: what would be replaced may be all that tells what is right.
+        A repair writes checkpoints again, restores index files for other tools, and removes old temporary files of
+        writers that died. It never touches a slot, a row or a data file. Nothing is repaired if the store's description
+        cannot be read, or if a finding is ``log_in_doubt``: then the object to replace may be the only one that is
+        right. The log is checked again for such findings first.
 
         Raises:
-            NotAStore, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: as the iterator is taken from; the log
-                could not be looked at.
+            NotAStore, UnsupportedFormat, StoreUnavailable, StoreAccessDenied: raised by the iterator; the log could not
+                be checked.
         """
         return ExclusiveIterator(repair_store(self._store, findings))
 
     def list_topics(self) -> list[str]:
-        """The topics' names, in their order."""
+        """Return the names of all topics, sorted."""
         return self._store.read(lambda state, slot: sorted(state.topic_ids))
 
     def describe_topic(self, topic: str) -> Topic:
-        """A topic's id, partitions, schema and configuration.
+        """Return a topic's id, partitions, schema and configuration.
 
         Raises:
             UnknownTopicOrPartition
@@ -296,27 +308,29 @@ class Admin(TransactionAdministration, GroupAdministration):
         return self._store.read(lambda state, slot: topic_named(state, topic))
 
     def describe_partitions(self, topic: str) -> list[PartitionDescription]:
-        """Offsets, segments, files and bytes of each partition, all of one state.
+        """Return offsets, segments, files and bytes of each partition, all from one state.
 
         Raises:
             UnknownTopicOrPartition
         """
 
-        def look(state: StoreState, slot: int) -> list[PartitionDescription]:
-            places = topic_named(state, topic).partition_ids()
-            return [describe_partition(partition_of(state, place)) for place in places]
+        def snapshot(state: StoreState, slot: int) -> list[PartitionDescription]:
+            partition_ids = topic_named(state, topic).partition_ids()
+            return [describe_partition(partition_of(state, partition_id)) for partition_id in partition_ids]
 
-        return self._store.read(look)
+        return self._store.read(snapshot)
 
     def offsets(self, topic: str) -> list[PartitionOffsets]:
-        """Earliest offset, last stable offset and high watermark of each partition.
+        """Return the earliest offset, last stable offset and high watermark of each partition.
 
         Raises:
             UnknownTopicOrPartition
         """
 
-        def look(state: StoreState, slot: int) -> list[PartitionOffsets]:
-            partitions = [partition_of(state, place) for place in topic_named(state, topic).partition_ids()]
+        def snapshot(state: StoreState, slot: int) -> list[PartitionOffsets]:
+            partitions = [
+                partition_of(state, partition_id) for partition_id in topic_named(state, topic).partition_ids()
+            ]
             return [
                 PartitionOffsets(
                     partition.id.partition,
@@ -328,7 +342,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             ]
 
         return self._store.overdue_transactions.read_unblocked(
-            look, lambda found: any(each.last_stable_offset < each.high_watermark for each in found)
+            snapshot, lambda found: any(each.last_stable_offset < each.high_watermark for each in found)
         )
 
 

@@ -38,22 +38,22 @@ from eoslog.storage.process import HomeProcess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetReset:
-    """Where a group is to go on. Exactly one is given."""
+    """The position to which a group's offsets are reset. Give exactly one field."""
 
     to_earliest: bool = False
-    """The first offset there is."""
+    """The first offset of the partition."""
     to_latest: bool = False
     """The last stable offset: rows of transactions that are open now are read when they end."""
     to_current: bool = False
-    """Where the group stands; the last stable offset where it has committed nothing."""
+    """The committed offset; the last stable offset if the group has committed none."""
     to_offset: int | None = None
-    """This offset, or the nearest that the partition holds."""
+    """This offset, or the nearest one that exists."""
     shift_by: int | None = None
-    """So many offsets on from where the group stands, back if negative, as far as the partition goes."""
+    """The committed offset plus this number (negative: back), limited to the offsets that exist."""
     to_datetime: datetime | None = None
-    """The first record that is not older (UTC if it names no zone); the last stable offset if there is none."""
+    """The first record at or after this time (UTC if it has no time zone); the last stable offset if there is none."""
     by_duration: timedelta | None = None
-    """As ``to_datetime``, so long before now."""
+    """As ``to_datetime``, with the time this long before now."""
 
     def __post_init__(self) -> None:
         ways = [field.name for field in fields(self)]
@@ -63,7 +63,7 @@ class OffsetReset:
 
 
 class OffsetChange(NamedTuple):
-    """What a reset does to one partition."""
+    """The change of one partition's offset by a reset."""
 
     topic_partition: TopicPartition
     offset: int | None
@@ -71,8 +71,8 @@ class OffsetChange(NamedTuple):
     new_offset: int
 
 
-class _Place(NamedTuple):
-    place: TopicPartition
+class _ResetPartition(NamedTuple):
+    topic_partition: TopicPartition
     topic: Topic
     partition: Partition
     committed: int | None
@@ -81,61 +81,64 @@ class _Place(NamedTuple):
 def planned_changes(
     store: Session, group_id: str, wanted: Iterable[str | TopicPartition] | None, reset: OffsetReset
 ) -> list[OffsetChange]:
-    """The new offset of each partition.
+    """Return the change of each partition.
 
     Args:
-        wanted: topics and partitions; if None, all that the group has committed offsets of.
+        wanted: topics and partitions; if None, all partitions with a committed offset of the group.
 
     Raises:
-        GroupIdNotFound: no partitions are named, and there is no such group.
+        GroupIdNotFound: ``wanted`` is None, and the group does not exist.
         UnknownTopicOrPartition
-        InvalidRequest: offsets cannot be shifted where none is committed.
+        InvalidRequest: ``shift_by`` needs a committed offset, and a partition has none.
     """
-    places = store.read(lambda state, slot: _places(state, group_id, wanted))
-    return [OffsetChange(each.place, each.committed, _new_offset(store, each, reset)) for each in places]
+    targets = store.read(lambda state, slot: _partitions_to_reset(state, group_id, wanted))
+    return [OffsetChange(each.topic_partition, each.committed, _new_offset(store, each, reset)) for each in targets]
 
 
-def _places(state: StoreState, group_id: str, wanted: Iterable[str | TopicPartition] | None) -> list[_Place]:
+def _partitions_to_reset(
+    state: StoreState, group_id: str, wanted: Iterable[str | TopicPartition] | None
+) -> list[_ResetPartition]:
     chosen: set[TopicPartition] = set()
     if wanted is None:
-        chosen = {_named(state, place) for place in group_named(state, group_id).offsets}
+        chosen = {_named(state, each) for each in group_named(state, group_id).offsets}
     for each in wanted or ():
         if isinstance(each, str):
-            chosen |= {_named(state, place) for place in topic_named(state, each).partition_ids()}
+            chosen |= {_named(state, partition_id) for partition_id in topic_named(state, each).partition_ids()}
         else:
             chosen.add(topic_partition(each))
     found = []
-    for place in sorted(chosen):
-        topic, partition = partition_named(state, place)
+    for each in sorted(chosen):
+        topic, partition = partition_named(state, each)
         committed = committed_offset(state, group_id, partition.id)
-        found.append(_Place(place, topic, partition, committed.offset if committed is not None else None))
+        found.append(_ResetPartition(each, topic, partition, committed.offset if committed is not None else None))
     return found
 
 
-def _named(state: StoreState, place: PartitionId) -> TopicPartition:
-    return TopicPartition(state.topics[place.topic_id].topic, place.partition)
+def _named(state: StoreState, partition_id: PartitionId) -> TopicPartition:
+    return TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
 
 
-def _new_offset(store: Session, at: _Place, reset: OffsetReset) -> int:
-    partition = at.partition
+def _new_offset(store: Session, target: _ResetPartition, reset: OffsetReset) -> int:
+    partition = target.partition
     if reset.to_earliest:
         return partition.log_start_offset
     if reset.to_latest:
         return partition.last_stable_offset
     if reset.to_current:
-        return partition.last_stable_offset if at.committed is None else at.committed
+        return partition.last_stable_offset if target.committed is None else target.committed
     if reset.to_offset is not None:
         return _within(partition, reset.to_offset)
     if reset.shift_by is not None:
-        if at.committed is None:
+        if target.committed is None:
             raise InvalidRequest(
-                f"offsets of {at.place.topic}-{at.place.partition} cannot be shifted: none is committed"
+                f"the offset of {target.topic_partition.topic}-{target.topic_partition.partition} cannot be shifted: "
+                "none is committed"
             )
-        return _within(partition, at.committed + reset.shift_by)
+        return _within(partition, target.committed + reset.shift_by)
     found = offset_for_time(
         store.object_store,
         store.indexes,
-        at.topic,
+        target.topic,
         partition,
         IsolationLevel.READ_COMMITTED,
         _moment_ms(store, reset),
@@ -175,7 +178,7 @@ class SetOffsets:
 
 @dataclass(frozen=True)
 class DeleteOffsets:
-    """Forget the offsets of a group of these partitions. The answer lists the partitions of which it had some."""
+    """Delete a group's offsets of these partitions. The answer lists the partitions that had an offset."""
 
     group_id: str
     partitions: Sequence[TopicPartition]
@@ -229,7 +232,7 @@ class GroupAdministration:
         return self._store.read(lambda state, slot: list_groups(state, states))
 
     def describe_consumer_group(self, group_id: str) -> GroupDescription:
-        """A group's state, members, committed offsets and lags.
+        """Return a group's state, members, committed offsets and lags.
 
         Raises:
             GroupIdNotFound
@@ -237,7 +240,7 @@ class GroupAdministration:
         return self._store.read(lambda state, slot: describe_group(state, group_id))
 
     def list_consumer_group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed.
+        """Return the committed offsets of a group.
 
         Raises:
             GroupIdNotFound
@@ -247,10 +250,10 @@ class GroupAdministration:
     def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        """Set offsets of a group without members, which need not exist before.
+        """Set offsets of a group without members. A group that does not exist is created.
 
         Raises:
-            GroupNotEmpty: its members would not notice.
+            GroupNotEmpty: the group has members, and they would not notice the change.
             UnknownTopicOrPartition, InvalidRequest
         """
         check_id("group id", group_id)
@@ -264,21 +267,21 @@ class GroupAdministration:
         partitions: Iterable[str | TopicPartition] | None = None,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
-        """Set offsets of a group without members to another place.
+        """Reset offsets of a group without members.
 
-        What a relative reset (``shift_by``) does depends on where the group stands: after ``CommitStateUnknown`` it
-        must not simply be repeated, for it may have been done, or be done late.
+        The result of a relative reset (``shift_by``) depends on the committed offset. So do not simply repeat it after
+        ``CommitStateUnknown``: the first call may have landed, or may land later.
 
         Args:
-            partitions: names of topics, for all their partitions, and partitions; if None, all that the group has
-                committed offsets of.
-            dry_run: say what would be done, also of a group with members, and do nothing.
+            partitions: partitions, and names of topics for all their partitions. If None, all partitions with a
+                committed offset of the group.
+            dry_run: return the changes and make none. The group may have members then.
 
         Raises:
             GroupNotEmpty, GroupIdNotFound, UnknownTopicOrPartition, InvalidRequest
             StoreUnavailable: nothing was changed, and nothing will be.
-            CommitStateUnknown: whether the offsets were set is not known; ``Store.resolve(error)`` tells.
-            OutcomeLost: it cannot be learnt any more.
+            CommitStateUnknown: the offsets may have been set, or may be set later. Call ``Store.resolve(error)``.
+            OutcomeLost: the log can no longer show whether they were set.
         """
         check_id("group id", group_id)
         changes = planned_changes(self._store, group_id, partitions, reset)
@@ -287,7 +290,7 @@ class GroupAdministration:
         return changes
 
     def _set_planned(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set offsets, and learn whether they were set. A repeated call of the user's would plan other offsets."""
+        """Set offsets and find out whether they were set. A repeated call by the user would plan other offsets."""
         limits = TimeLimits(self._store.environment, DEFAULT_MAX_BLOCK_MS, DEFAULT_DELIVERY_TIMEOUT_MS)
         append = IdempotentAppend(self._store, HomeProcess("store"), limits.remaining_ms)
         name = "reset_consumer_group_offsets()"
@@ -299,12 +302,12 @@ class GroupAdministration:
                 with limits.call(name, DEFAULT_MAX_BLOCK_MS):
                     if limits.repeat(append.landed) is None:
                         raise StoreUnavailable(
-                            f"{self._store.url}: the offsets of group {group_id} were not reset; make the call again"
+                            f"{self._store.url}: the offsets of group {group_id} were not reset. Repeat the call"
                         ) from error
         except CommitStateUnknown as unknown:
             raise CommitStateUnknown(
-                f"{self._store.url}: it is not known whether the offsets of group {group_id} were reset, or will "
-                "be. Store.resolve(error) tells when the store answers; do not repeat a relative reset before",
+                f"{self._store.url}: the offsets of group {group_id} may have been reset, or may be reset later. Call "
+                "Store.resolve(error) when the store answers again; do not repeat a relative reset before",
                 slot=unknown.slot,
                 token=unknown.token,
             ) from unknown
@@ -312,9 +315,9 @@ class GroupAdministration:
     def delete_consumer_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> list[TopicPartition]:
-        """Forget the offsets that a group has committed of these partitions. Returns those of which it had.
+        """Delete a group's offsets of these partitions, and return the partitions that had an offset.
 
-        Those that a prepared transaction would set are forgotten too.
+        Offsets that a prepared transaction would commit are deleted too.
 
         Raises:
             GroupIdNotFound
@@ -324,24 +327,26 @@ class GroupAdministration:
         return self._store.append(DeleteOffsets(group_id, sorted({topic_partition(place) for place in partitions})))
 
     def delete_consumer_group(self, group_id: str) -> None:
-        """Forget a group and its offsets, also those that a prepared transaction would set.
+        """Delete a group and its offsets, also those that a prepared transaction would commit.
 
         Raises:
             GroupIdNotFound
             GroupNotEmpty: it has members.
-            InvalidRequest: no group can have this id.
+            InvalidRequest: the group id is not valid.
         """
         check_id("group id", group_id)
         self._store.append(AppendEntry(GroupDeleted(group=group_id)))
 
     def remove_members(self, group_id: str, members: Iterable[str] | None = None) -> list[str]:
-        """Remove members from a group; consumers that are alive join anew. Static ones need not be waited for.
+        """Remove members from a group. A consumer that is still alive joins again.
+
+        For a static member this ends the wait for its return (KIP-345).
 
         Args:
             members: member ids or group instance ids; all members if None.
 
         Returns:
-            The member ids of those that were removed.
+            The removed member ids.
 
         Raises:
             GroupIdNotFound

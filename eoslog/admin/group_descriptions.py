@@ -1,4 +1,4 @@
-"""What an administrator sees of consumer groups: states, members, lags (``kafka-consumer-groups.sh``)."""
+"""Descriptions of consumer groups: states, members and lags (``kafka-consumer-groups.sh``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GROUP_STATES = (EMPTY, RECONCILING, STABLE)
 
 
 class GroupListing(NamedTuple):
-    """A consumer group in short."""
+    """One line of the list of consumer groups."""
 
     group_id: str
     state: str
-    """``Empty`` without members, ``Reconciling`` while one has partitions to give up, else ``Stable``."""
+    """``Empty`` without members, ``Reconciling`` while a member has partitions to give up, otherwise ``Stable``."""
 
 
 class MemberDescription(NamedTuple):
@@ -29,29 +29,29 @@ class MemberDescription(NamedTuple):
 
     member_id: str
     group_instance_id: str | None
-    """Of a static member."""
+    """The instance id of a static member; otherwise None."""
     topics: tuple[str, ...]
-    """What it subscribes to."""
+    """The topics to which it subscribes."""
     partitions: tuple[TopicPartition, ...]
-    """What it reads."""
+    """The partitions that it reads."""
     revoking: tuple[TopicPartition, ...]
-    """What it is to give up."""
+    """The partitions that it must give up."""
 
 
 class GroupPartition(NamedTuple):
-    """How far a group has come in a partition."""
+    """The progress of a group in one partition."""
 
     topic_partition: TopicPartition
     committed_offset: int | None
     """The next offset to read; None if the group has committed none."""
     last_stable_offset: int
-    """What read_committed shows ends here (exclusive)."""
+    """The end of the rows that ``read_committed`` shows (exclusive)."""
     high_watermark: int
     """The partition's end (exclusive)."""
     lag: int | None
     """From the committed offset to the high watermark, as Kafka's tool counts it; None without a committed offset."""
     member_id: str | None
-    """Who reads the partition; None if nobody does."""
+    """The member that reads the partition; None if no member does."""
 
 
 class GroupDescription(NamedTuple):
@@ -60,10 +60,10 @@ class GroupDescription(NamedTuple):
     group_id: str
     state: str
     generation: int
-    """It rises when members come or go, or partitions move."""
+    """It rises when members join or leave, or when partitions move."""
     members: tuple[MemberDescription, ...]
     partitions: tuple[GroupPartition, ...]
-    """Those with a committed offset or a reader."""
+    """The partitions with a committed offset or a member that reads them."""
 
 
 def list_groups(state: StoreState, states: Iterable[str] | None) -> list[GroupListing]:
@@ -81,7 +81,7 @@ def _state_named(name: str) -> str:
 
 
 def state_of(group: Group) -> str:
-    """The group's state, as ``GroupListing`` has it."""
+    """Return the group's state, as in ``GroupListing``."""
     if not group.members:
         return EMPTY
     return RECONCILING if any(member.revoking for member in group.members.values()) else STABLE
@@ -90,8 +90,12 @@ def state_of(group: Group) -> str:
 def describe_group(state: StoreState, group_id: str) -> GroupDescription:
     """Raises: GroupIdNotFound"""
     group = group_named(state, group_id)
-    readers = {place: member_id for member_id, member in group.members.items() for place in member.revoking}
-    readers |= {place: member_id for member_id, member in group.members.items() for place in member.assigned}
+    readers = {
+        partition_id: member_id for member_id, member in group.members.items() for partition_id in member.revoking
+    }
+    readers |= {
+        partition_id: member_id for member_id, member in group.members.items() for partition_id in member.assigned
+    }
     return GroupDescription(
         group_id,
         state_of(group),
@@ -106,19 +110,29 @@ def describe_group(state: StoreState, group_id: str) -> GroupDescription:
             )
             for member_id, member in sorted(group.members.items())
         ),
-        tuple(sorted(_partition(state, group, place, readers.get(place)) for place in {*group.offsets, *readers})),
+        tuple(
+            sorted(
+                _partition(state, group, partition_id, readers.get(partition_id))
+                for partition_id in {*group.offsets, *readers}
+            )
+        ),
     )
 
 
-def _named(state: StoreState, places: Iterable[PartitionId]) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(TopicPartition(state.topics[place.topic_id].topic, place.partition) for place in places))
+def _named(state: StoreState, partition_ids: Iterable[PartitionId]) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
+            for partition_id in partition_ids
+        )
+    )
 
 
-def _partition(state: StoreState, group: Group, place: PartitionId, member_id: str | None) -> GroupPartition:
-    partition = partition_of(state, place)
-    committed = group.offsets.get(place)
+def _partition(state: StoreState, group: Group, partition_id: PartitionId, member_id: str | None) -> GroupPartition:
+    partition = partition_of(state, partition_id)
+    committed = group.offsets.get(partition_id)
     return GroupPartition(
-        _named(state, [place])[0],
+        _named(state, [partition_id])[0],
         committed.offset if committed is not None else None,
         partition.last_stable_offset,
         partition.high_watermark,
@@ -128,9 +142,9 @@ def _partition(state: StoreState, group: Group, place: PartitionId, member_id: s
 
 
 def group_offsets_of(state: StoreState, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What a group has committed. Raises: GroupIdNotFound"""
+    """Return the committed offsets of a group. Raises: GroupIdNotFound"""
     offsets = group_named(state, group_id).offsets
     return {
-        _named(state, [place])[0]: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
-        for place, offset in sorted(offsets.items())
+        _named(state, [partition_id])[0]: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
+        for partition_id, offset in sorted(offsets.items())
     }

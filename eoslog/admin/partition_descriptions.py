@@ -1,4 +1,4 @@
-"""What the partitions of a topic hold: offsets, segments, files and bytes, read off the store's state."""
+"""Descriptions of partitions: offsets, segments, files and bytes, taken from the store's state."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from eoslog.state.partition_state import Partition
 
 
 class PartitionDescription(NamedTuple):
-    """One partition as of now."""
+    """The current state of one partition."""
 
     partition: int
     log_start_offset: int
-    """The first offset there is (inclusive)."""
+    """The first offset (inclusive)."""
     last_stable_offset: int
-    """What read_committed shows ends here (exclusive)."""
+    """The end of the rows that ``read_committed`` shows (exclusive)."""
     high_watermark: int
-    """What read_uncommitted shows ends here (exclusive)."""
+    """The end of the rows that ``read_uncommitted`` shows (exclusive)."""
     open_transactions: int
-    """How many hold the last stable offset back, or would."""
+    """The number of open transactions with rows in the partition. The first one holds the last stable offset back."""
     segments: int
-    """Sealed ones, and the active one if it holds anything."""
+    """The number of sealed segments, plus the active one unless it is empty."""
     files: int
-    """Data files. Small ones of sealed segments are merged."""
+    """The number of data files. Compaction rewrites small files of sealed segments into large ones."""
     bytes: int
-    """Of the data files, those of aborted rows among them."""
+    """The total size of the data files, including aborted rows."""
     cleaned_offset: int
     """Compaction is done up to here (exclusive)."""
     snapshot_floor: int
-    """The slot of the last entry that removed rows: no earlier snapshot can be read. -1 if none did."""
+    """The slot of the last entry that removed rows; -1 if there is none. No earlier snapshot can be read."""
 
 
 def describe_partition(partition: Partition) -> PartitionDescription:
-    """Read the numbers off a partition's state; no file is read."""
+    """Describe a partition from its state. No file is read."""
     active_files = {batch.file.path for batch in partition.active if batch.file is not None}
     return PartitionDescription(
         partition.id.partition,

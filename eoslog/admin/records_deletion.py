@@ -1,4 +1,4 @@
-"""Deleting the oldest records of partitions (Kafka's ``Admin.deleteRecords``)."""
+"""Deletion of the oldest records of partitions (Kafka's ``Admin.deleteRecords``)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SegmentCut(NamedTuple):
 
 
 def segments_cut(state: StoreState, offsets: Mapping[TopicPartition, int]) -> list[SegmentCut]:
-    """Where log starts at these offsets would leave a part of a segment.
+    """Return the sealed segments that log starts at these offsets would split.
 
     Raises:
         UnknownTopicOrPartition
@@ -44,9 +44,9 @@ def segments_cut(state: StoreState, offsets: Mapping[TopicPartition, int]) -> li
 
 
 def end_slots_of_cuts(indexes: SegmentIndexes, cuts: Iterable[SegmentCut]) -> dict[SegmentCut, int]:
-    """The last slot that ended a transaction of which the segment loses committed rows, -1 if it loses none.
+    """Return the last slot that ended a transaction whose committed rows each cut deletes; -1 if there is none.
 
-    A segment whose index cannot be read is left out: that may be why its records are to be deleted.
+    A segment whose index cannot be read is left out: the damage may be the reason for the deletion.
     """
     found = {}
     for cut in cuts:
@@ -57,23 +57,23 @@ def end_slots_of_cuts(indexes: SegmentIndexes, cuts: Iterable[SegmentCut]) -> di
 
 @dataclass(frozen=True)
 class DeleteRecords:
-    """Move the log starts to these offsets, all or none. The answer has the log starts as they are then."""
+    """Move the log starts to these offsets, all or none. The answer has the new log starts."""
 
     offsets: Mapping[TopicPartition, int]
     end_slots: Mapping[SegmentCut, int]
-    """What ``end_slots_of_cuts`` knew. All of a segment counts as lost if it was sealed or replaced since."""
+    """The result of ``end_slots_of_cuts``. A segment that was sealed or rewritten since counts as lost completely."""
 
     def apply(self, draft: Draft) -> dict[TopicPartition, int]:
         """
         Raises:
             UnknownTopicOrPartition
             OffsetOutOfRange: an offset lies beyond the last stable offset.
-            InvalidRequest: an offset is no number, or the topic is compacted and does not delete.
+            InvalidRequest: an offset is not an integer, or the topic is compacted and does not delete.
         """
         found = {}
         for given, offset in self.offsets.items():
-            place = topic_partition(given)
-            topic, partition = partition_named(draft, place)
+            named = topic_partition(given)
+            topic, partition = partition_named(draft, named)
             wanted = _wanted_offset(topic, partition, offset)
             if wanted > partition.log_start_offset:
                 segment = segment_cut_at(partition, wanted)
@@ -81,30 +81,30 @@ class DeleteRecords:
                 draft.append(
                     LogStartMoved(
                         topic_id=topic.topic_id,
-                        partition=place.partition,
+                        partition=named.partition,
                         offset=wanted,
                         reason="delete_records",
                         removed_end_slot=end_slot,
                     )
                 )
-            found[place] = max(wanted, partition.log_start_offset)
+            found[named] = max(wanted, partition.log_start_offset)
         return found
 
 
 def _wanted_offset(topic: Topic, partition: Partition, offset: object) -> int:
-    place = f"{topic.topic}-{partition.id.partition}"
+    named = f"{topic.topic}-{partition.id.partition}"
     if isinstance(offset, bool) or not isinstance(offset, int):
-        raise InvalidRequest(f"records of {place} are deleted up to an offset, not {quoted(offset)}")
+        raise InvalidRequest(f"partition {named}: the offset must be an integer, not {quoted(offset)}")
     if "delete" not in topic.config.cleanup_policy:
         raise InvalidRequest(
-            f"topic {topic.topic} is compacted, and its records are deleted by tombstones; its cleanup_policy "
-            "'compact,delete' would allow more"
+            f"topic {topic.topic} is compacted, so its records are deleted by tombstones; set its cleanup_policy to "
+            "'compact,delete' to delete records by offset"
         )
     if offset == ALL_DECIDED:
         return partition.last_stable_offset
     if not 0 <= offset <= partition.last_stable_offset:
         raise OffsetOutOfRange(
-            f"records of {place} can be deleted up to its last stable offset {partition.last_stable_offset}, not "
+            f"records of {named} can be deleted up to its last stable offset {partition.last_stable_offset}, not "
             f"{offset}"
             + (
                 f": its high watermark is {partition.high_watermark}, and a transaction is open in between"

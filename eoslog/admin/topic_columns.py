@@ -1,4 +1,4 @@
-"""Giving a topic more columns, and looking back at the schemas that it had."""
+"""Adding columns to a topic, and the history of its schemas."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _VARIANT = "variant"
 
 @dataclass(frozen=True, slots=True)
 class TopicSchemaVersion:
-    """A schema that a topic had, or has."""
+    """One version of a topic's schema."""
 
     version: int
-    """Counted from 1, the schema with which the topic was made."""
+    """Version 1 is the schema with which the topic was created."""
     slot: int
-    """The slot of the log from which on the topic had it."""
+    """The slot from which the topic had this schema."""
     timestamp: int
     """The log's time at the slot (ms)."""
     schema: pa.Schema
     added: tuple[ColumnPath, ...]
-    """What it added to the one before: names from the outside in, ``element`` for lists, ``value`` for maps."""
+    """The paths of its new columns: names from the outside in, ``element`` for lists, ``value`` for maps."""
 
 
 def append_columns(draft: Draft, topic: Topic, rows: pa.Schema, spark_schema: str | None, time_ms: int) -> Topic:
-    """Append what gives a topic the columns of some rows; nothing if it has them.
+    """Append an entry that adds the columns of some rows to a topic; nothing if the topic has them.
 
     Args:
         spark_schema: the rows' schema, or part of it, as Spark's JSON.
-        time_ms: by the store's clock.
+        time_ms: the time by the store's clock (ms since the epoch).
 
     Returns:
-        The topic as it is then.
+        The changed topic.
 
     Raises:
         InvalidTopic, SchemaMismatch, UnsupportedSchema
@@ -63,25 +63,25 @@ def append_columns(draft: Draft, topic: Topic, rows: pa.Schema, spark_schema: st
 
 @dataclass(frozen=True)
 class AddColumns:
-    """Give a topic more columns. The answer is the topic as it is then."""
+    """Add columns to a topic. The answer is the changed topic."""
 
     topic: str
     columns: pa.Schema
     spark_schema: str | None
-    """The columns as Spark's JSON, for types that Arrow does not name."""
+    """The columns as Spark's JSON, for Spark types that Arrow does not have."""
     time_ms: int
 
     def apply(self, draft: Draft) -> Topic:
-        """Raises: UnknownTopicOrPartition, and what ``append_columns`` raises"""
+        """Raises: UnknownTopicOrPartition, and the errors of ``append_columns``"""
         return append_columns(draft, topic_named(draft, self.topic), self.columns, self.spark_schema, self.time_ms)
 
 
 def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> TopicSchema:
-    """The topic's schema with the columns of some rows behind its own; itself if it has them.
+    """Return the topic's schema, extended by the columns of some rows. It is unchanged if it has them all.
 
     Raises:
         InvalidTopic: the topic holds Kafka records.
-        SchemaMismatch: a column is there already, and of another type.
+        SchemaMismatch: the topic has a column of this name with another type.
         UnsupportedSchema: a new column cannot be stored.
     """
     known = topic.topic_schema
@@ -93,7 +93,7 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
 
 
 def schema_history(topic: Topic) -> list[TopicSchemaVersion]:
-    """The schemas that a topic had, from the first one to that of now."""
+    """Return all schemas of a topic, from the first to the current one."""
     versions = []
     schema = stored_schema(topic)
     for each in reversed(topic.schema_versions):
@@ -103,7 +103,7 @@ def schema_history(topic: Topic) -> list[TopicSchemaVersion]:
 
 
 def _merged_spark_schema(known: str | None, rows: str | None) -> str | None:
-    """Spark's JSON of the rows' columns behind that of the topic's; either may leave columns out."""
+    """Return Spark's JSON of the topic's columns, extended by the rows' columns. Either may omit columns."""
     if rows is None:
         return known
     empty: dict[str, Any] = {"type": "struct", "fields": []}
@@ -111,7 +111,7 @@ def _merged_spark_schema(known: str | None, rows: str | None) -> str | None:
 
 
 def check_spark_schema(text: str) -> None:
-    """Raises: InvalidRequest: it is no schema in Spark's JSON."""
+    """Raises: InvalidRequest: the text is not a schema in Spark's JSON."""
     _parsed(text)
 
 
@@ -122,11 +122,11 @@ def _parsed(text: str) -> dict[str, Any]:
             return value
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise InvalidRequest("a schema in Spark's JSON is what StructType.json() gives")
+    raise InvalidRequest("spark_schema is not a schema in Spark's JSON; give the result of StructType.json()")
 
 
 def _is_type(value: Any) -> bool:
-    """Whether it has the form of a type in Spark's JSON; which names there are is for Spark to know."""
+    """Return True if the value has the form of a type in Spark's JSON. The names of types are not checked."""
     if isinstance(value, str):
         return True
     match value["type"]:
@@ -145,7 +145,9 @@ def _is_type(value: Any) -> bool:
 def _merged_type(known: Any, rows: Any, path: str) -> Any:
     if _VARIANT in (known, rows):
         if known != rows:
-            raise SchemaMismatch(f"column {path!r} is a variant in the topic or in the rows, but not in both")
+            raise SchemaMismatch(
+                f"column {path!r} is a variant only in the topic or only in the rows; use the topic's type"
+            )
         return known
     kind = known.get("type") if isinstance(known, dict) else None
     if not isinstance(rows, dict) or rows.get("type") != kind:

@@ -1,4 +1,4 @@
-"""A topic's settings as users give them: changed one by one, and on the command line in Kafka's spelling."""
+"""Changes of a topic's settings, and their spelling on the command line, which is Kafka's."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from eoslog.state.topics import topic_named
 
 
 def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) -> TopicConfig:
-    """The settings with these changed; a value of None sets the default again.
+    """Return the settings with these changes. A value of None resets a setting to its default.
 
     Raises:
-        InvalidTopic: an unknown setting, or a value that it may not have.
+        InvalidTopic: a setting is unknown, or its value is not allowed.
     """
     values = config.model_dump()
     for name, value in changes.items():
@@ -36,7 +36,7 @@ def changed_config(topic: str, config: TopicConfig, changes: Mapping[str, Any]) 
 
 @dataclass(frozen=True)
 class AlterTopic:
-    """Change settings of a topic. The answer is the topic as it is then."""
+    """Change settings of a topic. The answer is the changed topic."""
 
     topic: str
     settings: Mapping[str, Any]
@@ -53,19 +53,21 @@ class AlterTopic:
 
 
 def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
-    """The settings of ``retention.ms=86400000`` and the like, in Kafka's spelling or that of ``TopicConfig``.
+    """Parse settings such as ``retention.ms=86400000``, in Kafka's spelling or that of ``TopicConfig``.
 
     Raises:
-        InvalidTopic: not NAME=VALUE, an unknown setting, or a value that it may not have.
+        InvalidTopic: a text is not NAME=VALUE, a setting is unknown, or its value is not allowed.
     """
     given: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
-            raise InvalidTopic(f"topic {topic}: setting {quoted(text)} is not NAME=VALUE, as retention.ms=86400000")
+            raise InvalidTopic(
+                f"topic {topic}: setting {quoted(text)} is not NAME=VALUE, such as retention.ms=86400000"
+            )
         if "=" in value:
             raise InvalidTopic(f"topic {topic}: {quoted(text)} is more than one setting: give each by itself")
-        # Kafka's tool has values with commas in brackets: cleanup.policy=[compact,delete].
+        # Kafka's tool encloses values with commas in brackets: cleanup.policy=[compact,delete].
         given[setting_named(topic, name.strip())] = value.strip().removeprefix("[").removesuffix("]")
     try:
         config = TopicConfig.model_validate_strings(given)
@@ -75,10 +77,10 @@ def parsed_settings(topic: str, texts: Iterable[str]) -> dict[str, Any]:
 
 
 def setting_named(topic: str, name: str) -> str:
-    """The field of ``TopicConfig`` that a setting's name means, as ``retention.ms``.
+    """Return the field of ``TopicConfig`` for the name of a setting, such as ``retention.ms``.
 
     Raises:
-        InvalidTopic: there is no such setting.
+        InvalidTopic: the setting is unknown.
     """
     field = name.replace(".", "_")
     if field not in TopicConfig.model_fields:
@@ -87,7 +89,7 @@ def setting_named(topic: str, name: str) -> str:
 
 
 def kafka_spelling(field: str) -> str:
-    """A setting's name as Kafka writes it: ``retention.ms``."""
+    """Return a setting's name in Kafka's spelling, such as ``retention.ms``."""
     return field.replace("_", ".")
 
 

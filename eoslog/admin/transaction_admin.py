@@ -1,4 +1,4 @@
-"""Administration of transactions and producers: list, describe, abort, find those that hang (Kafka's ``Admin``)."""
+"""Administration of transactions and producers: list, describe, abort, find hanging ones (Kafka's ``Admin``)."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from eoslog.state.transaction_requests import AbortTransaction, ForceTerminateTr
 
 
 class CommittedVersion(NamedTuple):
-    """The last version of an application's work that was committed. It is never forgotten."""
+    """The last committed version of an application. It never expires."""
 
     application_id: str
     sink: str
-    """What the versions count for: ``*``, or a Spark job's topic as ``<topic>:<topic id>``."""
+    """The scope of the versions: ``*``, or the topic of a Spark job as ``<topic>:<topic id>``."""
     version: int
     query_id: str | None = None
-    """The streaming query that counted it; None outside of streams."""
+    """The streaming query that committed it; None outside of streams."""
 
 
 class LastCommitted(NamedTuple):
-    """The last commit of a transactional id. Its fields are None or empty if there was none, or the id has expired."""
+    """The last commit of a transactional id. Fields are None or empty if there was none, or if the id has expired."""
 
     transactional_id: str
     slot: int | None
@@ -50,14 +50,14 @@ class LastCommitted(NamedTuple):
     producer_id: int | None
     producer_epoch: int | None
     application_id: str | None
-    """Of the version that was committed with it; None if none was."""
+    """The application whose version was committed with it; None if there was none."""
     version: int | None
     offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]
-    """By group: the offsets that were committed with it. The group may have moved on since."""
+    """The offsets that were committed with it, by group. The group may have committed newer ones since."""
     rows: Mapping[str, int]
-    """How many it wrote, by topic."""
+    """The number of rows that it wrote, by topic."""
     versions: tuple[CommittedVersion, ...]
-    """The last version of each application and sink, by this commit or an earlier one."""
+    """The last version of each application and sink, of this commit or an earlier one."""
 
 
 def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
@@ -94,7 +94,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
 
 
 def _by_partition(state: StoreState, offsets: GroupOffsets) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Those of topics that are still there."""
+    """Return the offsets by partition. Deleted topics are left out."""
     return {
         TopicPartition(state.topics[each.topic_id].topic, each.partition): OffsetAndMetadata(
             each.offset, each.metadata, each.leader_epoch
@@ -108,23 +108,23 @@ def _by_partition(state: StoreState, offsets: GroupOffsets) -> dict[TopicPartiti
 class _AbortTransactionAt:
     """Abort the transaction whose first row in a partition has this offset. The answer is its transactional id."""
 
-    place: TopicPartition
+    partition: TopicPartition
     start_offset: int
     time_ms: int
 
     def apply(self, draft: Draft) -> str:
-        transactional_id = transaction_at(draft, self.place, self.start_offset)
+        transactional_id = transaction_at(draft, self.partition, self.start_offset)
         if transactional_id is None:
             raise InvalidRequest(
                 f"no open transaction begins at offset {self.start_offset} of partition "
-                f"{self.place.topic}-{self.place.partition}"
+                f"{self.partition.topic}-{self.partition.partition}"
             )
         AbortTransaction(transactional_id, "admin", self.time_ms).apply(draft)
         return transactional_id
 
 
 class TransactionAdministration:
-    """Looks at transactions and their producers, and ends what is open. Every answer is as of the log's tail."""
+    """Inspects transactions and their producers, and aborts open ones. Every answer is that of the newest state."""
 
     _store: Session
 
@@ -136,14 +136,14 @@ class TransactionAdministration:
         running_longer_than_ms: int | None = None,
         transactional_id_pattern: str | None = None,
     ) -> TransactionListings:
-        """All transactional ids, those of jobs' tasks among them (Kafka's ``listTransactions``).
+        """List transactional ids, including those of jobs' tasks (Kafka's ``listTransactions``).
 
         Args:
-            states: only those in one of these states, as ``"Ongoing"`` or ``"ONGOING"``. A name that no state has is
-                passed over, and told in ``unknown_states`` of the answer.
-            producer_ids: only those with one of these producer ids.
-            running_longer_than_ms: only those whose transaction is open for longer (KIP-994).
-            transactional_id_pattern: only those that this regular expression matches as a whole (KIP-1152).
+            states: list only ids in one of these states, such as ``"Ongoing"`` or ``"ONGOING"``. Unknown names are
+                ignored and returned in ``unknown_states`` of the answer.
+            producer_ids: list only ids with one of these producer ids.
+            running_longer_than_ms: list only ids whose transaction has been open for longer (ms, KIP-994).
+            transactional_id_pattern: list only ids that this regular expression matches as a whole (KIP-1152).
 
         Raises:
             InvalidRegularExpression
@@ -157,7 +157,7 @@ class TransactionAdministration:
         return self._store.read(lambda state, slot: list_transactions(state, wanted, self._store.now_ms()))
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """What is known of a transactional id, or of that of a job's task.
+        """Describe a transactional id, which may be that of a job's task.
 
         Raises:
             TransactionalIdNotFound
@@ -168,7 +168,7 @@ class TransactionAdministration:
         )
 
     def last_committed(self, transactional_id: str) -> LastCommitted:
-        """What a transactional id committed last: slot, group offsets, rows, and the versions of its applications.
+        """Return the last commit of a transactional id: slot, group offsets, rows, and application versions.
 
         Raises:
             TransactionalIdNotFound: the id is unknown, and no version was ever committed under it.
@@ -176,7 +176,7 @@ class TransactionAdministration:
         return self._store.read(lambda state, slot: last_committed(state, transactional_id))
 
     def describe_producers(self, topic: str, partition: int) -> list[ProducerDescription]:
-        """The producers that a partition knows.
+        """Return the producers that a partition knows.
 
         Raises:
             UnknownTopicOrPartition
@@ -184,21 +184,25 @@ class TransactionAdministration:
         return self._store.read(lambda state, slot: describe_producers(state, TopicPartition(topic, partition)))
 
     def abort_transaction(self, transactional_id: str) -> bool:
-        """Abort what is open under a transactional id, and fence its producer. False if nothing is open.
+        """Abort the open transaction of a transactional id, and fence its producer.
+
+        Returns:
+            False if no transaction is open.
 
         Raises:
             TransactionalIdNotFound
-            InvalidTxnState: it is prepared; see ``force_terminate_transaction``.
+            InvalidTxnState: the transaction is prepared; see ``force_terminate_transaction``.
         """
         return self._store.append(AbortTransaction(transactional_id, "admin", self._store.now_ms()))
 
     def force_terminate_transaction(self, transactional_id: str) -> bool:
-        """Abort what is open under a transactional id even if it is prepared, and fence its producer (KIP-939).
+        """Abort the open transaction of a transactional id even if it is prepared, and fence its producer (KIP-939).
 
-        Whoever prepared it may have decided to commit, in another system too: there the decision stands.
+        The application that prepared it may have decided to commit, and other systems may already have committed. This
+        call does not undo that.
 
         Returns:
-            False if nothing is open; then nobody is fenced.
+            False if no transaction is open. Then no producer is fenced.
 
         Raises:
             TransactionalIdNotFound
@@ -208,18 +212,19 @@ class TransactionAdministration:
     def abort_transaction_at(self, topic: str, partition: int, start_offset: int) -> str:
         """Abort the transaction whose first row in a partition has this offset, and fence its producer.
 
-        ``describe_producers`` and ``find_hanging_transactions`` tell the offset.
+        ``describe_producers`` and ``find_hanging_transactions`` return the offset. The transaction ends in all its
+        partitions.
 
         Returns:
-            Its transactional id. It ends in all its partitions.
+            Its transactional id.
 
         Raises:
             UnknownTopicOrPartition
             InvalidRequest: no open transaction begins there.
-            InvalidTxnState: it is prepared; see ``force_terminate_transaction``.
+            InvalidTxnState: the transaction is prepared; see ``force_terminate_transaction``.
         """
-        place = TopicPartition(topic, partition)
-        return self._store.append(_AbortTransactionAt(place, start_offset, self._store.now_ms()))
+        key = TopicPartition(topic, partition)
+        return self._store.append(_AbortTransactionAt(key, start_offset, self._store.now_ms()))
 
     def find_hanging_transactions(
         self,
@@ -228,9 +233,14 @@ class TransactionAdministration:
         topic: str | None = None,
         partition: int | None = None,
     ) -> list[HangingTransaction]:
-        """Transactions open for longer than ``max_transaction_timeout_ms``, which hold the last stable offset back.
+        """Return transactions that have been open for longer than ``max_transaction_timeout_ms`` (ms).
 
-        One for each partition that they wrote to; of one topic, or one partition of it, if it is given.
+        They hold the last stable offset back. The answer has one item for each partition that such a transaction wrote
+        to.
+
+        Args:
+            topic: only this topic; all topics if None.
+            partition: only this partition of ``topic``.
 
         Raises:
             UnknownTopicOrPartition

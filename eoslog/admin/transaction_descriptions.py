@@ -1,4 +1,4 @@
-"""What the administration tells of transactions and producers, read off the store's state."""
+"""Descriptions of transactions and producers, taken from the store's state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eoslog.state.producer_ids import prepared_identity, task_producer_id, task_
 from eoslog.state.store_state import StoreState, Transaction, TransactionState
 
 COORDINATOR_EPOCH = 0
-"""Kafka counts the moves of a coordinator from broker to broker; here the log itself decides."""
+"""Always 0. Kafka counts here how often the coordinator moved to another broker; eoslog has no such coordinator."""
 
 
 class TransactionListing(NamedTuple):
@@ -31,16 +31,16 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionListings(list[TransactionListing]):
-    """What ``list_transactions`` found."""
+    """The answer of ``list_transactions``."""
 
     def __init__(self, found: Iterable[TransactionListing], unknown_states: Iterable[str] = ()) -> None:
         super().__init__(found)
         self.unknown_states = tuple(unknown_states)
-        """The names of states that were asked for and that no state has."""
+        """The requested names that are not the name of a state."""
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactional ids are listed. None: all."""
+    """The filter of ``list_transactions``. A field that is None filters nothing."""
 
     states: frozenset[TransactionState] | None = None
     unknown_states: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class TransactionFilter(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """What is known of a transactional id. Times are ms by the store's clock."""
+    """The state of a transactional id. Times are ms by the store's clock."""
 
     transactional_id: str
     producer_id: int
@@ -60,7 +60,7 @@ class TransactionDescription(NamedTuple):
     transaction_state: str
     transaction_timeout_ms: int
     transaction_start_time_ms: int
-    """When the open transaction began, or the last one if it has ended; -1 if there was none since the last init."""
+    """The begin of the open transaction, or else of the last one; -1 if there was none since the last init."""
     transaction_duration_ms: int
     """-1 outside of a transaction."""
     topic_partitions: tuple[TopicPartition, ...]
@@ -70,18 +70,18 @@ class TransactionDescription(NamedTuple):
     prepared_transaction: str | None = None
     """The name of the transaction if it is prepared, ``producer_id:epoch``. Its holder's epoch may be higher."""
     prepared_time_ms: int = -1
-    """When it was prepared; -1 if it is not."""
+    """The time at which it was prepared; -1 if it is not prepared."""
     prepared_timeout_ms: int = -1
-    """How long it may stay prepared; -1 for ever, or if it is not prepared."""
+    """How long it may stay prepared; -1 if there is no limit, or if it is not prepared."""
 
 
 class ProducerDescription(NamedTuple):
-    """What a partition knows of a producer id."""
+    """The state of a producer id in a partition."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    """-1 if it knows of no batch."""
+    """-1 if the partition knows no batch of it."""
     last_timestamp: int
     """ms since the epoch."""
     current_transaction_start_offset: int
@@ -90,7 +90,7 @@ class ProducerDescription(NamedTuple):
 
 
 class HangingTransaction(NamedTuple):
-    """A transaction that has been open for longer than any may be, in one of its partitions."""
+    """A transaction that has been open for too long, in one of its partitions."""
 
     topic_partition: TopicPartition
     transactional_id: str | None
@@ -99,21 +99,21 @@ class HangingTransaction(NamedTuple):
     producer_epoch: int
     start_offset: int
     last_timestamp: int
-    """Of the producer's last batch here (ms since the epoch), -1 if it is not known."""
+    """The timestamp of the producer's last batch here (ms since the epoch); -1 if it is not known."""
     duration_ms: int
     reason: str
     """Why it is still open."""
 
 
-WITHIN_TIMEOUT = "within its own time-out"
-PAST_TIMEOUT = "past its time-out: a coordinator, or the next who writes here, ends it"
-PREPARED = "prepared: it waits for complete_transaction, or force-terminate"
+WITHIN_TIMEOUT = "within its own timeout"
+PAST_TIMEOUT = "past its timeout: a coordinator or the next writer to this store aborts it"
+PREPARED = "prepared: it waits for complete_transaction or force-terminate"
 NO_TRANSACTIONAL_ID = "no transactional id has this producer id"
 NOT_ITS_PARTITION = "its transactional id has no open transaction here"
 
 
 def state_named(name: str) -> TransactionState | None:
-    """A transaction's state by its name, as ``Ongoing`` or ``ONGOING``; None if no state has it."""
+    """Return a transaction state by its name, such as ``Ongoing`` or ``ONGOING``; None if the name is unknown."""
     folded = "".join(character for character in name if character.isalpha()).upper()
     return next((state for state in TransactionState if state.name.replace("_", "") == folded), None)
 
@@ -125,7 +125,7 @@ def transaction_filter(
     running_longer_than_ms: int | None = None,
     transactional_id_pattern: str | None = None,
 ) -> TransactionFilter:
-    """The filter that these arguments of ``list_transactions`` describe.
+    """Return the filter for these arguments of ``list_transactions``.
 
     Raises:
         InvalidRegularExpression
@@ -147,7 +147,7 @@ def transaction_filter(
 
 
 def list_transactions(state: StoreState, wanted: TransactionFilter, now_ms: int) -> TransactionListings:
-    """The transactional ids that pass the filter, those of jobs' tasks among them."""
+    """Return the transactional ids that pass the filter, including those of jobs' tasks."""
     found = (
         TransactionListing(each.transactional_id, each.producer_id, each.state.name, _prepared_state(each))
         for transaction in state.transactions.values()
@@ -185,9 +185,9 @@ def describe_transaction(state: StoreState, transactional_id: str, now_ms: int) 
         max(0, now_ms - found.start_ms) if found.state is TransactionState.ONGOING else -1,
         tuple(
             sorted(
-                TopicPartition(state.topics[place.topic_id].topic, place.partition)
-                for place in found.partitions | staged
-                if place.topic_id in state.topics
+                TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition)
+                for partition_id in found.partitions | staged
+                if partition_id.topic_id in state.topics
             )
         ),
         found.kind,
@@ -226,25 +226,25 @@ def hanging_transactions(
     topic: str | None = None,
     partition: int | None = None,
 ) -> list[HangingTransaction]:
-    """Transactions that are open for longer than ``max_transaction_timeout_ms``, by partition (KIP-664).
+    """Return transactions that have been open for longer than ``max_transaction_timeout_ms``, by partition (KIP-664).
 
-    In Kafka the worst of them have no coordinator that would end them. Here a slot ends a transaction in all its
-    partitions, so such a one would be a fault of the store, and its ``reason`` says so.
+    In Kafka the worst of them are unknown to the coordinator, so it never ends them. Here one slot ends a transaction
+    in all its partitions, so such a transaction would be a fault of the store. Then ``reason`` says so.
 
     Raises:
         UnknownTopicOrPartition: ``topic`` has no such partition.
     """
     holders = {state.transactions[name].open_producer_id: state.transactions[name] for name in state.ongoing}
     found = [
-        _hanging(state, place, producer_id, start_offset, holders.get(producer_id), now_ms)
-        for place in _places(state, topic, partition)
-        for producer_id, start_offset in state.partitions[place].open_transactions.items()
+        _hanging(state, partition_id, producer_id, start_offset, holders.get(producer_id), now_ms)
+        for partition_id in _partition_ids(state, topic, partition)
+        for producer_id, start_offset in state.partitions[partition_id].open_transactions.items()
     ]
     return [each for each in found if each.duration_ms > max_transaction_timeout_ms]
 
 
 def transaction_at(state: StoreState | Draft, topic_partition: TopicPartition, start_offset: int) -> str | None:
-    """The transactional id whose open transaction begins at an offset of a partition; None if none does.
+    """Return the transactional id whose open transaction begins at an offset of a partition; None if there is none.
 
     Raises:
         UnknownTopicOrPartition
@@ -258,7 +258,7 @@ def transaction_at(state: StoreState | Draft, topic_partition: TopicPartition, s
     return None
 
 
-def _places(state: StoreState, topic: str | None, partition: int | None) -> list[PartitionId]:
+def _partition_ids(state: StoreState, topic: str | None, partition: int | None) -> list[PartitionId]:
     if topic is None:
         return sorted(state.partitions)
     if partition is not None:
@@ -268,27 +268,27 @@ def _places(state: StoreState, topic: str | None, partition: int | None) -> list
 
 def _hanging(
     state: StoreState,
-    place: PartitionId,
+    partition_id: PartitionId,
     producer_id: int,
     start_offset: int,
     holder: Transaction | None,
     now_ms: int,
 ) -> HangingTransaction:
-    partition: Partition = state.partitions[place]
+    partition: Partition = state.partitions[partition_id]
     known = partition.producers.get(producer_id)
     last_timestamp = known.last_timestamp if known is not None else -1
     if holder is None:
         reason, since_ms = NO_TRANSACTIONAL_ID, last_timestamp
     else:
         since_ms = holder.start_ms
-        if place not in holder.partitions:
+        if partition_id not in holder.partitions:
             reason = NOT_ITS_PARTITION
         elif holder.prepared is not None:
             reason = PREPARED
         else:
             reason = PAST_TIMEOUT if now_ms - since_ms > holder.timeout_ms else WITHIN_TIMEOUT
     return HangingTransaction(
-        TopicPartition(state.topics[place.topic_id].topic, place.partition),
+        TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition),
         holder.transactional_id if holder is not None else None,
         producer_id,
         known.producer_epoch if known is not None else -1,
@@ -300,7 +300,7 @@ def _hanging(
 
 
 def _with_tasks(transaction: Transaction) -> Iterator[Transaction]:
-    """A transactional id, and those of its tasks, which are derived from it."""
+    """Yield a transactional id and those of its tasks. Task ids are derived from the job's id and not stored."""
     yield transaction
     for number in range(transaction.task_count):
         yield _task(transaction, number)

@@ -1,4 +1,4 @@
-"""Verifying and repairing a store, as its administration does it: its description first, then the log and its files."""
+"""Verification and repair of a store: first its description, then the log and its files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Progress
 
 
 def verify_store(store: Session, topic: str | None, with_data: bool, progress: Progress) -> Iterator[Finding]:
-    """What is wrong with a store; see ``Admin.verify``."""
+    """Yield the findings of a store; see ``Admin.verify``."""
     description, found = _description(store)
     yield from found
     log = _fresh_log(store, description)
@@ -27,17 +27,17 @@ def verify_store(store: Session, topic: str | None, with_data: bool, progress: P
 
 
 def repair_store(store: Session, findings: Iterable[Finding]) -> Iterator[repairing.Repair]:
-    """Put right what can be; see ``Admin.repair``."""
+    """Repair findings; see ``Admin.repair``."""
     description, found = _description(store)
     if description is None:
-        what = f"nothing is repaired while nobody can open the store: {DESCRIPTION_PATH}: {found[0].problem}"
+        what = f"the store cannot be opened, so nothing is repaired: {DESCRIPTION_PATH}: {found[0].problem}"
         yield from (repairing.Repair(each, False, what) for each in findings if each.repairable)
     else:
         yield from repairing.repair(_fresh_log(store, description), findings, DESCRIPTION_PATH, description.store_id)
 
 
 def _fresh_log(store: Session, description: StoreDescription | None) -> Log[StoreState]:
-    """A log of its own: what the store's own has read may be older than the damage."""
+    """Open the log again. The state that the store's own log has read may be older than the damage."""
     log: Log[StoreState] = Log(store.object_store, StoreMachine(), store.environment, store.log.config)
     if description is not None:
         log.adopt_grace(description.slot_grace_ms)

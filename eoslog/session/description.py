@@ -1,4 +1,4 @@
-"""``eoslog.json``: what lies at a store's root and says that it is one."""
+"""``eoslog.json``: the description at the root of a store. It identifies the directory as a store."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FORMAT_VERSION = 1
 
 
 class ProbeRecord(BaseModel):
-    """What the probe of put-if-absent found when the store was made."""
+    """The result of the put-if-absent probe at the creation of the store."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     put_if_absent: bool
-    """Of many creates of one name exactly one succeeded."""
+    """True if exactly one of many creates of one name succeeded."""
     time_ms: int
-    """When, by the store's clock (ms since the epoch)."""
+    """The time of the probe, by the store's clock (ms since the epoch)."""
 
 
 class StoreDescription(BaseModel):
@@ -34,15 +34,16 @@ class StoreDescription(BaseModel):
 
     format_version: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     store_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """Drawn when the store is made; one made anew at the same place has another."""
+    """A random id, drawn at the creation. A later store at the same URL has another id."""
     reader_features: tuple[str, ...] = ()
-    """What a reader must know; one that does not refuses the store."""
+    """Features that a reader must know. A reader that does not know one refuses the store."""
     writer_features: tuple[str, ...] = ()
-    """What a writer must know; one that does not refuses the store."""
+    """Features that a writer must know. A writer that does not know one refuses the store."""
     created_ms: Annotated[int, Field(strict=True, ge=0)]
-    """By the store's clock (ms since the epoch)."""
+    """The time of the creation, by the store's clock (ms since the epoch)."""
     slot_grace_ms: Annotated[int, Field(strict=True, gt=0, lt=2**53)] = LogConfig.grace_ms
-    """No process deletes a younger slot, and none trusts what it knows of the log for longer than half of it."""
+    """The retention of slots (ms). No process deletes a younger slot, or trusts its replica for longer than half of
+    it."""
     probe: ProbeRecord
 
 
@@ -52,13 +53,13 @@ def read_description(store: ObjectStore) -> StoreDescription:
         body = store.get(DESCRIPTION_PATH).body
     except ObjectNotFound:
         raise NotAStore(
-            f"there is no eoslog store at {_place(store.url)}: check the place, or create a topic there to make one"
+            f"there is no eoslog store at {_shown(store.url)}; check the URL, or create a topic there to create a store"
         ) from None
     return decode_description(body, store.url)
 
 
-def _place(url: str) -> str:
-    """A relative path with what it is relative to, which is another directory in each of Spark's processes."""
+def _shown(url: str) -> str:
+    """Return the URL. A relative path is completed: Spark's processes have different current directories."""
     return url if "://" in url or Path(url).is_absolute() else f"{url} ({Path(url).absolute()})"
 
 
@@ -68,8 +69,8 @@ def decode_description(body: bytes, url: str) -> StoreDescription:
         version = _Version.model_validate_json(body).format_version
         if version > FORMAT_VERSION:
             raise UnsupportedFormat(
-                f"the store at {url} has format version {version}, this version of eoslog knows {FORMAT_VERSION}: "
-                "upgrade eoslog"
+                f"the store at {url} has format version {version}, but this version of eoslog knows only "
+                f"{FORMAT_VERSION}. Upgrade eoslog"
             )
         description = StoreDescription.model_validate_json(body)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""A consumer group as producers and consumers name it."""
+"""The identity of a consumer group in offset commits of producers and consumers."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from eoslog.state.store_state import StoreState
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits offsets (KIP-447): a group, and the generation in which the consumer belongs to it."""
+    """The group, generation and member that commit offsets (KIP-447)."""
 
     group_id: str
     generation: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
     topic_ids: tuple[tuple[str, str], ...] = ()
-    """Name and id of each topic that the consumer reads: offsets of one are not those of another of its name."""
+    """The name and id of each topic that the consumer reads. A topic that was created again has another id."""
 
 
 def checked_group(group: str | GroupMetadata) -> GroupMetadata:
-    """The group for which offsets are committed.
+    """Return the group for which offsets are committed.
 
     Raises:
-        InvalidRequest: it is none, or is at a generation without a member (``KafkaProducer``).
+        InvalidRequest: it is not a group, or it has a generation but no member (as in ``KafkaProducer``).
     """
     if isinstance(group, str):
         group = GroupMetadata(group)
     if not isinstance(group, GroupMetadata):
-        raise InvalidRequest("the group is its id, or what consumer.group_metadata() returns")
+        raise InvalidRequest("the group must be a group id, or the result of consumer.group_metadata()")
     check_id("group id", group.group_id)
     if group.generation > 0 and not group.member_id:
         raise InvalidRequest(
-            f"group {group.group_id!r} is given with generation {group.generation} and without a member of it; pass "
-            "what consumer.group_metadata() returns"
+            f"group {group.group_id!r} is given with generation {group.generation} but without a member; give the "
+            "result of consumer.group_metadata()"
         )
     return group
 
@@ -47,17 +47,17 @@ def checked_group(group: str | GroupMetadata) -> GroupMetadata:
 def group_offsets(
     state: StoreState | Draft, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
 ) -> GroupOffsets:
-    """Offsets as the log holds them.
+    """Return offsets in the form of a log entry.
 
     Raises:
-        UnknownTopicOrPartition: the store has no such partition, or the consumer has read another topic of this name.
-        InvalidRequest: a negative offset, or what ``checked_group`` refuses.
+        UnknownTopicOrPartition: the partition does not exist, or the topic was created again since it was read.
+        InvalidRequest: an offset is negative, or ``checked_group`` refuses the group.
     """
     group = checked_group(group)
     topic_ids = dict(group.topic_ids)
     found = []
-    for place, position in offsets.items():
-        topic, _ = partition_named(state, place)
+    for partition, position in offsets.items():
+        topic, _ = partition_named(state, partition)
         if topic_ids.get(topic.topic, topic.topic_id) != topic.topic_id:
             raise UnknownTopicOrPartition(
                 f"topic {topic.topic} was deleted and created again since its records were read"
@@ -65,11 +65,11 @@ def group_offsets(
         if not isinstance(position, OffsetAndMetadata):
             position = OffsetAndMetadata(position)
         if position.offset < 0:
-            raise InvalidRequest(f"offset {position.offset} of {shortened(place[0])}-{place[1]} is negative")
+            raise InvalidRequest(f"offset {position.offset} of {shortened(partition[0])}-{partition[1]} is negative")
         found.append(
             GroupOffset(
                 topic_id=topic.topic_id,
-                partition=place[1],
+                partition=partition[1],
                 offset=position.offset,
                 metadata=position.metadata,
                 leader_epoch=position.leader_epoch,
@@ -85,10 +85,10 @@ def group_offsets(
 
 
 def with_added(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:
-    """What a transaction commits after it was given more of a group: of each partition the newer offset.
+    """Return a transaction's group offsets after ``added``. The newest offset of each partition counts.
 
-    Whoever read in an earlier generation stands there still, also with no offset left: its rows are in the transaction,
-    and the generation is checked when it ends.
+    An item of an earlier generation stays, even if no offset is left in it. Its rows are in the transaction, so the end
+    of the transaction must still check that generation.
     """
     newer = {(each.topic_id, each.partition) for each in added.offsets}
     same = added.offsets

@@ -1,4 +1,7 @@
-"""Heartbeats of group members: one small object each, overwritten. They decide nothing; an eviction is an entry."""
+"""Heartbeats of group members. Each member overwrites one small object.
+
+Heartbeats decide nothing: an eviction is an entry of the log.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,24 @@ class Heartbeats:
         self._session_timeouts: dict[str, int] = {}
 
     def put(self, member_id: str, session_timeout_ms: int) -> None:
-        """Say that a member is alive."""
+        """Write the heartbeat of a member."""
         body = json.dumps({"session_timeout_ms": session_timeout_ms}, separators=(",", ":"))
         self._store.put(self._prefix + member_id, body.encode())
 
     def delete(self, member_ids: Iterable[str]) -> None:
-        """Forget members that are gone."""
+        """Delete the heartbeats of members that have left."""
         paths = [self._prefix + member_id for member_id in sorted(member_ids)]
         if paths:
             self._store.delete_many(paths)
 
     def silent(self, members: Iterable[str]) -> set[str]:
-        """Those of ``members`` that have not been heard of for longer than their session time-out. One LIST.
+        """Return the members whose last heartbeat is older than their session timeout. This costs one LIST.
 
-        ``members`` were read from the log before: a member's first heartbeat comes before its entry, so one without any
-        has gone. Heartbeats that no member owns any more are deleted.
+        Heartbeats without a member are deleted.
+
+        Args:
+            members: the members of the group, read from the log before this call. A member writes its first heartbeat
+                before it joins, so a member without one has left.
         """
         members = set(members)
         heard = {info.path[len(self._prefix) :]: info.last_modified_ms for info in self._store.list(self._prefix)}
@@ -55,7 +61,7 @@ class Heartbeats:
 
 
 def _session_timeout(body: bytes) -> int:
-    """What a heartbeat says; for one that says nothing sensible the longest there may be."""
+    """Return the session timeout in a heartbeat (ms); the longest allowed one if the heartbeat is invalid."""
     try:
         timeout = json.loads(body)["session_timeout_ms"]
     except (ValueError, LookupError, TypeError, RecursionError):

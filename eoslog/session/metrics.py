@@ -1,4 +1,4 @@
-"""Numbers to watch, by Kafka's names: of the store as its log says it is, and of this process's calls."""
+"""Metrics by Kafka's names: of the store's state, and of the calls of this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _DURATION = re.compile(
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration of days, hours, minutes and seconds.
+    """Parse a duration of days, hours, minutes and seconds (ISO 8601).
 
     Raises:
-        ValueError: the text is none, or it is longer than can be counted.
+        ValueError: the text is not a duration, or it is too long.
     """
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is not a duration as PT1H30M or P7D (ISO 8601)")
+        raise ValueError(f"{text!r} is not a duration such as PT1H30M or P7D (ISO 8601)")
     try:
         return timedelta(**{unit: float(count) for unit, count in found.groupdict().items() if count is not None})
     except OverflowError:
@@ -37,7 +37,8 @@ def parse_duration(text: str) -> timedelta:
 
 
 LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
-"""A transaction is late when it is open for longer than any may be, and this (Kafka's ``ProducerStateManager``)."""
+"""A transaction is late if it is open for longer than the maximum timeout plus this (Kafka's
+``ProducerStateManager``)."""
 
 CALL_TIMES = {
     "init_transactions()": "txn-init-time-ns-total",
@@ -47,39 +48,40 @@ CALL_TIMES = {
     "abort_transaction()": "txn-abort-time-ns-total",
     "flush()": "flush-time-ns-total",
 }
-"""The producer's calls whose time is measured, and Kafka's name of the metric (``KafkaProducerMetrics``)."""
+"""The measured calls of the producer, with Kafka's name of each metric (``KafkaProducerMetrics``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreMetrics:
-    """A store at one slot of its log, and this process's part in it."""
+    """Metrics of a store at one slot of its log, and of the work of this process."""
 
     slot: int
-    """The newest one."""
+    """The newest slot."""
     slots_since_checkpoint: int
-    """What a process that opens the log reads beside the checkpoint, if the newest record does not repeat it."""
+    """The number of slots since the checkpoint. A process that opens the log reads those that the newest record does
+    not repeat."""
     partitions_with_late_transactions_count: int
-    """Partitions whose readers are held back by a transaction that somebody should have ended."""
+    """The number of partitions whose readers are held back by a late transaction."""
     last_stable_offset_lag: Mapping[TopicPartition, int]
-    """By partition, how many offsets open transactions hold back: high watermark less last stable offset."""
+    """The offsets that open transactions hold back, by partition: high watermark minus last stable offset."""
     producer_id_count: int
-    """Producers that partitions know, counted once in each."""
+    """The number of producers that partitions know. A producer counts once in each partition."""
     transactions_by_state: Mapping[str, int]
-    """How many transactional ids are in each state in which any is."""
+    """The number of transactional ids in each state; states without any are left out."""
     prepared_transactions: int
-    """Open transactions that wait for their verdict (KIP-939)."""
+    """The number of prepared transactions (KIP-939)."""
     longest_open_transaction_ms: int
     """The age of the oldest open transaction; 0 if none is open."""
     requests: Mapping[str, int]
     """Requests that this process has sent to the object store, by kind."""
     appends: Mapping[str, int]
-    """How this process's appends went since it opened the store: see ``AppendCounts``."""
+    """Counts of this process's appends since it opened the store; see ``AppendCounts``."""
     call_times_ns: Mapping[str, int]
     """The time that this process's producers have spent in their calls, by Kafka's name of the metric."""
 
 
 class CallTimes:
-    """Adds up how long calls take, here and in ``within``. Safe to share between threads."""
+    """Sums of the durations of calls, also added to ``within``. Threads may share it."""
 
     def __init__(self, within: CallTimes | None = None) -> None:
         self._within = within
@@ -94,7 +96,7 @@ class CallTimes:
             self._within.add(name, duration_ns)
 
     def totals(self) -> dict[str, int]:
-        """ns by Kafka's name of the metric, 0 for calls that were not made."""
+        """Return the sums (ns) by Kafka's name of the metric; 0 for calls that were not made."""
         with self._lock:
             return dict(self._total_ns)
 
@@ -109,7 +111,7 @@ def store_metrics(
     appends: Mapping[str, int],
     call_times_ns: Mapping[str, int],
 ) -> StoreMetrics:
-    """The metrics of a state at ``now_ms`` of the store's clock."""
+    """Return the metrics of a state at the time ``now_ms`` of the store's clock."""
     starts_ms = {state.transactions[name].open_producer_id: start_ms for name, start_ms in state.ongoing.items()}
     longest_ms = MAX_TRANSACTION_TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
     by_state = Counter(transaction.state for transaction in state.transactions.values())
@@ -120,10 +122,10 @@ def store_metrics(
             _has_late_transaction(partition, starts_ms, now_ms - longest_ms) for partition in state.partitions.values()
         ),
         last_stable_offset_lag={
-            TopicPartition(state.topics[place.topic_id].topic, place.partition): (
+            TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition): (
                 partition.high_watermark - partition.last_stable_offset
             )
-            for place, partition in sorted(
+            for partition_id, partition in sorted(
                 state.partitions.items(), key=lambda item: (state.topics[item[0].topic_id].topic, item[0].partition)
             )
         },
@@ -138,7 +140,7 @@ def store_metrics(
 
 
 def _has_late_transaction(partition: Partition, starts_ms: Mapping[int, int], latest_start_ms: int) -> bool:
-    """One that no transactional id knows is late by itself: nobody would end it."""
+    """Return True if a transaction is late. One without a transactional id is always late: no process would end it."""
     return any(
         producer_id not in starts_ms or starts_ms[producer_id] < latest_start_ms
         for producer_id in partition.open_transactions

@@ -1,4 +1,4 @@
-"""Places in a partition, as clients name them."""
+"""Positions in a partition, as clients give and receive them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A group's position in a partition: the next offset to read, and a note of the application's."""
+    """A group's position in a partition: the next offset to read, and metadata of the application."""
 
     offset: int
     metadata: str = ""
@@ -14,7 +14,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went."""
+    """The partition and offset of a sent record."""
 
     topic: str
     partition: int
@@ -23,12 +23,12 @@ class RecordMetadata(NamedTuple):
 
 
 class PartitionOffsets(NamedTuple):
-    """The offsets that bound what a partition shows."""
+    """The offsets that limit the visible rows of a partition."""
 
     partition: int
     earliest: int
-    """The first offset there is (inclusive)."""
+    """The first offset (inclusive)."""
     last_stable_offset: int
-    """What read_committed shows ends here (exclusive)."""
+    """The end of the rows that ``read_committed`` shows (exclusive)."""
     high_watermark: int
-    """What read_uncommitted shows ends here (exclusive)."""
+    """The end of the rows that ``read_uncommitted`` shows (exclusive)."""

@@ -1,7 +1,7 @@
-"""Settings: what the user chose once for all stores, in a file and in the environment.
+"""Settings of the user for all stores, from a file and from the environment.
 
-A file is read only if ``EOSLOG_CONFIG`` or the caller names it, never because it lies in the current directory: one in
-somebody else's directory could send requests, signed with the user's credentials, to an endpoint of its choice.
+A file is read only if ``EOSLOG_CONFIG`` or the caller names it, never because it is in the current directory. Otherwise
+a file in another user's directory could send requests, signed with this user's credentials, to any endpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Section(BaseModel):
 
 
 class LogSettings(_Section):
-    """How the log behaves; see ``LogConfig``."""
+    """Settings of the log; see ``LogConfig``."""
 
     grace_ms: _Positive = LogConfig.grace_ms
     checkpoint_slots: _Positive = LogConfig.checkpoint_slots
@@ -66,20 +66,20 @@ class S3Settings(_Section):
 
 
 class VacuumSettings(_Section):
-    """What vacuum spares."""
+    """The ages below which vacuum keeps files."""
 
     staged_max_age_ms: _Positive = STAGED_MAX_AGE_MS
     reader_grace_ms: _Positive = READER_GRACE_MS
 
 
 class GroupSettings(_Section):
-    """What is kept of consumer groups."""
+    """Retention of consumer groups."""
 
     offsets_retention_ms: Annotated[int, Field(ge=NEVER)] = OFFSETS_RETENTION_MS
 
 
 class CoordinatorSettings(_Section):
-    """How often a coordinator takes each of its steps, and when ids expire (ms). Kafka's names where it has one."""
+    """The intervals of a coordinator's steps, and the expiry of ids (ms). The names are Kafka's where it has one."""
 
     transaction_abort_timed_out_transaction_cleanup_interval_ms: _Positive = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: _Positive = 3_600_000
@@ -98,14 +98,14 @@ class CoordinatorSettings(_Section):
 
 
 class Settings(BaseSettings):
-    """All settings. The environment (``EOSLOG_…``) outdoes the file."""
+    """All settings. The environment (``EOSLOG_…``) overrides the file."""
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
     )
 
     store: str | None = None
-    """The store that the command line works on."""
+    """The store that the command line uses."""
     log: LogSettings = LogSettings()
     local: LocalSettings = LocalSettings()
     s3: S3Settings = S3Settings()
@@ -122,7 +122,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment comes before what the file gave."""
+        """Let the environment override the file."""
         return env_settings, init_settings
 
     def log_config(self) -> LogConfig:
@@ -149,10 +149,10 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
     """Read the settings file, if one is named, and the environment.
 
     Args:
-        path: the file; the one that ``EOSLOG_CONFIG`` names if None.
+        path: the file; if None, the file that ``EOSLOG_CONFIG`` names.
 
     Raises:
-        InvalidOption: an unknown or wrong setting, or a secret in the file.
+        InvalidOption: a setting is unknown or wrong, or the file holds a secret.
     """
     named = path if path is not None else os.environ.get(CONFIG_VARIABLE)
     values = _read(Path(named)) if named else {}
@@ -163,14 +163,14 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
         raise InvalidOption(f"a setting in the environment cannot be read: {error}") from None
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        location = ".".join(str(part) for part in first["loc"])
         where = f"{named} or the environment" if named else f"the environment ({_PREFIX}…)"
-        if _SECRET.search(place):
-            raise _no_secrets(where, place) from None
+        if _SECRET.search(location):
+            raise _no_secrets(where, location) from None
         problem = f"{first['msg']}, not {first['input']!r}"
         if first["type"] == "extra_forbidden":
             problem = f"is unknown; the settings there are: {', '.join(_names_beside(first['loc']))}"
-        raise InvalidOption(f"setting {place!r} in {where}: {problem}") from None
+        raise InvalidOption(f"setting {location!r} in {where}: {problem}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_variables() -> None:
-    """A section that is misspelled in a variable's name would go unnoticed."""
+    """Refuse a variable with a misspelled section. The settings library would ignore it silently."""
     for name in os.environ:
         section, separator, _ = name.removeprefix(_PREFIX).partition("__")
         known = section.lower() in Settings.model_fields
@@ -214,9 +214,9 @@ def _no_secrets(where: str, name: str) -> InvalidOption:
     )
 
 
-def _names_beside(place: tuple[int | str, ...]) -> list[str]:
+def _names_beside(location: tuple[int | str, ...]) -> list[str]:
     model: type[BaseModel] = Settings
-    for part in place[:-1]:
+    for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation if str(part) in model.model_fields else None
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             break

@@ -1,4 +1,4 @@
-"""The state machine of a store, as the log drives it, with its checkpoints."""
+"""The adapter between the log and the store's state machine, with its checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eoslog.state.transaction_requests import AbortOverdueTransactions
 
 
 class StoreMachine:
-    """The rules as one state machine, as the log drives it."""
+    """The state machine of a store in the form that the log needs."""
 
     def initial(self) -> StoreState:
         return StoreState()
@@ -37,11 +37,12 @@ class StoreMachine:
             raise InvalidEntry("a request without entries")
         for value in entries:
             entry = decode_entry(value)
-            # Both are refused once they were done, whatever came after them: by sequence, and by epoch.
+            # Only these two types are safe for another process to append. Once done, the state refuses them forever: a
+            # batch by its sequence, and an end of a transaction by its epoch.
             if isinstance(entry, BatchAppended):
                 batches.check_not_outlived(draft, entry)
             elif not (isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry)):
-                raise InvalidEntry(f"an entry of the type {entry.type!r} is appended by its own process alone")
+                raise InvalidEntry(f"an entry of type {entry.type!r} may be appended only by its own process")
             draft.append(entry)
 
     def encode_entry(self, entry: Entry) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""How long a producer tries: ``max_block_ms`` for a call, ``delivery_timeout_ms`` for rows (``ProducerConfig``).
+"""The time limits of a producer: ``max_block_ms`` for a call, ``delivery_timeout_ms`` for rows (``ProducerConfig``).
 
-What the object store does not answer is tried again until then. Time is looked at between requests: one that is under
-way ends by the object store's own time-outs.
+A request without an answer is repeated until then. The time is checked between requests. A request that is running ends
+by the object store's own timeouts.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 _FIRST_BACKOFF_MS = 20
 _LONGEST_BACKOFF_MS = 1_000
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 1_000
-"""No lock can be waited for any longer, so who gives more, as Kafka's ``Long.MAX_VALUE``, waits for so long."""
+"""The longest possible wait for a lock (ms). A longer limit, such as Kafka's ``Long.MAX_VALUE``, is cut to this."""
 
 
 class TimeLimits:
-    """The time that a producer's running call has left, and since when its rows wait to be acknowledged."""
+    """The remaining time of a producer's running call, and of its rows that are not yet acknowledged."""
 
     def __init__(self, environment: Environment, max_block_ms: int, delivery_timeout_ms: int) -> None:
         for name, value in (("max_block_ms", max_block_ms), ("delivery_timeout_ms", delivery_timeout_ms)):
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-                raise InvalidOption(f"{name} is {quoted(value)}; it is a number of ms, 1 or more")
+                raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number of ms, 1 or more")
         self._environment = environment
         self.max_block_ms = min(max_block_ms, LONGEST_WAIT_MS)
         self._delivery_timeout_ms = delivery_timeout_ms
@@ -39,7 +39,7 @@ class TimeLimits:
 
     @contextmanager
     def call(self, name: str, timeout_ms: int) -> Iterator[None]:
-        """A call of the user's. What it calls in turn has no longer than it."""
+        """Limit a user's call. Calls within it share its limit."""
         if self._call_ends_ms is not None:
             yield
             return
@@ -50,7 +50,7 @@ class TimeLimits:
             self.end_call()
 
     def begin_call(self, name: str, timeout_ms: int, began_ms: int) -> None:
-        """A call of the user's began at ``began_ms`` (elapsed time)."""
+        """Start the limit of a user's call that began at ``began_ms`` (elapsed time)."""
         self._call, self._call_timeout_ms = name, timeout_ms
         self._call_ends_ms = began_ms + timeout_ms
 
@@ -62,17 +62,17 @@ class TimeLimits:
         return self._call_ends_ms is not None
 
     def cut_short(self) -> None:
-        """Leave the running call no more time than for what it does just now. For another thread to ask."""
+        """End the time of the running call: it finishes its current request only. Another thread may call this."""
         if self._call_ends_ms is not None:
             self._call_ends_ms = self._environment.monotonic_ms()
 
     def remaining_ms(self) -> int:
-        """What the call has left, 0 at least."""
+        """Return the remaining time of the call (ms), at least 0."""
         now_ms = self._environment.monotonic_ms()
         return max(0, (self._call_ends_ms or now_ms) - now_ms)
 
     def remaining_for_delivery_ms(self) -> int:
-        """What the call, and the rows that wait, have left, 0 at least."""
+        """Return the remaining time of the call and of the waiting rows, whichever is shorter (ms), at least 0."""
         began_ms = self._delivery_began_ms
         if began_ms is None:
             return self.remaining_ms()
@@ -80,12 +80,12 @@ class TimeLimits:
         return max(0, min(self.remaining_ms(), rows_ms))
 
     def repeat(self, step: Callable[[], T]) -> T:
-        """Take a step that may be repeated, once at least, until it succeeds or the call's time is up.
+        """Run a step at least once, and repeat it after retriable errors until it succeeds or the time is over.
 
         Raises:
-            DeliveryTimedOut: rows have waited for too long, over this call and those before it.
-            RequestTimedOut: the time is up. ``CommitStateUnknown``, a kind of it, if the step's last error was that.
-            Whatever else ``step`` raises.
+            DeliveryTimedOut: rows have waited for too long, over this call and earlier ones.
+            RequestTimedOut: the time is over. If the last error was ``CommitStateUnknown``, a subclass, that is raised.
+            Any other error of ``step``.
         """
         attempt = 0
         while True:
@@ -102,12 +102,12 @@ class TimeLimits:
             attempt += 1
 
     def begin_delivery(self) -> None:
-        """From now on rows wait to be acknowledged, unless they do so from an earlier call on."""
+        """Start the delivery timeout, unless it runs since an earlier call."""
         if self._delivery_began_ms is None:
             self._delivery_began_ms = self._environment.monotonic_ms()
 
     def end_delivery(self) -> None:
-        """The rows were acknowledged, or given up."""
+        """End the delivery timeout: the rows were acknowledged, or given up."""
         self._delivery_began_ms = None
 
     def _check_delivery(self, error: RetriableError) -> None:
@@ -117,7 +117,7 @@ class TimeLimits:
         if waited_ms >= self._delivery_timeout_ms:
             raise DeliveryTimedOut(
                 f"rows were not acknowledged within {self._delivery_timeout_ms} ms (delivery_timeout_ms) and are given "
-                f"up; some may have been written all the same. The last error: {error}"
+                f"up; some may have been written. The last error: {error}"
             ) from error
 
     def _timed_out(self, error: RetriableError) -> RequestTimedOut:

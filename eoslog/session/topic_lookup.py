@@ -1,4 +1,4 @@
-"""Finding a topic or a partition by the name that a user gave."""
+"""Lookup of a topic or a partition by the name that a user gave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eoslog.state.topics import topic_named
 
 
 def find_topic(store: Session, name: str) -> Topic:
-    """The topic as it is known; the store is asked only if none of this name is.
+    """Return the topic of the known state. Read the newest state only if that has no such topic.
 
     Raises:
         UnknownTopicOrPartition
@@ -27,7 +27,7 @@ def find_topic(store: Session, name: str) -> Topic:
 
 
 def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:
-    """A topic and one of its partitions.
+    """Return a topic and one of its partitions.
 
     Raises:
         UnknownTopicOrPartition
@@ -38,10 +38,10 @@ def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str
 
 
 def check_partition(topic: Topic, partition: int) -> int:
-    """The partition as it was given.
+    """Check a partition number, and return it.
 
     Raises:
-        UnknownTopicOrPartition: the topic has none of this number.
+        UnknownTopicOrPartition: the topic has no such partition.
     """
     if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
         raise UnknownTopicOrPartition(

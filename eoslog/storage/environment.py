@@ -1,6 +1,6 @@
-"""What the protocol takes from the process it runs in: elapsed time, sleep, randomness and background work.
+"""The services that the protocol takes from its process: elapsed time, sleep, randomness and background work.
 
-Protocol code asks for all of it here, so that a simulator can hold it in its hand.
+Protocol code uses no other source for them, so that the simulation can control them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Environment:
     """The real process: monotonic time, sleep, the operating system's randomness, daemon threads."""
 
     def monotonic_ms(self) -> int:
-        """Elapsed milliseconds since an arbitrary start. It measures patience, never the time of day."""
+        """Return the elapsed time since an arbitrary start (ms). It measures durations, never the time of day."""
         return time.monotonic_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:
-        """As ``monotonic_ms``, in nanoseconds: it measures how long something took, and decides nothing."""
+        """Return the elapsed time in ns. It is only for metrics: no decision depends on it."""
         return time.monotonic_ns()
 
     def sleep_ms(self, duration_ms: float) -> None:
@@ -39,29 +39,29 @@ class Environment:
         """Wait until another thread of this process sets ``event``.
 
         Args:
-            patience_s: for how long at most (seconds); None: without a limit.
+            patience_s: the longest wait (s); None: no limit.
 
         Returns:
-            Whether it is set.
+            True if the event is set.
         """
         return event.wait(None if patience_s is None else min(patience_s, threading.TIMEOUT_MAX))
 
     def new_token(self) -> str:
-        """A name that is drawn once in the life of a store (128 random bits, safe after a fork)."""
+        """Return a name that is unique in the store (128 random bits, also unique after a fork)."""
         return os.urandom(16).hex()
 
     def jitter(self) -> float:
-        """A number in [0, 1) that spreads retries."""
+        """Return a random number in [0, 1), to spread retries."""
         return random.SystemRandom().random()
 
     def reached(self, crash_point: str) -> None:
-        """The process has come to a named point between two steps: tests stop it there. Nothing happens here."""
+        """Mark a failpoint: a named point between two steps, where tests stop the process. It does nothing else."""
 
     def background(self, work: Callable[[], None]) -> None:
-        """Run ``work`` off the caller's path."""
+        """Run ``work`` in the background."""
         threading.Thread(target=work, daemon=True, name="eoslog-background").start()
 
 
 def host_time_ms() -> int:
-    """The host's time of day (ms since the epoch). Only a store that lives on this host may take it for its clock."""
+    """Return the host's time of day (ms since the epoch). Only a store on this host may use it as its clock."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Allowing one thread at a time: a second thread's call fails at once instead of waiting."""
+"""Admission of one thread at a time: a call of a second thread fails at once instead of waiting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Exclusive:
         Args:
             what: the object, as an error names it.
             advice: what the caller of a refused call should do, as a sentence.
-            reentrant: whether a call may be made within another one of the same thread, as by a callback.
+            reentrant: True if a thread may make a call within another one, for example in a callback.
         """
         # Acquiring a lock is atomic: two threads never both succeed.
         self._lock = threading.RLock() if reentrant else threading.Lock()
@@ -38,7 +38,7 @@ class Exclusive:
         """Make a call.
 
         Raises:
-            ConcurrentAccess: another call is under way. It is not disturbed.
+            ConcurrentAccess: another call is running. It is not disturbed.
         """
         if not self._lock.acquire(blocking=False):
             raise ConcurrentAccess(f"{name} is not allowed: {self._described()}. {self._advice}")
@@ -57,10 +57,10 @@ class Exclusive:
 
 
 class ExclusiveIterator(Iterator[T]):
-    """Passes on another iterator's items to one thread at a time. After an error it raises that error again.
+    """Returns another iterator's items to one thread at a time. After an error, each call raises that error again.
 
-    Two threads that advance one generator get Python's ``ValueError``. And a generator that has raised an error looks
-    finished on the next call, so a caller that retries would take part of the rows for all of them.
+    Without it, two threads that advance one generator get Python's ``ValueError``. And a generator that has raised an
+    error looks finished on the next call, so a caller that retries would take part of the rows for all of them.
     """
 
     def __init__(self, items: Iterator[T]) -> None:
@@ -73,10 +73,10 @@ class ExclusiveIterator(Iterator[T]):
     def __next__(self) -> T:
         """
         Raises:
-            ConcurrentAccess: another thread advances the iterator at this moment.
+            ConcurrentAccess: another thread is advancing the iterator.
             OpenedBeforeFork
         """
-        # In a forked child it may be in the middle of a step that the parent makes.
+        # In a forked child the generator may be in the middle of a step of the parent.
         self._home.check("next()")
         with self._exclusive.call("next()"):
             if self._error is not None:
@@ -93,6 +93,6 @@ class ExclusiveIterator(Iterator[T]):
         raise cannot_be_pickled(self, "the store's URL, and make an iterator there")
 
     def close(self) -> None:
-        """End the iterator and drop what it holds. It gives nothing more."""
+        """End the iterator and release its items. It returns no more items."""
         with self._exclusive.call("close()"):
             self._items = iter(())

@@ -1,7 +1,7 @@
-"""A store in a local directory: objects are written aside, made durable and then linked into place.
+"""An object store in a local directory. An object is a temporary file that is made durable and then linked to its path.
 
-Durability of an earlier object given a later one in another directory relies on a file system that commits metadata in
-order (ext4, XFS, APFS do).
+If a later object is durable, the earlier ones must be too, also in other directories. This relies on a file system that
+commits metadata in order (ext4, XFS and APFS do).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore,
 
 
 class LocalClockFile:
-    """A file that is touched to learn the time. One for each user, who may be unable to touch another's."""
+    """A file that is touched to learn the file system's time. Each user has one, as a user may not touch another's."""
 
     def __init__(self, root: str, temporary: str, environment: Environment) -> None:
         self._root = root
@@ -32,10 +32,10 @@ class LocalClockFile:
         self._file = os.path.join(temporary, f"clock-{os.geteuid()}")
 
     def date_ms(self) -> int:
-        """The file system's time now (ms since the epoch).
+        """Return the current time of the file system (ms since the epoch).
 
-        Where nothing can be written there is no way to ask for it, and such a process cannot expire or delete anything
-        either: only there the host's time serves.
+        A process that may not write cannot ask for this time. It gets the host's time instead. This is safe, because
+        such a process cannot expire or delete anything.
         """
         try:
             return self._touch()
@@ -53,7 +53,10 @@ class LocalClockFile:
         return os.lstat(self._file).st_ctime_ns // 1_000_000
 
     def _create(self) -> int:
-        """Make the file if the store has been written to; otherwise leave nothing behind in a foreign directory."""
+        """Create the file and return its time.
+
+        If no store was written here yet, the file is removed again: this may be another program's directory.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         kept = os.path.isdir(os.path.dirname(self._file))
         name = self._file if kept else os.path.join(self._root, f".clock-{self._environment.new_token()}")
@@ -83,17 +86,18 @@ _REFUSALS = frozenset(
         errno.ENAMETOOLONG,
     }
 )
-"""What cannot have landed and will not by trying again."""
+"""Errors after which nothing has landed, and which a retry does not overcome."""
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _LARGEST_WATCHED_BYTES = 1 << 20
-_LEFTOVER_AGE_MS = 24 * 3600 * 1000
+_TEMPORARY_AGE_MS = 24 * 3600 * 1000
 
 
 class LocalStore(ObjectStore):
-    """Objects as files below ``root``, which the first put makes. Holds no descriptor or thread: it survives a fork.
+    """Objects as files below ``root``. The first put creates the directory.
 
-    ``fsync=False`` gives durability up, for tests; atomicity and exclusivity stay.
+    It holds no descriptor and no thread, so a forked child may use it too. ``fsync=False`` gives up durability, for
+    tests. Puts are still atomic, and put-if-absent still has one winner.
     """
 
     least_poll_pause_ms = 20
@@ -109,10 +113,10 @@ class LocalStore(ObjectStore):
         self._host_queue = HostQueue(self._temporary)
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
-        """Directories that exist durably and that no symbolic link leads to."""
+        """Directories that exist durably and are not reached through a symbolic link."""
         self._watched: _Watched | None = None
         self._not_durable: set[str] = set()
-        """Objects that this process put in place, but whose directory it could not make durable."""
+        """Objects that this process has linked, but whose directory it could not make durable."""
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
@@ -120,35 +124,36 @@ class LocalStore(ObjectStore):
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         target = self._target(path)
         if os.path.lexists(target):
-            # The link below decides; this only spares the loser of a race its fsync.
+            # An optimization: the loser of a race need not write and fsync a file. The link below decides in any case.
             self.requests["PUT"] += 1
             self.clock.observe(self._clock_file.date_ms())
             if target in self._not_durable:
+                # This process has linked the object, and its caller repeats the put to learn that it is durable.
                 self._make_durable(path, target)
             return PutOutcome.EXISTS
-        with self._written_aside(path, body) as aside:
-            # Again, because to write the file aside takes long.
+        with self._temporary_file(path, body) as temporary:
+            # Check again: writing the temporary file takes long, and the store may have been replaced meanwhile.
             self._check_watched()
-            outcome = self._link(path, aside, target)
-            self.clock.observe(_ctime_ms(os.fstat(aside.descriptor)))
+            outcome = self._link(path, temporary, target)
+            self.clock.observe(_ctime_ms(os.fstat(temporary.descriptor)))
             if outcome is PutOutcome.CREATED:
                 self._make_durable(path, target)
         return outcome
 
     def put(self, path: str, body: bytes) -> None:
         target = self._target(path)
-        with self._written_aside(path, body) as aside:
+        with self._temporary_file(path, body) as temporary:
             self._make_directory(path, target)
             try:
                 try:
-                    os.replace(aside.name, target)
+                    os.replace(temporary.name, target)
                 except FileNotFoundError:
                     self._make_directory(path, target, anew=True)
-                    os.replace(aside.name, target)
+                    os.replace(temporary.name, target)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
-            aside.is_named = False
-            self.clock.observe(_ctime_ms(os.fstat(aside.descriptor)))
+            temporary.is_named = False
+            self.clock.observe(_ctime_ms(os.fstat(temporary.descriptor)))
             self._make_durable(path, target)
 
     def get(self, path: str) -> StoredObject:
@@ -205,7 +210,8 @@ class LocalStore(ObjectStore):
             self.clock.observe(self._clock_file.date_ms())
 
     def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:
-        # Without an identity the first request compares the bytes: the file may be another since the caller read it.
+        # Start without an identity, so that the first request compares the bytes: the file may have been replaced since
+        # the caller read it.
         self._watched = _Watched(os.path.join(self._root, check_path(path)), is_same, identity=None)
 
     def is_missing(self, path: str) -> bool:
@@ -223,7 +229,7 @@ class LocalStore(ObjectStore):
                 return
             if not stat.S_ISREG(status.st_mode):
                 raise FileNotFoundError
-            # The file was touched, copied back, or belongs to another store. Only its bytes tell which.
+            # The file was touched, copied back, or belongs to another store. Only its bytes can tell.
             descriptor = os.open(watched.target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 found = _read_fully(descriptor, 0, _LARGEST_WATCHED_BYTES)
@@ -235,7 +241,7 @@ class LocalStore(ObjectStore):
                 "missing. Nothing more is written. Call eoslog.connect() again"
             ) from None
         except OSError:
-            # Any other error of the file system: the request itself will meet it and report it.
+            # Any other error of the file system: the request itself meets it and reports it.
             return
         if not watched.is_same(found):
             raise StoreVanished(
@@ -249,31 +255,31 @@ class LocalStore(ObjectStore):
         return self._host_queue.turn()
 
     @contextlib.contextmanager
-    def _written_aside(self, path: str, body: bytes) -> Iterator[_TemporaryFile]:
-        """The body in a durable temporary file, whose name is gone afterwards."""
+    def _temporary_file(self, path: str, body: bytes) -> Iterator[_TemporaryFile]:
+        """Write the body to a durable temporary file. Its name is removed at the end of the context."""
         self.requests["PUT"] += 1
-        aside = _TemporaryFile(os.path.join(self._temporary, self._environment.new_token()))
+        temporary = _TemporaryFile(os.path.join(self._temporary, self._environment.new_token()))
         try:
             try:
-                aside.descriptor = self._create(aside.name)
-                _write_fully(aside.descriptor, body)
+                temporary.descriptor = self._create(temporary.name)
+                _write_fully(temporary.descriptor, body)
                 if self._fsync:
-                    os.fsync(aside.descriptor)
+                    os.fsync(temporary.descriptor)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
-            yield aside
+            yield temporary
         finally:
-            if aside.descriptor >= 0:
-                os.close(aside.descriptor)
-                if aside.is_named:
+            if temporary.descriptor >= 0:
+                os.close(temporary.descriptor)
+                if temporary.is_named:
                     with contextlib.suppress(OSError):
-                        os.unlink(aside.name)
+                        os.unlink(temporary.name)
 
     def _create(self, temporary: str) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         if self._temporary not in self._known_directories:
             os.makedirs(self._temporary, exist_ok=True)
-            self._sweep()
+            self._remove_old_temporary_files()
             self._known_directories.add(self._temporary)
         try:
             return os.open(temporary, flags, 0o644)
@@ -285,7 +291,7 @@ class LocalStore(ObjectStore):
     def leftovers(self) -> Iterator[ObjectInfo]:
         self._check_watched()
         self.clock.observe(self._clock_file.date_ms())
-        for entry in self._left_aside():
+        for entry in self._temporary_files():
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, _ctime_ms(status))
@@ -294,7 +300,7 @@ class LocalStore(ObjectStore):
         self._check_watched()
         removed = 0
         before_ms = self._clock_file.date_ms() - older_than_ms
-        for entry in self._left_aside():
+        for entry in self._temporary_files():
             try:
                 if _ctime_ms(entry.stat(follow_symlinks=False)) < before_ms:
                     os.unlink(entry.path)
@@ -312,8 +318,8 @@ class LocalStore(ObjectStore):
             where = str(error.filename or "").removeprefix(f"{self._root}/")
             raise self._refused_or_unavailable(where, error) from error
 
-    def _left_aside(self) -> Iterator[os.DirEntry[str]]:
-        """Files that are being written, or were when their writer died."""
+    def _temporary_files(self) -> Iterator[os.DirEntry[str]]:
+        """Yield the temporary files: of writes in progress, and of writers that died."""
         try:
             with os.scandir(self._temporary) as entries:
                 found = list(entries)
@@ -323,13 +329,17 @@ class LocalStore(ObjectStore):
             raise self._refused_or_unavailable(TEMPORARY, error) from error
         yield from (each for each in found if len(each.name) == 32 and each.is_file(follow_symlinks=False))
 
-    def _sweep(self) -> None:
-        """Remove what writers that died left aside. One that merely slept a day finds its put unanswered."""
+    def _remove_old_temporary_files(self) -> None:
+        """Remove old temporary files. If their writer was only paused, its put raises ``StoreUnavailable``."""
         with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
-            self.remove_leftovers(_LEFTOVER_AGE_MS)
+            self.remove_leftovers(_TEMPORARY_AGE_MS)
 
     def _make_directory(self, path: str, target: str, *, anew: bool = False) -> None:
-        """Make the target's directory where it is missing, durably up to the root; once, or ``anew`` as it vanished."""
+        """Create the target's directory durably, with all directories up to the root.
+
+        Args:
+            anew: create it even if this process has created it before, because it has vanished.
+        """
         directory = os.path.dirname(target)
         if directory in self._known_directories and not anew:
             return
@@ -338,7 +348,8 @@ class LocalStore(ObjectStore):
             os.makedirs(directory, exist_ok=True)
             self._refuse_symlinked_directory(path, directory)
             if self._fsync:
-                # All of them, not only those made here: another process may have made one and died before its fsync.
+                # Sync all of them, not only the new ones: another process may have created one and died before its
+                # fsync.
                 ancestor = directory
                 while ancestor != self._root:
                     ancestor = os.path.dirname(ancestor)
@@ -349,17 +360,17 @@ class LocalStore(ObjectStore):
             raise self._refused_or_unavailable(path, error) from error
         self._known_directories.add(directory)
 
-    def _link(self, path: str, aside: _TemporaryFile, target: str) -> PutOutcome:
+    def _link(self, path: str, temporary: _TemporaryFile, target: str) -> PutOutcome:
         self._make_directory(path, target)
         try:
             try:
-                os.link(aside.name, target, follow_symlinks=False)
+                os.link(temporary.name, target, follow_symlinks=False)
             except FileNotFoundError:
                 self._make_directory(path, target, anew=True)
-                os.link(aside.name, target, follow_symlinks=False)
+                os.link(temporary.name, target, follow_symlinks=False)
         except OSError as error:
-            # The link count knows better than an answer that was lost on its way (NFS).
-            if os.fstat(aside.descriptor).st_nlink == 2:
+            # On NFS the answer of a link that succeeded may be lost. The link count is reliable.
+            if os.fstat(temporary.descriptor).st_nlink == 2:
                 return PutOutcome.CREATED
             if isinstance(error, FileExistsError):
                 return PutOutcome.EXISTS
@@ -380,17 +391,17 @@ class LocalStore(ObjectStore):
         except OSError as error:
             self._not_durable.add(target)
             raise StoreUnavailable(
-                f"{self.url}: {path!r} is in place, but whether durably is unknown ({error.strerror}); put it again."
+                f"{self.url}: {path!r} was written, but may not be durable ({error.strerror}); put it again."
             ) from error
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[tuple[int, os.stat_result]]:
-        """The object's descriptor and status, its date taken in. Whatever is no plain file is refused."""
+        """Open an object and observe its date. Yield its descriptor and status. Only plain files are opened."""
         target = self._target(path)
         self.requests["GET"] += 1
         self.clock.observe(self._clock_file.date_ms())
         try:
-            # Without O_NONBLOCK a named pipe in the object's place would hang the reader.
+            # Without O_NONBLOCK, opening a named pipe at this path would block forever.
             descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectNotFound(path) from None
@@ -424,11 +435,11 @@ class LocalStore(ObjectStore):
 
     def _is_symlink(self, path: str) -> StoreAccessDenied:
         return StoreAccessDenied(
-            f"{self.url}: {path!r} is or lies behind a symbolic link, which a store never follows; remove the link."
+            f"{self.url}: {path!r} is a symbolic link or lies behind one. A store follows no links; remove it."
         )
 
     def _remove_empty_directories(self, directory: str) -> None:
-        """An object store knows no empty directories, so none is left; a writer that meets this makes its own anew."""
+        """Remove empty parent directories, as an object store has none. A concurrent writer creates its own again."""
         with contextlib.suppress(OSError):
             while directory != self._root:
                 os.rmdir(directory)
@@ -446,28 +457,28 @@ class LocalStore(ObjectStore):
 
 @dataclass(slots=True)
 class _TemporaryFile:
-    """A file on its way to its place."""
+    """A temporary file of a put."""
 
     name: str
     descriptor: int = -1
-    """-1 before it was created."""
+    """-1 until it is created."""
     is_named: bool = True
-    """False once a rename took the name away."""
+    """False after a rename: then the name no longer exists."""
 
 
 class _Watched(NamedTuple):
-    """The object by which a local store recognizes itself."""
+    """The object that identifies the store, to detect that its directory was removed or replaced."""
 
     target: str
     """Its path in the file system."""
     is_same: Callable[[bytes], bool]
-    """Whether the bytes of a file at this path are this store's."""
+    """Returns True if the bytes are those of this store."""
     identity: tuple[int, int, int] | None
-    """Of the file that was compared last."""
+    """The identity of the last file that was compared; None before the first."""
 
 
 def _file_identity(status: os.stat_result) -> tuple[int, int, int]:
-    """The fields that tell a file from a later one at the same path. An inode number alone may be reused."""
+    """Return fields that distinguish a file from a later one at the same path. An inode number alone may be reused."""
     return status.st_dev, status.st_ino, status.st_ctime_ns
 
 

@@ -1,4 +1,4 @@
-"""Walks a local directory in the order in which an object store lists: by whole path, never following a link."""
+"""Lists a local directory like an object store: sorted by whole path, and without following links."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from eoslog.storage.object_paths import LONGEST_PATH_BYTES, TEMPORARY
 
 
 def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Paths of plain files that begin with ``prefix`` and sort after ``start_after``, with their status.
+    """Yield the paths of plain files that begin with ``prefix`` and sort after ``start_after``, with their status.
 
-    Directories that cannot hold any are not read, nor those deeper than any object's path.
+    Directories that cannot hold such a file are not read.
     """
     directory = prefix[: prefix.rfind("/") + 1]
     if not _escapes(root, directory):
@@ -20,7 +20,7 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.sta
 
 
 def irregular(root: str) -> Iterator[tuple[str, str]]:
-    """What ``walk`` passes over as no object, and what each is; no link is followed. Paths are from the root."""
+    """Yield what ``walk`` skips because it cannot be an object: its path from the root, and what it is."""
     for directory, directories, files in os.walk(root, followlinks=False):
         below = os.path.relpath(directory, root) + "/" if directory != root else ""
         for name in sorted((*directories, *files)):
@@ -39,14 +39,14 @@ def irregular(root: str) -> Iterator[tuple[str, str]]:
 
 
 def has_object(root: str, directory: str) -> bool:
-    """Whether any object lies below ``directory`` (which ends in ``/``)."""
+    """Return True if an object exists below ``directory`` (which ends in ``/``)."""
     return next(_walk(root, directory, directory, ""), None) is not None
 
 
 def _walk(root: str, directory: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:
     try:
         with os.scandir(os.path.join(root, directory)) as entries:
-            # A directory sorts as its paths do, with the slash: "a.json" comes before "a/b".
+            # Sort a directory with its slash, as its paths sort: "a.json" comes before "a/b".
             found = sorted((_listed_name(directory, entry), entry) for entry in entries if _is_listed(directory, entry))
     except (FileNotFoundError, NotADirectoryError):
         return

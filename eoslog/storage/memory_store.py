@@ -1,4 +1,4 @@
-"""A store in this process's memory, for tests and for trying things out. A forked child cannot use it."""
+"""An object store in the memory of one process, for tests and experiments. A forked child cannot use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eoslog.storage.process import HomeProcess, forks
 
 
 class MemoryStore(ObjectStore):
-    """Objects in memory. Stores of the same non-empty name share them within the process; nameless ones are private.
+    """Objects in memory. Within the process, stores of the same name share objects; one without a name is private.
 
     ``wall_clock`` (ms since the epoch) is the store's clock.
     """
@@ -23,7 +23,7 @@ class MemoryStore(ObjectStore):
     least_poll_pause_ms = 20
     lists_in_order = True
     _shared: ClassVar[dict[tuple[int, str], dict[str, StoredObject]]] = {}
-    """By process, as ``forks()`` names it, and by name: a child that opens a name finds an empty store."""
+    """Objects by process (``forks()``) and name. So a forked child that opens a name finds an empty store."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class MemoryStore(ObjectStore):
             self._objects.pop(path, None)
 
     def _answer(self, kind: str) -> int:
-        """Count a request and take in the date of its answer, which is returned.
+        """Count a request, observe the date of its answer, and return it.
 
         Raises:
-            OpenedBeforeFork: this process was forked since, and its writes would reach no other process.
+            OpenedBeforeFork: this is a forked child. Its writes would reach no other process.
         """
         if not self._home.is_this:
             raise OpenedBeforeFork(

@@ -1,11 +1,11 @@
-"""Which paths an object may have: relative, plain parts, nothing that could leave the store's root."""
+"""The rules for object paths: they are relative, have plain parts, and cannot leave the store's root."""
 
 from __future__ import annotations
 
 from eoslog.errors import InvalidRequest
 
 TEMPORARY = ".tmp"
-"""The root's directory for files that are being written; no object lies in it and no list shows it."""
+"""The root's directory for temporary files. It holds no objects, and no LIST shows it."""
 
 LONGEST_PATH_BYTES = 900
 
@@ -13,7 +13,7 @@ _LONGEST_PART_BYTES = 255
 
 
 def check_path(path: str) -> str:
-    """The path itself, if an object may have it; raises ``InvalidRequest`` otherwise."""
+    """Return the path if it is valid for an object; otherwise raise ``InvalidRequest``."""
     parts = path.split("/")
     if "" in parts:
         raise InvalidRequest(f"Object path {path!r} is absolute or has an empty part; give 'part/part/name'.")
@@ -22,7 +22,7 @@ def check_path(path: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix itself, if paths may begin with it: empty, or a path whose last part may be cut short."""
+    """Return the prefix if it is valid: empty, or a path whose last part may be incomplete."""
     *parts, _ = prefix.split("/")
     if "" in parts:
         raise InvalidRequest(f"Prefix {prefix!r} is absolute or has an empty part; give 'part/part/beginning'.")
@@ -31,14 +31,14 @@ def check_prefix(prefix: str) -> str:
 
 
 def check_directory(prefix: str) -> str:
-    """The prefix itself, if it names a directory: empty for the root, or ending in ``/``."""
+    """Return the prefix if it names a directory: empty for the root, or ending in ``/``."""
     if prefix and not prefix.endswith("/"):
         raise InvalidRequest(f"Prefix {prefix!r} does not name a directory; end it in '/'.")
     return check_prefix(prefix)
 
 
 def check_range(start: int, length: int) -> None:
-    """Raises ``InvalidRequest`` for a byte range that cannot be."""
+    """Raise ``InvalidRequest`` if a byte range has negative numbers."""
     if start < 0 or length < 0:
         raise InvalidRequest(f"Range of {length} bytes from {start} is not possible; both must be at least 0.")
 

@@ -1,8 +1,11 @@
-"""The one interface to storage: a flat namespace of immutable objects with an honest put-if-absent.
+"""The only interface to storage: a flat namespace of immutable objects with a reliable put-if-absent.
 
-Paths are relative to the store's root, with ``/`` between their parts. Methods raise ``ObjectNotFound``,
-``StoreUnavailable`` (no answer, or one that says nothing: a put may have landed or land later) or ``StoreAccessDenied``
-(a clear refusal: nothing was written).
+Paths are relative to the store's root, with ``/`` between their parts. Methods raise three errors:
+
+- ``ObjectNotFound``.
+- ``StoreUnavailable``: there was no answer, or the answer does not show the outcome. A put may have landed, or may land
+  later.
+- ``StoreAccessDenied``: the request was refused. Nothing was written.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ class ObjectNotFound(Exception):
 
 
 class PutOutcome(Enum):
-    """What a put-if-absent said of this attempt. ``EXISTS`` may be the writer's own earlier one: read the object."""
+    """The outcome of one put-if-absent. After ``EXISTS``, read the object: it may be from an own earlier attempt."""
 
     CREATED = "created"
     EXISTS = "exists"
     CONFLICT = "conflict"
-    """Nothing landed; the same put may be made again (S3's 409)."""
+    """Nothing landed. The same put may be repeated (S3's 409)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class ObjectInfo:
     path: str
     size: int
     last_modified_ms: int
-    """When the object came into being, by the store's clock (on local disk: ctime)."""
+    """The time of the object's creation by the store's clock (ms since the epoch). On local disk it is the ctime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,110 +56,112 @@ class ObjectStore(ABC):
     """The root as the user named it, without credentials."""
 
     tail_bytes: int = 0
-    """How much of the log's tail a slot record repeats for cold readers (bytes); 0 where reads are cheap."""
+    """How much of the log's tail a slot record repeats for readers that open the log (bytes); 0 where reads are
+    cheap."""
 
     least_poll_pause_ms: int = 1_000
-    """The pause between two polls of a reader that waits for the next slot, at least: a request may cost money."""
+    """The shortest pause between two polls of a reader that waits for the next slot (ms). A request may cost money."""
 
     lists_in_order: bool = False
-    """Whether a LIST returns paths in lexical order (S3 does, S3 Express does not)."""
+    """True if a LIST returns paths in lexical order (S3 does, S3 Express does not)."""
 
     def __init__(self, url: str, clock: StoreClock) -> None:
         self.url = url
         self.clock = clock
-        # Every key is there from the start: for a missing one, Counter runs Python code between the read and the write,
-        # and the count of another thread could be lost.
+        # Set every key at the start. For a missing key, Counter runs Python code between its read and its write, and
+        # the count of another thread could be lost.
         self.requests: Counter[str] = Counter({"PUT": 0, "GET": 0, "LIST": 0, "DELETE": 0})
-        """Requests sent so far by kind: PUT, GET, LIST, DELETE. Every attempt and every page counts."""
+        """Requests sent so far, by kind: PUT, GET, LIST, DELETE. Every attempt and every page counts."""
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL and options, and call eoslog.connect() there")
 
     @abstractmethod
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
-        """Create ``path`` unless it exists, durably and atomically, in one attempt."""
+        """Create ``path`` durably and atomically unless it exists. This makes only one attempt."""
 
     @abstractmethod
     def put(self, path: str, body: bytes) -> None:
-        """Create or replace ``path``, durably and atomically; transient failures are retried."""
+        """Create or replace ``path`` durably and atomically. Transient failures are retried."""
 
     @abstractmethod
     def get(self, path: str) -> StoredObject:
-        """The whole object; transient failures are retried."""
+        """Return the whole object. Transient failures are retried."""
 
     @abstractmethod
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """``length`` bytes from ``start``, fewer at the end of the object; transient failures are retried."""
+        """Return ``length`` bytes from ``start``, or fewer at the end of the object. Transient failures are retried."""
 
     @abstractmethod
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """Objects whose path begins with ``prefix`` and, where order allows, sorts after ``start_after``.
+        """Yield the objects whose path begins with ``prefix`` and sorts after ``start_after``.
 
-        ``limit`` bounds the size of the first page and of the answer: at most so many, from the first page only.
+        Args:
+            limit: yield at most this many objects, all from one page; None: all objects.
         """
 
     @abstractmethod
     def list_directories(self, prefix: str) -> Sequence[str]:
-        """The distinct next path parts below ``prefix`` (which ends in ``/``), without what lies below them."""
+        """Return the names of the directories directly below ``prefix`` (which ends in ``/``), sorted."""
 
     @abstractmethod
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete the objects, in the given order; those that do not exist are passed over."""
+        """Delete the objects in the given order. Missing objects are skipped."""
 
     def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
-        """The objects, read in parallel where that pays; None for one that does not exist."""
+        """Return the objects; None for a missing one. They may be read in parallel."""
         return [self._get_or_none(path) for path in paths]
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
-        """Several ``put``, in parallel where that pays."""
+        """Put several objects. They may be written in parallel."""
         for path, body in objects:
             self.put(path, body)
 
     def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
-        """Several objects under names that were drawn for them alone, in parallel where that pays.
+        """Put several objects under new, unique names. They may be written in parallel.
 
-        A store whose owner forbids to replace objects takes them, too; transient failures are retried.
+        This works also if a policy forbids replacing objects. Transient failures are retried.
         """
         self.put_many(objects)
 
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Delete the objects in no particular order, in batches where that pays."""
+        """Delete the objects in any order. They may be deleted in batches."""
         self.delete(paths)
 
     def leftovers(self) -> Iterator[ObjectInfo]:
-        """What writers that died left aside; no LIST shows it. Their paths are for people."""
+        """Yield temporary files of writers that died. No LIST shows them; their paths are only for messages."""
         return iter(())
 
     def remove_leftovers(self, older_than_ms: int) -> int:
-        """Remove what writers left aside that long ago. Returns how many there were."""
+        """Remove temporary files that are older than this (ms). Return their number."""
         return 0
 
     def irregular(self) -> Iterator[tuple[str, str]]:
-        """What lies in the place and can be no object, with what it is: a link, a special file, a path too long."""
+        """Yield what cannot be an object, and what it is: a link, a special file, or a path that is too long."""
         return iter(())
 
     def unfinished_uploads(self) -> Iterator[str]:
-        """The paths of objects whose upload in parts was begun and not finished. A store never begins one."""
+        """Yield the paths of unfinished multipart uploads. eoslog itself starts none."""
         return iter(())
 
     def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:  # noqa: B027 - optional: only local stores do this
         """Watch an object that never changes, if the check costs no request (local disk).
 
-        Later requests raise ``StoreVanished`` if it is gone, or if ``is_same`` returns False for its bytes. Without
-        this check a put would bring a removed directory back.
+        Later requests raise ``StoreVanished`` if it is missing, or if ``is_same`` returns False for its bytes. Without
+        this check a put would create a removed directory again.
         """
 
     def is_missing(self, path: str) -> bool:
-        """Whether an object does not exist. False where that would cost a request, too."""
+        """Return True if an object does not exist. Return False if the check would cost a request."""
         return False
 
     queues_writers: bool = False
-    """Whether ``turn`` makes the writers of this machine wait for each other."""
+    """True if ``turn`` makes the writers of this machine wait for each other."""
 
     def turn(self) -> AbstractContextManager[bool]:
-        """Queue behind the other writers of this machine. A hint only: it excludes nobody and never waits long.
+        """Queue behind the other writers of this machine. It is a hint: it excludes no writer and never waits long.
 
-        The context's value tells whether it had to wait: then others have written meanwhile.
+        The context's value is True if it had to wait. Then other writers have probably appended.
         """
         return nullcontext(False)
 

@@ -1,4 +1,4 @@
-"""From a URL and options to an object store."""
+"""Opening an object store by its URL and options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FORMS = "a local path, file:///path, memory://name, s3://bucket/prefix"
 
 
 def open_object_store(url: str, environment: Environment, **options: Any) -> ObjectStore:
-    """The object store at ``url``: a local path, ``file://``, ``memory://name`` or ``s3://bucket/prefix``.
+    """Return the object store at ``url``: a local path, ``file://``, ``memory://name`` or ``s3://bucket/prefix``.
 
-    Nothing is read or written yet. A local store has the option ``fsync`` (true by default: a put that returned
-    outlives a power failure), an S3 store has those of ``S3Options``. Values may be text.
+    No request is sent yet. A local store has the option ``fsync``. It is true by default: then a put that has returned
+    survives a power failure. An S3 store has the options of ``S3Options``. Values may be strings.
 
     Raises:
-        InvalidOption: an unknown scheme or option, or a value that is not allowed.
+        InvalidOption: the scheme or an option is unknown, or a value is not allowed.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:

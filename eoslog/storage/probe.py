@@ -1,4 +1,4 @@
-"""Finds out whether a store enforces put-if-absent, on which every promise rests."""
+"""A probe whether an object store enforces put-if-absent. Every guarantee of eoslog depends on it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ _PAUSE_MS = 50
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What the probe saw of a store that passed."""
+    """The result for a store that passed the probe."""
 
     put_if_absent: bool
     races: int
-    """How many contested creates had exactly one winner."""
+    """The number of concurrent creates of one key; each had exactly one winner."""
 
 
 def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeResult:
-    """Create keys twice, in turn and at once; raises ``PutIfAbsentUnsupported`` unless each time one writer wins.
+    """Create keys twice, one after the other and concurrently. Each time exactly one writer must win.
 
-    A race that goes right proves nothing by itself, so it is repeated; a store that checks and then writes is caught
-    with high probability, not with certainty. Raises ``StoreUnavailable`` where the store's answers were lost.
+    A race may go right by chance, so it is repeated. A store that first checks and then writes is found with high
+    probability, but not with certainty.
+
+    Raises:
+        PutIfAbsentUnsupported: a key had no winner, or more than one.
+        StoreUnavailable: the store's answers were lost.
     """
     directory = f"{PROBE_DIRECTORY}{environment.new_token()}"
     keys = [f"{directory}/twice", *(f"{directory}/race-{number}" for number in range(_ROUNDS))]
@@ -40,7 +44,7 @@ def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeRe
         for key in keys[1:]:
             _probe_race(store, environment, key)
     finally:
-        # A key left behind does no harm, and a writer need not be allowed to delete.
+        # A key that stays does no harm, and a writer may lack the permission to delete.
         with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
             store.delete(keys)
     return ProbeResult(put_if_absent=True, races=_ROUNDS)
@@ -73,7 +77,7 @@ def _probe_race(store: ObjectStore, environment: Environment, key: str) -> None:
 
 
 def _created(store: ObjectStore, environment: Environment, key: str, body: bytes) -> bool:
-    """Whether this body took the key, whatever answers were lost or asked for another attempt on the way."""
+    """Return True if this body was stored under the key. Lost answers and conflicts are retried."""
     lost: StoreUnavailable | None = None
     for attempt in range(_ATTEMPTS):
         try:

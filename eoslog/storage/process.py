@@ -1,7 +1,8 @@
-"""Detecting that an object was opened before a fork.
+"""Detects that an object was opened before a fork.
 
-A forked child has copies of its parent's objects: of locks that another thread holds, of sequences that the parent goes
-on counting, of rows that the parent will write. So clients refuse to work in the child, or open anew what they need.
+A forked child has copies of its parent's objects. Among them are locks that another thread held during the fork,
+sequences that the parent continues, and rows that the parent will write. So a client refuses to work in the child, or
+opens its resources again.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ os.register_at_fork(after_in_child=_count_fork)
 def forks() -> int:
     """The number of forks between this process and its first ancestor that imported this module.
 
-    It identifies the process for the objects that it holds, since each was opened by this process or an ancestor.
-    Unlike a process id it never repeats along a line of descent, and it costs no system call.
+    It identifies the process that opened an object, because every object was opened by this process or an ancestor.
+    Unlike a process id it never repeats among ancestors, and it costs no system call.
     """
     return _forks
 
@@ -38,7 +39,7 @@ class HomeProcess:
     def __init__(self, client: str) -> None:
         """
         Args:
-            client: what the user calls it, such as ``producer``.
+            client: the name of the client in error messages, such as ``producer``.
         """
         self._client = client
         self._process = _forks
@@ -65,9 +66,9 @@ def cannot_be_pickled(held: object, instead: str) -> InvalidRequest:
     """Return the error for pickling an object that belongs to one process.
 
     Args:
-        instead: what to hand over, and what to do with it there.
+        instead: what to pass to the other process, and what to do there.
     """
-    return InvalidRequest(f"a {type(held).__name__} belongs to its process and cannot be pickled: hand over {instead}")
+    return InvalidRequest(f"a {type(held).__name__} belongs to its process and cannot be pickled: pass on {instead}")
 
 
 class ProcessLock:

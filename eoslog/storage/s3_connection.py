@@ -1,4 +1,4 @@
-"""One process's connection to S3 through s3fs, with every hidden repetition switched off."""
+"""The connection of one process to S3 through s3fs. All hidden retries are switched off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ _KINDS = {
 
 
 class _SingleAttemptSession(AIOHTTPSession):  # type: ignore[misc]
-    """aiohttp sends a PUT again when a kept connection breaks, and then takes its own success for somebody else's."""
+    """An HTTP session without hidden retries.
+
+    By default aiohttp repeats a PUT when a kept connection breaks. If the first one had landed, the second is answered
+    412, and this process would take its own success for that of another writer.
+    """
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         session = await super()._get_session(proxy_url)
@@ -34,7 +38,7 @@ class _SingleAttemptSession(AIOHTTPSession):  # type: ignore[misc]
 
 
 class S3Connection:
-    """An s3fs file system and its client. It belongs to the process that made it: fsspec's loop is a thread."""
+    """An s3fs file system and its client. Only its own process may use it, because fsspec's loop is a thread."""
 
     def __init__(self, options: S3Options, requests: Counter[str]) -> None:
         self._requests = requests
@@ -60,7 +64,7 @@ class S3Connection:
         self._file_system.retries = 1
 
     async def client(self) -> Any:
-        """The S3 client, connected. It is called directly: s3fs would drop parameters it does not know."""
+        """Return the connected S3 client. It is called directly, as s3fs drops parameters that it does not know."""
         client = await self._file_system.set_session()
         if client is not self._counted_client:
             self._counted_client = client
@@ -76,7 +80,7 @@ class S3Connection:
         operation = event_name.rpartition(".")[2]
         self._requests[_KINDS.get(operation, operation)] += 1
         headers = request.headers
-        # A body that is sent in chunks tells its length in a header of Amazon's own.
+        # A body that is sent in chunks has its length in a header of Amazon's.
         if int(headers.get("X-Amz-Decoded-Content-Length") or headers.get("Content-Length") or 0) <= _SMALL_BODY_BYTES:
-            # To be asked to go on costs a round trip, which pays only where a refusal spares a long upload.
+            # ``Expect: 100-continue`` costs a round trip. It pays only where a refusal saves a long upload.
             headers.pop("Expect", None)

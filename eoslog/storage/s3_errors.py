@@ -1,4 +1,4 @@
-"""What an error on the way to S3 means: a clear refusal, no such object, or nothing at all."""
+"""Translation of S3 errors: a clear refusal, a missing object, or an unknown outcome."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _TRANSIENT_CODES = frozenset(
     }
 )
 _NO_SUCH_OBJECT_CODES = frozenset({"NoSuchKey", "NotFound", "404", ""})
-"""Of a 404: others speak of an account, an access point and the like. The last two are answers without a body."""
+"""Codes of a 404 that mean a missing object. Other codes are about an account, an access point and the like. An answer
+without a body has the code ``404`` or none."""
 _HINTS = {
     "AuthorizationHeaderMalformed": "set the option region to the bucket's",
     "PermanentRedirect": "set the option region to the bucket's",
@@ -53,39 +54,40 @@ _CONFIGURATION_ERRORS = (
 
 
 def answer_of(error: BaseException) -> Mapping[str, Any]:
-    """S3's answer, empty if there was none."""
+    """Return S3's answer; empty if there was none."""
     return error.response if isinstance(error, boto.ClientError) else {}
 
 
 def status_of(error: BaseException) -> int:
-    """The HTTP status that the error reports, 0 if there was no answer."""
+    """Return the HTTP status of the error; 0 if there was no answer."""
     return int(answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def code_of(error: BaseException) -> str:
-    """S3's error code, empty if there was no answer."""
+    """Return S3's error code; empty if there was no answer."""
     return str(answer_of(error).get("Error", {}).get("Code", ""))
 
 
 def _operation_of(error: BaseException) -> str:
-    """What was asked for in S3's own terms, which are those of policies."""
+    """Return S3's name of the operation, as used in policies."""
     return str(error.operation_name) if isinstance(error, boto.ClientError) else "the request"
 
 
 def translated(error: Exception, url: str, path: str, *, of_an_object: bool = True) -> Exception:
-    """The store's own error for one that s3fs, botocore or the network raised.
+    """Return eoslog's error for an error of s3fs, botocore or the network.
 
     Args:
-        url: of the store.
-        path: from there.
-        of_an_object: an object was asked for, so it may be what is not there; else a list, or several at once.
+        url: the URL of the store.
+        path: the path of the object in the store.
+        of_an_object: the request was for one object, so a 404 may mean that it does not exist. False for a LIST and for
+            requests for several objects.
     """
     status, code = status_of(error), code_of(error)
     where = f"{url}: {path!r}"
     if status == 0:
         if isinstance(error, _CONFIGURATION_ERRORS):
             return StoreAccessDenied(
-                f"{where} could not be asked for: {type(error).__name__}; check credentials and options."
+                f"{where} could not be requested ({type(error).__name__}); check credentials and options."
             )
         return StoreUnavailable(f"{where} got no answer; check the endpoint and the network, or try again: {error!r}")
     answer = f"{status} {code}".strip()

@@ -1,4 +1,4 @@
-"""How to reach S3 or a store that speaks its protocol."""
+"""Options of the connection to S3 or to a compatible store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eoslog.errors import InvalidOption
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """Connection options; without credentials the environment, the profile or the instance's role gives them."""
+    """Connection options. Without credentials here, the environment, the profile or the instance's role gives them."""
 
     endpoint_url: str | None = None
     key: str | None = field(default=None, repr=False)
@@ -24,9 +24,9 @@ class S3Options:
     connect_timeout_ms: int = 5_000
     read_timeout_ms: int = 30_000
     max_attempts: int = 6
-    """How often a request that may be repeated is sent at most."""
+    """The largest number of attempts of a request that may be repeated."""
     retry_base_ms: int = 100
-    """The wait before the first repetition; it doubles up to 5 s and is spread by jitter."""
+    """The wait before the first retry (ms). It doubles up to 5 s, and jitter spreads it."""
 
     def __post_init__(self) -> None:
         if self.endpoint_url is not None:
@@ -51,7 +51,7 @@ class S3Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> S3Options:
-        """Options as users give them, numbers and booleans possibly as text; raises ``InvalidOption``."""
+        """Return the options of a user. Numbers and booleans may be strings. Raises ``InvalidOption``."""
         valid = {each.name: each.type for each in fields(cls)}
         for name in options:
             if name not in valid:

@@ -1,4 +1,4 @@
-"""A store in an S3 bucket, through s3fs: If-None-Match for put-if-absent, and no retry that is not counted here."""
+"""An object store in an S3 bucket, through s3fs. Put-if-absent uses ``If-None-Match``, and every retry is made here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DIRECTORY_BUCKET = "--x-s3"
 
 
 class S3Store(ObjectStore):
-    """Objects below ``prefix`` in ``bucket``. It connects in each process anew, so it may be used after a fork."""
+    """Objects below ``prefix`` in ``bucket``. Each process opens its own connection, so a forked child may use it."""
 
     tail_bytes = 64 * 1024
 
@@ -46,7 +46,7 @@ class S3Store(ObjectStore):
         self._environment = environment
         self._options = options or S3Options()
         self._connections: dict[int, S3Connection] = {}
-        """By ``forks()``. A child keeps its parent's connection, but never uses or closes it: closing would hang."""
+        """Connections by ``forks()``. A child never uses or closes its parent's connection: closing it would hang."""
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r}, {self._options!r})"
@@ -77,7 +77,7 @@ class S3Store(ObjectStore):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_range(start, length)
         key = self._key(path)
-        # S3 has no empty range; one byte tells whether the object exists.
+        # S3 has no empty range. Ask for one byte, to learn whether the object exists.
         asked = max(length, 1)
         found = self._run(lambda: self._get(path, key, Range=f"bytes={start}-{start + asked - 1}"))
         return found.body[:length]
@@ -90,7 +90,7 @@ class S3Store(ObjectStore):
             if start_after:
                 parameters["StartAfter"] = self._key_prefix + start_after
         else:
-            # A directory bucket lists directories only, and knows no StartAfter.
+            # A directory bucket (S3 Express) lists only whole directories, and does not support StartAfter.
             asked = prefix[: prefix.rfind("/") + 1]
         found = 0
         for page in self._pages(asked, parameters):
@@ -124,7 +124,7 @@ class S3Store(ObjectStore):
             asked |= {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     def delete(self, paths: Sequence[str]) -> None:
-        # One by one: S3 does not promise an order within one request for many.
+        # Delete one by one: S3 promises no order within one request for many objects.
         named = [(path, self._key(path)) for path in paths]
 
         async def work() -> None:
@@ -164,7 +164,7 @@ class S3Store(ObjectStore):
         await self._retried(attempt)
 
     async def _put_new(self, path: str, key: str, body: bytes) -> None:
-        """A policy may demand If-None-Match of whoever writes here, so that nothing is ever replaced."""
+        """Put an object under a new name, with ``If-None-Match``. A policy may require this to prevent replacement."""
 
         async def attempt() -> None:
             try:
@@ -172,11 +172,11 @@ class S3Store(ObjectStore):
             except Exception as error:
                 if status_of(error) != 412:
                     raise self._meaning_of_failed_put(error, path) from error
-                # Nobody else draws this name: an attempt that was not answered has landed.
+                # The name is unique, so an earlier attempt that got no answer has landed. Compare to be sure.
                 if (await self._get(path, key)).body != body:
                     raise StoreAccessDenied(
-                        f"{self.url}: {path!r} is there already, with other bytes than those to be written under this"
-                        " new name; nothing was replaced."
+                        f"{self.url}: {path!r} already exists with other bytes, although its name is new. Nothing was"
+                        " replaced; check that no other program writes here."
                     ) from error
 
         await self._retried(attempt)
@@ -263,7 +263,7 @@ class S3Store(ObjectStore):
         return await self._retried(attempt)
 
     async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """One request. The Date of its answer is taken in, also of one that reports an error."""
+        """Send one request. Observe the ``Date`` of its answer, also of an error."""
         try:
             client = await self._connected().client()
             answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
@@ -295,7 +295,8 @@ class S3Store(ObjectStore):
     def _connected(self) -> S3Connection:
         connection = self._connections.get(forks())
         if connection is None:
-            # Threads that come here at once all get the first one's; a lock might be held for ever after a fork.
+            # Concurrent threads all get the connection that was stored first. A lock could be held forever after a
+            # fork.
             connection = self._connections.setdefault(forks(), S3Connection(self._options, self.requests))
         return connection
 
@@ -303,7 +304,7 @@ class S3Store(ObjectStore):
         return self._connected().run(work)
 
     def _run_all(self, works: Sequence[Callable[[], Awaitable[_T]]]) -> Sequence[_T]:
-        """Run all in parallel; the first error is raised once none is under way any more."""
+        """Run all in parallel. Raise the first error, but only after all of them have ended."""
 
         async def gathered() -> Sequence[_T]:
             free = asyncio.Semaphore(_PARALLEL_REQUESTS)
@@ -321,7 +322,7 @@ class S3Store(ObjectStore):
         return self._run(gathered) if works else []
 
     def _observe(self, answer: Mapping[str, Any]) -> None:
-        """Take in the Date of an answer, of an error's too."""
+        """Observe the ``Date`` of an answer, also of an error."""
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if date:
             self.clock.observe(_milliseconds(parsedate_to_datetime(date)))

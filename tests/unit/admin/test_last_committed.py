@@ -179,7 +179,7 @@ def test_a_prepared_transaction_takes_no_version(store: Store) -> None:
     producer.send("t", b"1")
     producer.prepare_transaction()
 
-    with pytest.raises(IllegalState, match="it takes no version"):
+    with pytest.raises(IllegalState, match="takes no version; commit it without one"):
         producer.commit_transaction(version=1)
 
     assert producer.commit_transaction()

@@ -99,7 +99,7 @@ def test_threads_may_use_a_consumer_one_after_the_other(store: Store) -> None:
 def test_a_call_that_failed_does_not_keep_the_consumer(store: Store) -> None:
     consumer = assigned(store, T0)
 
-    with pytest.raises(Exception, match="negative"):
+    with pytest.raises(Exception, match="it must be 0 or more"):
         consumer.seek(T0, -1)
 
     assert in_threads(1, lambda: consumer.poll(0)) == [[]]

@@ -43,7 +43,7 @@ def test_a_callback_cannot_repeat_the_call_that_tells_it(
     refused: list[BaseException | None] = []
 
     def repeat(_: Future[RecordMetadata]) -> None:
-        with pytest.raises(errors.IllegalState, match="under way") as error:
+        with pytest.raises(errors.IllegalState, match="is running") as error:
             getattr(producer, call)()
         refused.append(error.value)
 

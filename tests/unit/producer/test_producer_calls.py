@@ -35,7 +35,7 @@ def test_a_producer_that_is_initialised_twice_is_told_that_once_is_enough(store:
     producer = store.producer("tx")
     producer.init_transactions()
 
-    with pytest.raises(errors.IllegalState, match="initialised already"):
+    with pytest.raises(errors.IllegalState, match="already initialized"):
         producer.init_transactions()
 
 

@@ -328,7 +328,7 @@ def test_a_future_takes_attributes_and_has_no_others(store: Store) -> None:
 def test_a_future_cannot_be_copied(store: Store, duplicate: Callable[[object], object]) -> None:
     _, [future] = sent(store)
 
-    with pytest.raises(errors.InvalidRequest, match="hand over its result"):
+    with pytest.raises(errors.InvalidRequest, match="pass on its result"):
         duplicate(future)
 
 

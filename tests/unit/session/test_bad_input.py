@@ -215,12 +215,12 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a seek to what is no number": (
         lambda store: _assigned(store).seek(eoslog.TopicPartition("typed", 0), 1.5),  # type: ignore[arg-type]
         eoslog.InvalidRequest,
-        "an offset of typed-0 is a number, not 1.5",
+        "the offset of typed-0 must be an integer, not 1.5",
     ),
     "an offset for a time that is no number": (
         lambda store: _assigned(store).offsets_for_times({eoslog.TopicPartition("typed", 0): "now"}),  # type: ignore[dict-item]
         eoslog.InvalidRequest,
-        "a time for typed-0 is a number of ms, not 'now'",
+        "the timestamp for typed-0 must be an integer (ms), not 'now'",
     ),
     "a slot that is no number": (
         lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]

@@ -470,7 +470,7 @@ def held(store: Store) -> Iterator[dict[str, object]]:
 )
 def test_pickling_a_client_fails_and_says_what_to_hand_over(held: dict[str, object], name: str) -> None:
     for pickled in (lambda: pickle.dumps(held[name]), lambda: copy.deepcopy(held[name])):
-        with pytest.raises(errors.InvalidRequest, match=r"cannot be pickled: hand over .* URL"):
+        with pytest.raises(errors.InvalidRequest, match=r"cannot be pickled: pass on .* URL"):
             pickled()
 
 

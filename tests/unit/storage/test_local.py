@@ -349,7 +349,7 @@ def test_what_dead_writers_left_aside_is_swept_after_a_day_and_not_before(
     LocalStore(root_of(local_store), Environment()).put("b", b"")
     assert leftovers(local_store) == ["0" * 32]
 
-    monkeypatch.setattr("eoslog.storage.local_store._LEFTOVER_AGE_MS", -DAY_MS)
+    monkeypatch.setattr("eoslog.storage.local_store._TEMPORARY_AGE_MS", -DAY_MS)
     LocalStore(root_of(local_store), Environment()).put("c", b"")
     assert leftovers(local_store) == []
 

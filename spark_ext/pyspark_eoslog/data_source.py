@@ -36,7 +36,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the topics that the options name."""
         from eoslog.errors import InvalidRequest
-        from pyspark_eoslog.read.read_plan import look_at_topics, those_there
+        from pyspark_eoslog.read.read_plan import existing_only, topics_snapshot
         from pyspark_eoslog.spark_schemas import default_schema
         from pyspark_eoslog.stores import plain_errors, verified_store
 
@@ -51,9 +51,9 @@ class DefaultSource(DataSource):
             store, selection = verified_store(options.location), options.topics_to_read()
             if not options.fail_on_data_loss:
                 # A stream that may lose topics starts again without them; a batch tells of them when it is planned.
-                selection = store.read(lambda state, slot: those_there(selection, state)) or selection
-            look = look_at_topics(store, selection, refresh=options.fail_on_data_loss)
-            return default_schema([replica.topic for replica in look.topics], options)
+                selection = store.read(lambda state, slot: existing_only(selection, state)) or selection
+            snapshot = topics_snapshot(store, selection, refresh=options.fail_on_data_loss)
+            return default_schema([view.topic for view in snapshot.topics], options)
 
     def reader(self, schema: StructType) -> EosLogReader:
         from pyspark_eoslog.read.batch_reader import EosLogReader

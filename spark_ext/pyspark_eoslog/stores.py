@@ -1,7 +1,7 @@
-"""Stores that this worker process holds open from one call of Spark to the next.
+"""The stores that this worker process keeps open from one call of Spark to the next.
 
-A worker is reused for many calls, and a store may be deleted and made anew at the same place meanwhile: a cached one is
-compared by its id before it is believed.
+A worker serves many calls. In between, a store may be deleted and another one created at the same URL. So the id of a
+kept store is checked before it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_WAIT_MS = 5_000
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors of eoslog leave without those behind them: through Spark only their text arrives."""
+    """Raise errors of eoslog without their causes. Spark passes on only their text."""
     try:
         yield
     except EosLogError as error:
@@ -33,34 +33,35 @@ def plain_errors() -> Iterator[None]:
 
 
 def object_store(location: StoreLocation) -> ObjectStore:
-    """The object store alone, for tasks: they read no log."""
+    """Return the object store for a task, which does not read the log."""
     worker = this_worker()
     if location not in worker.object_stores:
         found = worker.object_stores[location] = worker.open_object_store(location)
-        # Otherwise a task's upload would bring a removed directory back. Any store will do: the commit checks the id.
+        # Without this check a task's upload would create a removed directory again. Accept any store here, because the
+        # commit checks the id.
         found.watch(DESCRIPTION_PATH, lambda description: True)
     return worker.object_stores[location]
 
 
 def verified_store(location: StoreLocation) -> Store:
-    """The store that is at this place now: one request tells whether it is still the one held."""
+    """Return the store that exists at this location now. One request checks that it is the one that is kept open."""
     held = _hold(location)
     try:
         is_same = read_description(held.store.object_store).store_id == held.store.describe().store_id
     except StoreVanished:
-        # Where the store was removed, opening it again raises NotAStore.
+        # If the store was removed, opening it again raises NotAStore.
         is_same = False
     return (held if is_same else _reopen(location)).store
 
 
 def is_verified(location: StoreLocation, age_ms: int) -> bool:
-    """Whether the store that is held here was compared with what is at its place less than ``age_ms`` ago."""
+    """Return True if the id of the kept store was checked less than ``age_ms`` ago."""
     verified_ms = _hold(location).verified_ms
     return verified_ms is not None and this_worker().environment.monotonic_ms() - verified_ms < age_ms
 
 
 def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store, bool]:
-    """The store, and whether its state must be refreshed because it was not for ``age_ms``."""
+    """Return the store, and True if its state is older than ``age_ms`` and must be refreshed."""
     if is_verified(location, age_ms):
         return _hold(location).store, False
     now_ms = this_worker().environment.monotonic_ms()
@@ -70,10 +71,10 @@ def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store
 
 
 def store_with_id(location: StoreLocation, store_id: str) -> Store:
-    """The store of this id, without a request if it is held already.
+    """Return the store of this id, without a request if it is already open.
 
     Raises:
-        NotAStore: another one is at this place.
+        NotAStore: another store is at this location.
     """
     store = _hold(location).store
     if store.describe().store_id != store_id:
@@ -84,15 +85,15 @@ def store_with_id(location: StoreLocation, store_id: str) -> Store:
 
 
 def mark_current(location: StoreLocation) -> None:
-    """An append has just proved the held state to be current."""
+    """Note that an append has just shown that the known state is current."""
     _hold(location).verified_ms = this_worker().environment.monotonic_ms()
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Call again while the object store does not answer, for two minutes: a stream must outlive a short outage.
+    """Repeat a call for two minutes while the object store does not answer. So a stream survives a short outage.
 
     Raises:
-        StoreUnavailable: it did not answer for so long.
+        StoreUnavailable: the object store did not answer within two minutes.
     """
     environment = this_worker().environment
     deadline_ms = environment.monotonic_ms() + _PATIENCE_MS

@@ -1,4 +1,4 @@
-"""``EosLogTable``: a topic as a table, in the manner of ``delta.tables.DeltaTable``.
+"""``EosLogTable``: a topic as a table, similar to ``delta.tables.DeltaTable``.
 
 It works with classic sessions and with those of Spark Connect, whose client must then reach the store itself: reads are
 planned where the table object lives.
@@ -26,7 +26,7 @@ from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
-from pyspark_eoslog.read.read_plan import look_at_topics
+from pyspark_eoslog.read.read_plan import topics_snapshot
 from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.stores import verified_store
 
@@ -49,13 +49,13 @@ class EosLogTable:
     def forPath(  # noqa: N802 - Delta's name
         cls, spark: SparkSession, root: str | os.PathLike[str], topic: str, **store_options: Any
     ) -> EosLogTable:
-        """The table of a topic.
+        """Return the table of a topic.
 
         Args:
-            spark: of either kind; it reads the files, with its own executors.
-            root: of the store: a path or ``s3://bucket/prefix``.
-            store_options: those of ``eoslog.connect``, as ``endpoint_url``. For the scan of files on S3 they are handed
-                to Hadoop's ``s3a`` too; what is not given it takes from Spark's configuration.
+            spark: a classic or Spark Connect session. Its executors read the files.
+            root: the root of the store: a path or ``s3://bucket/prefix``.
+            store_options: options of ``eoslog.connect``, such as ``endpoint_url``. For scans of files on S3 they are
+                also passed to Hadoop's ``s3a``, which takes all other options from Spark's configuration.
 
         Raises:
             NotAStore, UnknownTopicOrPartition, InvalidOption
@@ -68,11 +68,11 @@ class EosLogTable:
     def isEosLogTable(  # noqa: N802 - Delta's name
         cls, spark: SparkSession, root: str | os.PathLike[str], topic: str | None = None, **store_options: Any
     ) -> bool:
-        """Whether there is a store at ``root``, and a topic of this name if one is given.
+        """Return True if a store exists at ``root``, and a topic of this name if one is given.
 
         Raises:
             InvalidOption
-            StoreUnavailable, StoreAccessDenied: nobody can tell.
+            StoreUnavailable, StoreAccessDenied: the store could not be read.
         """
         try:
             store = verified_store(_options(root, topic, store_options).location)
@@ -96,7 +96,7 @@ class EosLogTable:
         metadata_columns: bool = True,
         include_headers: bool = False,
     ) -> DataFrame:
-        """The visible rows, scanned by Spark's own Parquet reader; filters and columns are pushed into it.
+        """Return the visible rows, scanned by Spark's own Parquet reader. It gets the filters and columns.
 
         Rows, offsets, names and types are those of ``spark.read.format("eoslog")``; every column may be null. What is
         read is decided here, once: the DataFrame shows the same rows as long as its files are there. Vacuum leaves them
@@ -124,8 +124,8 @@ class EosLogTable:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
         """
         store = self._store()
-        look = look_at_topics(store, self._options.topics_to_read())
-        topic = look.topics[0].topic
+        snapshot = topics_snapshot(store, self._options.topics_to_read())
+        topic = snapshot.topics[0].topic
         scan = store.scan(
             self._topic,
             isolation_level=isolation_level,
@@ -150,11 +150,11 @@ class EosLogTable:
         used = compile_predicate(predicate, topic).columns.names
         read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used])))
         frame = native_frame(self._spark, place, topic, files, read)
-        # In brackets, and a comment that ends it ends with its line, as the predicate was parsed.
+        # In brackets and on a line of its own: the predicate may end with a comment, which must not hide the bracket.
         return frame.where(f"({predicate}\n)").selectExpr(*map(quoted, wanted.names))
 
     def createOrReplaceTempView(self, name: str, **options: Any) -> None:  # noqa: N802 - Spark's name
-        """A replica for SQL of what is visible now.
+        """Create a temporary view of the rows that are visible now.
 
         Args:
             options: those of ``toDF``.
@@ -162,14 +162,14 @@ class EosLogTable:
         self.toDF(**options).createOrReplaceTempView(name)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """What was done to the topic, the newest first: one row for each operation; see ``Store.history``.
+        """Return the operations on the topic, the newest first, one row each; see ``Store.history``.
 
         It goes back as far as the log's slots do.
         """
         return table_frames.history_frame(self._spark, self._store().history(self._topic, limit=limit))
 
     def detail(self) -> DataFrame:
-        """One row: the store, the topic, its schema and settings, and what it holds.
+        """Return one row: the store, the topic, its schema and settings, and its size.
 
         ``numRows`` are those that ``read_committed`` shows; files and bytes are all, those of aborted rows too.
         """
@@ -188,11 +188,11 @@ class EosLogTable:
         )
 
     def offsets(self) -> DataFrame:
-        """One row for each partition: its offsets, and what it holds."""
+        """Return one row for each partition: its offsets and its size."""
         return table_frames.offsets_frame(self._spark, self._store().admin.describe_partitions(self._topic))
 
     def transactions(self) -> DataFrame:
-        """One row for each transactional id of the store, those of jobs' tasks among them."""
+        """Return one row for each transactional id of the store, including those of jobs' tasks."""
         return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
 
     def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What a table tells of itself as DataFrames: history, detail, offsets, transactions, and what maintenance did."""
+"""DataFrames that describe a table: history, detail, offsets, transactions, and results of maintenance."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ VACUUM = _schema(
 
 
 def history_frame(spark: SparkSession, operations: Iterable[Operation]) -> DataFrame:
-    """One row for each operation, in their order."""
+    """Return one row for each operation, in the given order."""
     return _frame(spark, HISTORY, [_history_row(each) for each in operations])
 
 
@@ -158,17 +158,17 @@ def detail_frame(
 
 
 def offsets_frame(spark: SparkSession, partitions: Iterable[PartitionDescription]) -> DataFrame:
-    """One row for each partition."""
+    """Return one row for each partition."""
     return _frame(spark, OFFSETS, [tuple(each) for each in partitions])
 
 
 def transactions_frame(spark: SparkSession, found: Iterable[TransactionListing]) -> DataFrame:
-    """One row for each transactional id."""
+    """Return one row for each transactional id."""
     return _frame(spark, TRANSACTIONS, [tuple(each) for each in found])
 
 
 def optimize_frame(spark: SparkSession, merged: MergeReport, compacted: CompactionReport) -> DataFrame:
-    """One row for each replacement of a merge, and for each partition that was compacted."""
+    """Return one row for each rewrite of small files, and one for each partition that was compacted by key."""
     merges = [
         (
             "merge",

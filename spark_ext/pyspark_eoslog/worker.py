@@ -1,6 +1,6 @@
-"""The Python process that Spark runs this code in: its environment, and the stores that it holds open between calls.
+"""The Python worker process of Spark: its environment, and the stores that it keeps open between calls.
 
-All that this package takes from its process it asks for here, so that a simulator can run many of them in one.
+This package uses its process only through this module. So the simulation can run many workers in one process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eoslog.store import Store, connect
 from pyspark_eoslog.options import StoreLocation
 
 _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
-"""The module of processes that only commit and abort."""
+"""The module of worker processes that only commit and abort."""
 _DAEMON = "pyspark.daemon"
 """The program whose forked children serve one call of Spark after another."""
 
@@ -30,7 +30,7 @@ _DAEMON = "pyspark.daemon"
 class HeldStore:
     store: Store
     verified_ms: int | None = None
-    """When its id and its tail were last known to be current, in elapsed time of this process."""
+    """The elapsed time of this process at which the store's id and state were last known to be current (ms)."""
 
 
 class Worker:
@@ -39,14 +39,14 @@ class Worker:
     def __init__(self, environment: Environment | None = None) -> None:
         self.environment = environment or Environment()
         self.token = self.environment.new_token()
-        """Names the process."""
+        """A unique name of the process."""
         self.stores: dict[StoreLocation, HeldStore] = {}
         self.object_stores: dict[StoreLocation, ObjectStore] = {}
-        """Object stores alone, of tasks."""
+        """Object stores of tasks, which need no log."""
 
     @property
     def only_commits(self) -> bool:
-        """Whether Spark uses it for nothing but commits and aborts of micro-batches."""
+        """True if Spark uses this process only for commits and aborts of micro-batches."""
         return _SINK_RUNNER in sys.modules
 
     def connect(self, location: StoreLocation) -> Store:
@@ -67,25 +67,25 @@ class Worker:
         a micro-batch, and the next step of the micro-batch waits for the core.
         """
         if self.stores or self.object_stores:
-            # Once is enough. A store that is opened again in another's place must stay collectable.
+            # Once is enough. A store that is opened later may replace another one, and must stay collectable.
             return
         main = getattr(sys.modules.get("__main__"), "__spec__", None)
         if main is not None and main.name == _DAEMON:
             gc.freeze()
 
     def forget_stores(self) -> None:
-        """Hold nothing, as a process that was just started."""
+        """Close all stores, as in a process that has just started."""
         self.stores.clear()
         self.object_stores.clear()
 
 
 _workers: dict[int, Worker] = {}
-"""By process id: a forked process holds nothing of its parent's."""
+"""Workers by process id. So a forked child never uses stores of its parent."""
 _acting: ContextVar[Worker | None] = ContextVar("worker", default=None)
 
 
 def this_worker() -> Worker:
-    """The process that the caller runs in."""
+    """Return the worker of the current process."""
     acting = _acting.get()
     if acting is not None:
         return acting
@@ -95,7 +95,7 @@ def this_worker() -> Worker:
 
 @contextmanager
 def acting_as(worker: Worker) -> Iterator[None]:
-    """Be another process meanwhile, in this context."""
+    """Act as another worker within this context. Used by the simulation."""
     token = _acting.set(worker)
     try:
         yield

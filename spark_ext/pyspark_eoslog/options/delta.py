@@ -1,4 +1,4 @@
-"""Options of Delta Lake that are not there, each with what does the same here or why it is not needed."""
+"""Options of Delta Lake that eoslog lacks, each with its replacement or the reason why it is not needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of Spark's Kafka connector that say how to reach a broker: a job that gives them runs here without them."""
+"""Options of Spark's Kafka connector for the connection to a broker. They are accepted and ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHOUT_MEANING = frozenset(
     {"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms"}
 )
 _REFUSED = {
-    # Those which the Kafka connector refuses too.
+    # The Kafka connector refuses these, too.
     "kafka.auto.offset.reset": "say where to begin with option 'startingOffsets'",
     "kafka.key.deserializer": "keys are bytes; cast the column",
     "kafka.value.deserializer": "values are bytes; cast the column",
@@ -24,14 +24,14 @@ _REFUSED = {
     "kafka.interceptor.classes": "change rows with operations of the DataFrame",
     # No job can have given this one: the connector would never begin the transaction.
     "kafka.transactional.id": "every write is a transaction; name the job with option 'transactionalId'",
-    # It would decide where rows go.
+    # It would choose the partition of rows.
     "kafka.partitioner.class": "rows go by Kafka's hash of their key, or to the partition in their column 'partition'",
 }
 _logger = logging.getLogger(__name__)
 
 
 def is_of_kafka(name: str) -> bool:
-    """Whether an option, by its name in lower case, is one of the Kafka connector's for its clients."""
+    """Return True if an option (in lower case) configures the Kafka connector's clients."""
     return name.startswith(KAFKA_PREFIX) or name in _WITHOUT_MEANING
 
 

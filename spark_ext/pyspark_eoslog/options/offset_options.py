@@ -26,11 +26,11 @@ class ByTimestamp:
     """The offset of the first visible row whose timestamp is not earlier (Kafka's ``offsetsForTimes``)."""
 
     option: str
-    """The option that gave it, for messages."""
+    """The name of the option, for messages."""
     timestamps_ms: int | NumbersByPartition
-    """ms since the epoch, for all partitions or for each."""
+    """ms since the epoch: one for all partitions, or one for each."""
     if_none: str
-    """What a partition without such a row gives: its end (``latest``), or an ``error``."""
+    """The result for a partition without such a row: its end (``latest``), or an ``error``."""
 
 
 OffsetsOption = str | NumbersByPartition | ByTimestamp
@@ -62,7 +62,7 @@ def ending_offsets(options: Mapping[str, str]) -> OffsetsOption | None:
 
 
 def _offsets(options: Mapping[str, str], end: str, if_none: str) -> OffsetsOption | None:
-    """What comes first counts, but what it outdoes must be well-formed too."""
+    """Return the first option that is given. The others must be well-formed, too."""
     one = whole_number(options, f"{end}Timestamp", at_least=0, unit="milliseconds since the epoch")
     each = _by_timestamp(options, f"{end}OffsetsByTimestamp")
     offsets = _by_offset(options, f"{end}Offsets")

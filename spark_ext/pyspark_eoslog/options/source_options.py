@@ -1,4 +1,4 @@
-"""The options of ``format("eoslog")``: names and values are those of the Kafka connector, and of Delta Lake."""
+"""The options of ``format("eoslog")``. Names and values are those of the Kafka connector and of Delta Lake."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _LONGEST_QUERY_ID = 1024
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """Where a store is and how to reach it. The options may hold credentials, so they are never printed."""
+    """The URL of a store and its connection options. The options may hold credentials, so they are never printed."""
 
     url: str
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -71,11 +71,11 @@ class StoreLocation:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All options of one read or write, checked one by one; whether they fit together is for its reader or writer."""
+    """All options of one read or write. Each is checked here; the reader or writer checks combinations."""
 
     location: StoreLocation
     given: frozenset[str]
-    """The names of those that were given, as they stand in ``NAMES``."""
+    """The names of the given options, in the spelling of ``NAMES``."""
     topics: TopicSelection
     starting_offsets: OffsetsOption | None
     ending_offsets: OffsetsOption | None
@@ -84,14 +84,14 @@ class Options:
     timestamp_ms: int | None
     transaction_consistent: bool
     columns: tuple[str, ...] | None
-    """The columns to read, in this order; None reads all."""
+    """The columns to read, in this order; None: all."""
     predicate: str | None
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_files_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
-    """How long a stream waits for ``min_offsets_per_trigger`` at most."""
+    """The longest wait of a stream for ``min_offsets_per_trigger`` (ms)."""
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
@@ -103,7 +103,8 @@ class Options:
     application_id: str | None
     version: int | None
     start_anew_after: QueryVersion | None
-    """What was committed last and is not to count any more, as the error that asks for it tells it."""
+    """The last committed version after which a stream restarts (``startAnewAfter``), as quoted from the error message
+    that asks for it."""
     merge_schema: bool
     checkpoint_location: str | None
     query_name: str | None
@@ -170,7 +171,7 @@ class Options:
                 raise InvalidOption(f"option {name!r} {why}")
 
     def check_consistent_end(self) -> None:
-        """Raises: InvalidOption: a transaction-consistent end is asked for where there is none."""
+        """Raises: InvalidOption: a transaction-consistent end is requested for a read that has none."""
         if self.transaction_consistent and self.isolation is not IsolationLevel.READ_COMMITTED:
             raise InvalidOption(
                 "option 'transactionConsistent' is for isolation level 'read_committed'; a snapshot is always whole"
@@ -183,7 +184,7 @@ class Options:
         return self.topics
 
     def topic_to_write(self) -> str | None:
-        """The topic of all rows; None if each row names its own.
+        """Return the topic of all rows; None if each row names its own.
 
         Raises:
             InvalidOption: several topics are named.
@@ -208,7 +209,7 @@ def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
 
 
 def _isolation(options: Mapping[str, str]) -> IsolationLevel:
-    """A slot or a time to read as of asks for a snapshot."""
+    """Return the isolation level. A slot or a timestamp implies ``snapshot``."""
     given = options.get("isolationlevel")
     of_kafka = options.get(kafka_options.ISOLATION_LEVEL)
     if of_kafka is not None:
@@ -265,6 +266,6 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
     if url.lower().startswith("memory:"):
         raise InvalidOption("a memory:// store lives within one process, and Spark runs several; use a path or s3://")
     given = {name[len(STORE_PREFIX) :]: value for name, value in options.items() if name.startswith(STORE_PREFIX)}
-    # The settings are the driver's, and travel to the tasks, whose machines may have others or none.
+    # Read the settings in the driver and pass them to the tasks: their machines may have other settings or none.
     known = settings.store_options(url, given)
     return StoreLocation(url, tuple(sorted((name, str(value)) for name, value in known.items())))

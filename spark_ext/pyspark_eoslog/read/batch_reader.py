@@ -1,4 +1,4 @@
-"""The batch reader: planned once, on one consistent state; its tasks fetch files and never read the log."""
+"""The batch reader. It is planned once on one consistent state; its tasks fetch files and never read the log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.options.column_options import check_agreement
 from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
 from pyspark_eoslog.read.packing import Piece, pack
-from pyspark_eoslog.read.read_plan import Look, abort_overdue, look_at_topics, piece_of, predicate_of, resolve_offsets
+from pyspark_eoslog.read.read_plan import (
+    TopicsSnapshot,
+    abort_overdue,
+    piece_of,
+    predicate_of,
+    resolve_offsets,
+    topics_snapshot,
+)
 from pyspark_eoslog.spark_schemas import ReadColumns, choose_columns
 from pyspark_eoslog.stores import object_store, plain_errors, verified_store
 
@@ -41,12 +48,14 @@ ADMISSION_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ReadPartition(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     pieces: tuple[tuple[Piece, ReadColumns], ...]
 
 
-def read_partitions(look: Look, schema: StructType, pieces: Sequence[Piece], options: Options) -> list[InputPartition]:
+def read_partitions(
+    snapshot: TopicsSnapshot, schema: StructType, pieces: Sequence[Piece], options: Options
+) -> list[InputPartition]:
     """Packed pieces with the columns that are wanted of each.
 
     Raises:
@@ -55,8 +64,8 @@ def read_partitions(look: Look, schema: StructType, pieces: Sequence[Piece], opt
     """
     check_agreement(options.columns, schema)
     columns = {
-        replica.topic.topic: choose_columns(replica.topic, schema, control_rows=options.include_control_rows)
-        for replica in look.topics
+        view.topic.topic: choose_columns(view.topic, schema, control_rows=options.include_control_rows)
+        for view in snapshot.topics
     }
     return [
         ReadPartition(tuple((piece, columns[piece.topic]) for piece in part))
@@ -65,7 +74,7 @@ def read_partitions(look: Look, schema: StructType, pieces: Sequence[Piece], opt
 
 
 def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. Spark hands over an empty ``InputPartition`` where nothing was planned."""
+    """Yield the rows of one task. Spark passes an empty ``InputPartition`` if nothing was planned."""
     if not isinstance(partition, ReadPartition):
         return
     with plain_errors():
@@ -79,7 +88,7 @@ def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa
 
 
 class EosLogReader(DataSourceReader):
-    """Reads what was visible when Spark planned the first action on the DataFrame."""
+    """Reads the rows that were visible when Spark planned the first action on the DataFrame."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -96,22 +105,22 @@ class EosLogReader(DataSourceReader):
     def _plan(self) -> list[InputPartition]:
         options = self._options
         store = verified_store(options.location)
-        look = look_at_topics(store, options.topics_to_read())
-        if options.isolation is IsolationLevel.READ_COMMITTED and abort_overdue(store, look):
-            look = look_at_topics(store, options.topics_to_read(), refresh=False)
+        snapshot = topics_snapshot(store, options.topics_to_read())
+        if options.isolation is IsolationLevel.READ_COMMITTED and abort_overdue(store, snapshot):
+            snapshot = topics_snapshot(store, options.topics_to_read(), refresh=False)
         as_of = resolve(
             options.slot,
             options.timestamp_ms,
-            newest_slot=look.slot,
-            log_time_ms=look.time_ms,
+            newest_slot=snapshot.slot,
+            log_time_ms=snapshot.time_ms,
             now_ms=store.now_ms(),
         )
-        starts, ends = _ranges(store, look, options)
+        starts, ends = _ranges(store, snapshot, options)
         pieces = []
-        for replica in look.topics:
-            predicate = predicate_of(replica.topic, options.predicate)
-            for partition in replica.partitions:
-                place = TopicPartition(replica.topic.topic, partition.id.partition)
+        for view in snapshot.topics:
+            predicate = predicate_of(view.topic, options.predicate)
+            for partition in view.partitions:
+                place = TopicPartition(view.topic.topic, partition.id.partition)
                 if as_of is not None:
                     check_as_of(place.topic, partition, as_of)
                 plan = plan_partition(
@@ -127,20 +136,22 @@ class EosLogReader(DataSourceReader):
                     control_rows=options.include_control_rows,
                     predicate=predicate,
                 )
-                pieces.append(piece_of(replica.topic, plan, predicate))
-        return read_partitions(look, self._schema, pieces, options)
+                pieces.append(piece_of(view.topic, plan, predicate))
+        return read_partitions(snapshot, self._schema, pieces, options)
 
 
-def _ranges(store: Store, look: Look, options: Options) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The first offset to read of each partition, and the end (exclusive).
+def _ranges(
+    store: Store, snapshot: TopicsSnapshot, options: Options
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the first offset and the end (exclusive) of each partition.
 
     Raises:
         OffsetOutOfRange: a partition does not have what is asked for; the message says what it has.
     """
     starting, ending = options.starting_offsets or EARLIEST, options.ending_offsets or LATEST
-    starts = resolve_offsets(store, starting, look, options.isolation, "startingOffsets")
-    ends = resolve_offsets(store, ending, look, options.isolation, "endingOffsets")
-    partitions = look.partitions()
+    starts = resolve_offsets(store, starting, snapshot, options.isolation, "startingOffsets")
+    ends = resolve_offsets(store, ending, snapshot, options.isolation, "endingOffsets")
+    partitions = snapshot.partitions()
     for place, partition in partitions.items():
         starts[place] = _start(place, partition, starts[place], options)
         ends[place] = _end(place, partition, starts[place], ends[place], options)
@@ -176,7 +187,7 @@ def _end(place: TopicPartition, partition: Partition, start: int, end: int, opti
             f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {partition.high_watermark}; "
             "end there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
         )
-    # An end that nobody chose may lie before the start: at an open transaction, or where rows were deleted.
+    # A default end may lie before the start: at an open transaction, or where rows were deleted.
     given = options.ending_offsets
     if isinstance(given, dict):
         given = given[place.topic][place.partition]

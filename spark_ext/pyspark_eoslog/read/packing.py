@@ -17,30 +17,30 @@ from eoslog.read.planner import FileSlice, slices_by_file
 from eoslog.read.predicate import Predicate
 
 LARGEST_BYTES = 48 << 20
-"""How much a partition holds about, unless a file is larger."""
+"""The approximate size of a Spark partition (bytes), unless a file is larger."""
 _SMALLEST_BYTES = 1 << 20
 _SMALLEST_CUT_BYTES = 4 << 20
-"""Less of a file is not worth another fetch of it, unless so many partitions are asked for."""
+"""A smaller part of a file is not worth another fetch, unless the user asks for that many partitions (bytes)."""
 _FILE_COST_BYTES = 256 << 10
-"""What opening a file costs, as if it were so many bytes more."""
+"""The cost of opening a file, in bytes."""
 _DEFAULT_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Files of one partition of a topic: all that a task needs to read them, as plain values."""
+    """Files of one topic partition, with all that a task needs to read them, as plain values."""
 
     topic: str
     partition: int
     stored: str | None
-    """The topic's schema as its entry holds it; None for Kafka records."""
+    """The topic's schema, encoded as in its entry; None for Kafka records."""
     slices: tuple[FileSlice, ...]
     predicate: Predicate | None = None
-    """Of these rows those are read of which it is true."""
+    """Only rows for which it is true are read; None: all rows."""
 
 
 class _Run(NamedTuple):
-    """A slice, by the piece that it is of."""
+    """A slice and the piece that contains it."""
 
     piece: int
     slice: FileSlice
@@ -88,7 +88,7 @@ def _by_bytes(pieces: Sequence[Piece], min_partitions: int | None) -> list[_Task
         rest = file
         while rest:
             cost = _cost(rest)
-            # What is left is shared out anew for each task, so that the last is no smaller than the others.
+            # Divide the rest again for each task, so that the last one is not smaller than the others.
             room = (left + filled) // max(1, count - len(tasks)) - filled
             if cost >= largest_whole and min(room, cost - room) >= smallest_cut:
                 begun, rest = _cut(rest, max(1, round(_rows(rest) * room / cost)))
@@ -107,7 +107,7 @@ def _by_bytes(pieces: Sequence[Piece], min_partitions: int | None) -> list[_Task
 
 
 def _cost(runs: Iterable[_Run]) -> int:
-    """What one file's rows cost (bytes), with a part of what the file itself costs; control rows cost nothing."""
+    """Return the cost of a file's rows (bytes), with a share of the cost of opening it. Control rows cost nothing."""
     in_file = [run.slice for run in runs if run.slice.control is None]
     if not in_file:
         return 0
@@ -121,7 +121,7 @@ def _rows(runs: Iterable[_Run]) -> int:
 
 
 def _parts(task: _Task, count: int) -> Iterator[_Task]:
-    """A task as so many with equally many rows, one more or less."""
+    """Split a task into this number of tasks with nearly equal numbers of rows."""
     rest = task
     for missing in range(count, 1, -1):
         part, rest = _cut(rest, -(-_rows(rest) // missing))
@@ -130,7 +130,7 @@ def _parts(task: _Task, count: int) -> Iterator[_Task]:
 
 
 def _at_least(tasks: Sequence[_Task], count: int) -> list[_Task]:
-    """The tasks, those of the most rows parted until there are so many, or each has one row."""
+    """Split the tasks with the most rows until there are enough tasks, or each has one row."""
     rows = [_rows(task) for task in tasks]
     parts_of = [1] * len(tasks)
     largest = [(-number, index) for index, number in enumerate(rows) if number > 1]
@@ -146,7 +146,7 @@ def _at_least(tasks: Sequence[_Task], count: int) -> list[_Task]:
 
 
 def _cut(runs: _Task, rows: int) -> tuple[_Task, _Task]:
-    """The first ``rows`` rows, and those behind them."""
+    """Split after the first ``rows`` rows."""
     for index, run in enumerate(runs):
         if rows < run.slice.record_count:
             if rows == 0:
@@ -158,7 +158,7 @@ def _cut(runs: _Task, rows: int) -> tuple[_Task, _Task]:
 
 
 def _joined(pieces: Sequence[Piece], task: _Task) -> tuple[Piece, ...]:
-    """Neighbours of the same piece as one piece again."""
+    """Join adjacent slices of the same piece."""
     return tuple(
         replace(pieces[index], slices=tuple(run.slice for run in runs))
         for index, runs in groupby(task, key=lambda run: run.piece)

@@ -1,4 +1,4 @@
-"""What planning a read asks of the log: one consistent look at the topics, and offsets as the options name them."""
+"""The inputs of planning a read: one consistent snapshot of the topics, and the offsets of the options."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _LOOKUPS_AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic, and those of its partitions that are read, as they stood at the slot of the look."""
+    """A topic at the slot of the snapshot, with its partitions that are read."""
 
     topic: Topic
     partitions: tuple[Partition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Some topics of a store at one slot."""
+class TopicsSnapshot:
+    """A snapshot of some topics of a store at one slot."""
 
     store_id: str
     slot: int
@@ -52,92 +52,93 @@ class Look:
     """The log's time at ``slot``."""
     topics: tuple[TopicView, ...]
     oldest_start_ms: int | None
-    """When the oldest open transaction began."""
+    """The begin of the oldest open transaction (ms by the store's clock); None if none is open."""
 
     def topic_ids(self) -> dict[str, str]:
-        return {replica.topic.topic: replica.topic.topic_id for replica in self.topics}
+        return {view.topic.topic: view.topic.topic_id for view in self.topics}
 
     def partitions(self) -> dict[TopicPartition, Partition]:
         return {
-            TopicPartition(replica.topic.topic, partition.id.partition): partition
-            for replica in self.topics
-            for partition in replica.partitions
+            TopicPartition(view.topic.topic, partition.id.partition): partition
+            for view in self.topics
+            for partition in view.partitions
         }
 
 
-def look_at_topics(store: Store, selection: TopicSelection, *, refresh: bool = True) -> Look:
-    """One look at the selected topics, by default as of now. A pattern selects those that match it then, maybe none.
+def topics_snapshot(store: Store, selection: TopicSelection, *, refresh: bool = True) -> TopicsSnapshot:
+    """Return a snapshot of the selected topics, by default of the newest state. A pattern may match no topic.
 
     Raises:
-        UnknownTopicOrPartition: there is no topic or partition that was named; the message names those there are.
+        UnknownTopicOrPartition: a named topic or partition does not exist. The message names the existing ones.
     """
 
-    return store.read(lambda state, slot: look(state, slot, selection), refresh=refresh)
+    return store.read(lambda state, slot: snapshot_of(state, slot, selection), refresh=refresh)
 
 
-def look(state: StoreState, slot: int, selection: TopicSelection) -> Look:
-    """The selected topics of a state.
+def snapshot_of(state: StoreState, slot: int, selection: TopicSelection) -> TopicsSnapshot:
+    """Return a snapshot of the selected topics of a state.
 
     Raises:
-        UnknownTopicOrPartition: as ``look_at_topics``.
+        UnknownTopicOrPartition: as ``topics_snapshot``.
     """
     views = []
-    for topic, places in _selected(state, selection):
-        views.append(TopicView(topic, tuple(state.partitions[place] for place in places)))
-    return Look(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
+    for topic, partition_ids in _selected(state, selection):
+        views.append(TopicView(topic, tuple(state.partitions[each] for each in partition_ids)))
+    return TopicsSnapshot(state.store_id, slot, state.time_ms, tuple(views), min(state.ongoing.values(), default=None))
 
 
-def those_there(selection: TopicSelection, state: StoreState) -> TopicSelection:
-    """A selection without the topics and partitions that were named and are not there."""
+def existing_only(selection: TopicSelection, state: StoreState) -> TopicSelection:
+    """Return the selection without named topics and partitions that do not exist."""
     assigned = {}
     for name, partitions in selection.assigned.items():
         if name in state.topic_ids:
-            there = state.topics[state.topic_ids[name]].partitions
-            assigned[name] = tuple(partition for partition in partitions if partition < there)
+            count = state.topics[state.topic_ids[name]].partitions
+            assigned[name] = tuple(partition for partition in partitions if partition < count)
     names = tuple(name for name in selection.names if name in state.topic_ids)
     return replace(selection, names=names, assigned=assigned)
 
 
-def _is_held_back(look: Look) -> bool:
-    """Whether an open transaction hides rows of these topics from ``read_committed``."""
-    return look.oldest_start_ms is not None and any(
-        partition.is_held_back for replica in look.topics for partition in replica.partitions
+def _is_held_back(snapshot: TopicsSnapshot) -> bool:
+    """Return True if an open transaction hides rows of these topics from ``read_committed``."""
+    return snapshot.oldest_start_ms is not None and any(
+        partition.is_held_back for view in snapshot.topics for partition in view.partitions
     )
 
 
-def abort_overdue(store: Store, look: Look) -> bool:
+def abort_overdue(store: Store, snapshot: TopicsSnapshot) -> bool:
     """Abort the transactions past their timeouts if open transactions hide rows of these topics.
 
     Returns:
-        True if any was aborted: then more rows are visible.
+        True if a transaction was aborted: then more rows are visible.
     """
-    return _is_held_back(look) and store.overdue_transactions.abort_for_reader()
+    return _is_held_back(snapshot) and store.overdue_transactions.abort_for_reader()
 
 
 def resolve_offsets(
-    store: Store, option: OffsetsOption, look: Look, isolation: IsolationLevel, option_name: str
+    store: Store, option: OffsetsOption, snapshot: TopicsSnapshot, isolation: IsolationLevel, option_name: str
 ) -> dict[TopicPartition, int]:
-    """An offset for each partition that is read.
+    """Return an offset for each partition that is read.
 
     Raises:
         InvalidOption: the option names other partitions.
-        OffsetOutOfRange: a partition has no row as late as the option asks for, and that is to be an error.
+        OffsetOutOfRange: a partition has no row at or after the timestamp of the option, and the option does not allow
+            that.
     """
-    partitions = look.partitions()
+    partitions = snapshot.partitions()
     if isinstance(option, ByTimestamp):
-        return _offsets_by_time(store, option, look, isolation)
+        return _offsets_by_time(store, option, snapshot, isolation)
     if isinstance(option, str):
         wanted = dict.fromkeys(partitions, {EARLIEST: EARLIEST_OFFSET, LATEST: LATEST_OFFSET}[option])
     else:
         wanted = _of_each(option, partitions, option_name)
     resolved = {}
-    for place, partition in partitions.items():
-        offset = wanted[place]
+    for key, partition in partitions.items():
+        offset = wanted[key]
         if offset == EARLIEST_OFFSET:
             offset = partition.log_start_offset
         elif offset == LATEST_OFFSET:
             offset = visible_end(partition, isolation)
-        resolved[place] = offset
+        resolved[key] = offset
     return resolved
 
 
@@ -146,10 +147,10 @@ def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None) -> 
 
 
 def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:
-    """Which of a topic's rows option ``predicate`` asks for; None if it was not given.
+    """Return the compiled predicate for a topic; None if the option was not given.
 
     Raises:
-        InvalidOption: it is no predicate for this topic's columns.
+        InvalidOption: the predicate does not fit the topic's columns.
     """
     return None if predicate is None else compile_predicate(predicate, topic)
 
@@ -168,49 +169,49 @@ def _selected(state: StoreState, selection: TopicSelection) -> Iterator[tuple[To
 
 
 def _offsets_by_time(
-    store: Store, option: ByTimestamp, look: Look, isolation: IsolationLevel
+    store: Store, option: ByTimestamp, snapshot: TopicsSnapshot, isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
-    partitions = look.partitions()
+    partitions = snapshot.partitions()
     times = option.timestamps_ms
     wanted = dict.fromkeys(partitions, times) if isinstance(times, int) else _of_each(times, partitions, option.option)
-    topics = {replica.topic.topic: replica.topic for replica in look.topics}
+    topics = {view.topic.topic: view.topic for view in snapshot.topics}
 
-    def find(place: TopicPartition) -> OffsetAndTimestamp | None:
+    def find(key: TopicPartition) -> OffsetAndTimestamp | None:
         return offset_for_time(
-            store.object_store, store.indexes, topics[place.topic], partitions[place], isolation, wanted[place]
+            store.object_store, store.indexes, topics[key.topic], partitions[key], isolation, wanted[key]
         )
 
-    # Each may fetch a file, to see which of its rows is the first.
+    # Each lookup may fetch a file to find the first row in it, so they run in parallel.
     with ThreadPoolExecutor(_LOOKUPS_AT_ONCE) as threads:
         answers = dict(zip(partitions, threads.map(find, partitions), strict=True))
     resolved = {}
-    for place, found in answers.items():
+    for key, found in answers.items():
         if found is None and option.if_none != LATEST:
-            empty = visible_end(partitions[place], isolation) == partitions[place].log_start_offset
+            empty = visible_end(partitions[key], isolation) == partitions[key].log_start_offset
             raise OffsetOutOfRange(
-                f"option {option.option!r}: partition {place.topic}-{place.partition} "
-                + ("has no rows yet; " if empty else f"has no row with a timestamp of {wanted[place]} or later; ")
+                f"option {option.option!r}: partition {key.topic}-{key.partition} "
+                + ("has no rows yet; " if empty else f"has no row with a timestamp of {wanted[key]} or later; ")
                 + ("" if empty else "give an earlier one, or ")
                 + "begin at its end with option startingOffsetsByTimestampStrategy=latest"
             )
-        resolved[place] = visible_end(partitions[place], isolation) if found is None else found.offset
+        resolved[key] = visible_end(partitions[key], isolation) if found is None else found.offset
     return resolved
 
 
 def _of_each(
     numbers: NumbersByPartition, partitions: Mapping[TopicPartition, Partition], option_name: str
 ) -> dict[TopicPartition, int]:
-    """A number for each partition, which must be all that are read.
+    """Return the number of each partition. The option must name exactly the partitions that are read.
 
     Raises:
-        InvalidOption: it names others.
+        InvalidOption: the option names other partitions.
     """
     given = {TopicPartition(topic, each): number for topic, parts in numbers.items() for each, number in parts.items()}
-    for problem, places in (
-        ("lacks", partitions.keys() - given.keys()),
-        ("names, but nobody reads,", given.keys() - partitions.keys()),
+    for problem, unexpected in (
+        ("lacks the partitions", partitions.keys() - given.keys()),
+        ("names partitions that are not read:", given.keys() - partitions.keys()),
     ):
-        if places:
-            listed = ", ".join(f"{place.topic}-{place.partition}" for place in sorted(places))
+        if unexpected:
+            listed = ", ".join(f"{key.topic}-{key.partition}" for key in sorted(unexpected))
             raise InvalidOption(f"option {option_name!r} {problem} {listed}; give one for each partition that is read")
     return given

@@ -1,7 +1,7 @@
-"""Admission: how much of what is there a micro-batch takes, by offsets, bytes and files, alone or together.
+"""Admission: the size of a micro-batch, by limits of offsets, bytes and files, alone or together.
 
-The end is found over metadata, from the start of the micro-batch on and no further than it reaches: what it costs does
-not grow with the backlog.
+The end is found from metadata, read only from the start of the micro-batch to its end. So the cost does not grow with
+the backlog.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from pyspark_eoslog.stream.limits import Budget, Limits, limit_offsets
 
 
 class _Unit(NamedTuple):
-    """Neighbouring batches of one file, with what follows that costs nothing: control rows, and what is not visible."""
+    """Adjacent batches of one file, with the control rows and invisible batches that follow and cost nothing."""
 
     slot: int
-    """That of the first batch: units are taken in the order of the log."""
+    """The slot of the first batch. Units are taken in the order of the log."""
     end_offset: int
     path: str
-    """Empty if it costs nothing."""
+    """The path of the file; empty if the unit costs nothing."""
     rows: int
     bytes: int
 
 
 class Admission:
-    """Ends of the micro-batches of one stream."""
+    """Finds the ends of the micro-batches of one stream."""
 
     def __init__(self, isolation: IsolationLevel, *, control_rows: bool = False) -> None:
         self._isolation = isolation
         self._control_rows = control_rows
         self._next_slots: dict[PartitionId, tuple[int, int]] = {}
-        """Offset and slot of what comes next in partitions that others left no room for: no index is read for it."""
+        """The offset and slot of the next unit in partitions that did not fit. So their index is not read again."""
 
     def ends(
         self,
@@ -50,7 +50,7 @@ class Admission:
         ends: Mapping[TopicPartition, int],
         limits: Limits,
     ) -> dict[TopicPartition, int]:
-        """Where a micro-batch ends in each partition, at or below ``ends``. It moves on if there is anything.
+        """Return the end of a micro-batch in each partition, at or below ``ends``. It moves if there is a new row.
 
         Files are taken in the order of the log, over all partitions.
 
@@ -65,35 +65,35 @@ class Admission:
         units: dict[TopicPartition, Iterator[_Unit]] = {}
         heads: list[tuple[int, TopicPartition, _Unit | None]] = []
 
-        def push_next(place: TopicPartition) -> None:
-            unit = next(units[place], None)
+        def push_next(key: TopicPartition) -> None:
+            unit = next(units[key], None)
             if unit is None:
-                caps[place] = ends[place]
+                caps[key] = ends[key]
             else:
-                heapq.heappush(heads, (unit.slot, place, unit))
+                heapq.heappush(heads, (unit.slot, key, unit))
 
-        for place, end in ends.items():
-            if starts[place] >= end:
+        for key, end in ends.items():
+            if starts[key] >= end:
                 continue
-            caps[place] = starts[place]
-            units[place] = _units(indexes, partitions[place], self._isolation, starts[place], end)
-            offset, slot = self._next_slots.get(partitions[place].id, (NO_OFFSET, NO_SLOT))
-            if offset == starts[place]:
-                heapq.heappush(heads, (slot, place, None))
+            caps[key] = starts[key]
+            units[key] = _units(indexes, partitions[key], self._isolation, starts[key], end)
+            offset, slot = self._next_slots.get(partitions[key].id, (NO_OFFSET, NO_SLOT))
+            if offset == starts[key]:
+                heapq.heappush(heads, (slot, key, None))
             else:
-                push_next(place)
+                push_next(key)
         while heads and not budget.is_spent:
-            _, place, unit = heapq.heappop(heads)
+            _, key, unit = heapq.heappop(heads)
             if unit is None:
-                push_next(place)
+                push_next(key)
             elif budget.take(unit.rows, unit.bytes, {unit.path} if unit.path else set()):
-                caps[place] = unit.end_offset
+                caps[key] = unit.end_offset
                 if not budget.is_spent:
-                    push_next(place)
+                    push_next(key)
             else:
-                heapq.heappush(heads, (unit.slot, place, unit))
+                heapq.heappush(heads, (unit.slot, key, unit))
                 break
-        self._next_slots = {partitions[place].id: (caps[place], slot) for slot, place, _ in heads}
+        self._next_slots = {partitions[key].id: (caps[key], slot) for slot, key, _ in heads}
         return caps
 
     def last_slot(
@@ -104,7 +104,7 @@ class Admission:
         newest_slot: int,
         limits: Limits,
     ) -> int:
-        """The slot that ends a micro-batch of whole commits; ``after_slot`` if nothing was committed since.
+        """Return the slot that ends a micro-batch of whole commits; ``after_slot`` if there is no later commit.
 
         Raises:
             CorruptRecord, StoreUnavailable: an index cannot be read.
@@ -126,7 +126,7 @@ class Admission:
     def committed_rows(
         self, indexes: SegmentIndexes, partitions: Sequence[Partition], after_slot: int, newest_slot: int, enough: int
     ) -> int:
-        """How many rows were committed in (after_slot, newest_slot]; counted no further than ``enough``."""
+        """Count the rows that were committed in (after_slot, newest_slot]. Stop at ``enough``."""
         rows = 0
         for _, slices in self._commits(indexes, partitions, after_slot, newest_slot):
             rows += _rows(slices)
@@ -156,7 +156,7 @@ def _by_path(slices: Sequence[FileSlice]) -> dict[str, list[FileSlice]]:
 
 
 def _share(length: int, rows: int, file_rows: int) -> int:
-    """The bytes of so many of a file's rows."""
+    """Return the bytes of this number of a file's rows."""
     return -(-length * min(rows, file_rows) // file_rows)
 
 
@@ -181,7 +181,7 @@ def _units(
             slot = batch.slot if unit is None else unit.slot
             unit = _Unit(slot, last, batch.file.path, rows, _share(batch.file.length, rows, file_rows))
         if last >= segment_end:
-            # No file goes on behind it, so the next index is not read for this one.
+            # A file never continues in the next segment. So end the unit here, and do not read the next index for it.
             yield unit
             unit = None
     if unit is not None:
@@ -189,6 +189,6 @@ def _units(
 
 
 def _segment_end(partition: Partition, offset: int) -> float:
-    """The end of the sealed segment that holds an offset; infinite in the active one."""
+    """Return the end of the sealed segment that holds an offset; infinite for the active segment."""
     index = bisect_right(partition.sealed, offset, key=lambda segment: segment.end_offset)
     return partition.sealed[index].end_offset if index < len(partition.sealed) else math.inf

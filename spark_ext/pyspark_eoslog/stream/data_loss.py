@@ -1,7 +1,7 @@
-"""Data loss, as the Kafka connector has it: rows or topics that are gone before a stream has read them.
+"""Data loss, as in the Kafka connector: rows or topics that were deleted before a stream has read them.
 
-With ``failOnDataLoss``, the default, it ends the stream with what is missing and what can be done; without, it is
-logged, and the stream goes on with what there is.
+With ``failOnDataLoss=true``, the default, data loss ends the stream with an error. With ``false`` it is logged, and the
+stream continues with the existing rows.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from eoslog.state.partition_state import NO_SLOT, Partition
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 
 _logger = logging.getLogger(__name__)
-_GO_ON = "go on without with option failOnDataLoss=false"
+_GO_ON = "to continue without it, set failOnDataLoss=false"
 
 
 class DataLoss:
-    """What a stream does when something is gone."""
+    """The reaction of a stream to data loss."""
 
     def __init__(self, *, fail: bool) -> None:
         self.fails = fail
 
     def report(self, error: EosLogError) -> None:
-        """Raises: EosLogError: ``error``, unless the stream may lose data."""
+        """Raise ``error``, or only log it with ``failOnDataLoss=false``."""
         if self.fails:
             raise error
         _logger.warning("%s", error)
@@ -34,22 +34,21 @@ class DataLoss:
 def carried_over(
     begin: StreamOffsets,
     topic_ids: Mapping[str, str],
-    places: Collection[TopicPartition],
+    partitions: Collection[TopicPartition],
     exists: Callable[[str], bool],
     loss: DataLoss,
 ) -> StreamOffsets:
-    """What of a stream's offsets still means something: topics that are there, and partitions that are read.
+    """Return the valid part of a stream's offsets: existing topics, and partitions that are read.
 
-    The others are gone from the answer, so that a topic that was created again is read from its beginning, like any
-    that is new.
+    Other offsets are dropped. So a topic that was created again is read from its first offset, like a new one.
 
     Args:
-        topic_ids: those of the topics that are read now.
-        places: the partitions that are read now; of no account for ``snapshot``.
-        exists: whether the store has a topic of this name.
+        topic_ids: the ids of the topics that are read now.
+        partitions: the partitions that are read now; unused for ``snapshot``.
+        exists: returns True if the store has a topic of this name.
 
     Raises:
-        UnknownTopicOrPartition, InvalidOption: something is gone, and that is to be an error.
+        UnknownTopicOrPartition, InvalidOption: a topic or partition is missing, and ``failOnDataLoss`` is set.
     """
     kept = {}
     for topic, topic_id in begin.topic_ids.items():
@@ -60,8 +59,8 @@ def carried_over(
             loss.report(
                 UnknownTopicOrPartition(
                     f"topic {topic} was deleted and created again since the checkpoint (its id was {topic_id}, now it "
-                    f"is {found}), and what was not read of the former is lost; read the new one from its beginning "
-                    "with option failOnDataLoss=false, or give a new checkpointLocation"
+                    f"is {found}), so rows of the old topic are lost. To read the new one from its first offset, set "
+                    "failOnDataLoss=false, or give a new checkpointLocation"
                 )
             )
         elif exists(topic):
@@ -74,36 +73,36 @@ def carried_over(
         else:
             loss.report(
                 UnknownTopicOrPartition(
-                    f"topic {topic} is in the checkpoint but was deleted, and what was not read of it is lost; {_GO_ON}"
+                    f"topic {topic} is in the checkpoint but was deleted, so its unread rows are lost; {_GO_ON}"
                 )
             )
     offsets = {}
-    for place, offset in begin.offsets.items():
-        if place.topic not in kept:
+    for key, offset in begin.offsets.items():
+        if key.topic not in kept:
             continue
-        if place in places:
-            offsets[place] = offset
+        if key in partitions:
+            offsets[key] = offset
         else:
             loss.report(
                 InvalidOption(
-                    f"partition {place.topic}-{place.partition} is in the checkpoint but no longer read; name it in "
+                    f"partition {key.topic}-{key.partition} is in the checkpoint but no longer read; name it in "
                     f"option 'assign', or {_GO_ON}"
                 )
             )
     return StreamOffsets(begin.store_id, kept, offsets, begin.slot, begin.is_initial)
 
 
-def first_offset(place: TopicPartition, partition: Partition, start: int, end: int, loss: DataLoss) -> int:
-    """The first offset to read of a range that begins at ``start`` and ends at ``end`` (exclusive).
+def first_offset(key: TopicPartition, partition: Partition, start: int, end: int, loss: DataLoss) -> int:
+    """Return the first existing offset of the range from ``start`` to ``end`` (exclusive).
 
     Raises:
-        OffsetOutOfRange: rows of it are gone, and that is to be an error.
+        OffsetOutOfRange: rows of the range were deleted, and ``failOnDataLoss`` is set.
     """
     if start >= min(end, partition.log_start_offset):
         return start
     loss.report(
         OffsetOutOfRange(
-            f"partition {place.topic}-{place.partition} begins at offset {partition.log_start_offset}: "
+            f"partition {key.topic}-{key.partition} begins at offset {partition.log_start_offset}: "
             f"{min(end, partition.log_start_offset) - start} offsets from {start} on were deleted before they were "
             f"read; {_GO_ON}"
         )
@@ -112,15 +111,16 @@ def first_offset(place: TopicPartition, partition: Partition, start: int, end: i
 
 
 def check_removed(
-    place: TopicPartition, partition: Partition, after_slot: int, known_slot: int | None, loss: DataLoss
+    key: TopicPartition, partition: Partition, after_slot: int, known_slot: int | None, loss: DataLoss
 ) -> None:
-    """A stream that has read up to a slot needs the rows of all transactions that ended later.
+    """Check that the rows of all transactions that ended after a slot still exist.
 
     Args:
-        known_slot: for one that has read nothing, the slot up to which rows were gone when it began, if that is known.
+        known_slot: for a stream that has read nothing: the slot up to which rows were already deleted at its start, if
+            it is known.
 
     Raises:
-        OffsetOutOfRange: some of them are gone, and that is to be an error.
+        OffsetOutOfRange: such rows were deleted, and ``failOnDataLoss`` is set.
     """
     if after_slot == NO_SLOT:
         if known_slot is None:
@@ -129,7 +129,7 @@ def check_removed(
     if after_slot < partition.removed_end_slot:
         loss.report(
             OffsetOutOfRange(
-                f"partition {place.topic}-{place.partition}: rows of transactions that ended after slot {after_slot}, "
+                f"partition {key.topic}-{key.partition}: rows of transactions that ended after slot {after_slot}, "
                 f"up to slot {partition.removed_end_slot}, were deleted before they were read; {_GO_ON}"
             )
         )

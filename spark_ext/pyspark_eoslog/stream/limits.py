@@ -20,20 +20,20 @@ from eoslog.state.names import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a micro-batch takes at most, and how much it waits for. None is no limit.
+    """The limits of a micro-batch. None means no limit.
 
-    The first file, or with ``snapshot`` the first commit, is taken whatever its size, so that a stream never stands
-    still; what follows, only if it fits.
+    The first file (with ``snapshot``: the first commit) is always taken, so that a stream never stops. Later ones are
+    taken only if they fit.
     """
 
     max_offsets: int | None = None
-    """Kafka's ``maxOffsetsPerTrigger``: offsets, shared out among partitions; with ``snapshot`` rows."""
+    """Kafka's ``maxOffsetsPerTrigger``: offsets over all partitions; with ``snapshot``: rows."""
     max_bytes: int | None = None
-    """Delta's ``maxBytesPerTrigger``: bytes of files, in proportion to the rows that are taken of each."""
+    """Delta's ``maxBytesPerTrigger``: bytes of files. A file counts in proportion to the rows that are taken of it."""
     max_files: int | None = None
     """Delta's ``maxFilesPerTrigger``: data files."""
     min_offsets: int | None = None
-    """Kafka's ``minOffsetsPerTrigger``: offsets to wait for; with ``snapshot`` rows."""
+    """Kafka's ``minOffsetsPerTrigger``: offsets to wait for; with ``snapshot``: rows."""
 
     @property
     def are_none(self) -> bool:
@@ -41,16 +41,16 @@ class Limits:
 
     @property
     def count_files(self) -> bool:
-        """Whether what limits stands in the metadata of files."""
+        """True if a limit counts bytes or files, so that file metadata is needed."""
         return self.max_bytes is not None or self.max_files is not None
 
     def times(self, factor: int) -> Limits:
-        """Larger ones."""
+        """Return these limits, multiplied by a factor."""
         limits = (self.max_offsets, self.max_bytes, self.max_files)
         return Limits(*(None if each is None else each * factor for each in limits))
 
     def default_read_limit(self) -> ReadLimit:
-        """One of them, which Spark hands back unless its trigger wants everything: it takes no more than one."""
+        """Return one of the limits: Spark accepts only one. It passes it back, unless its trigger reads everything."""
         if self.max_offsets is not None:
             return ReadMaxRows(self.max_offsets)
         if self.max_bytes is not None:
@@ -60,7 +60,7 @@ class Limits:
         return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
 
     def asked_for(self, limit: ReadLimit) -> Limits:
-        """These and what Spark asks for: none at all where its trigger wants everything (``Trigger.Once``)."""
+        """Return these limits with the one that Spark passes; no limits if its trigger reads everything (``Once``)."""
         if isinstance(limit, ReadMaxRows):
             return replace(self, max_offsets=limit.max_rows)
         if isinstance(limit, ReadMaxBytes):
@@ -73,7 +73,7 @@ class Limits:
 
 
 class Budget:
-    """What is left of the limits while a micro-batch is filled."""
+    """The remaining limits while a micro-batch is filled."""
 
     def __init__(self, max_rows: int | None, max_bytes: int | None, max_files: int | None) -> None:
         self._rows_left: float = math.inf if max_rows is None else max_rows
@@ -87,7 +87,7 @@ class Budget:
         return not self._is_empty and min(self._rows_left, self._bytes_left, self._files_left) <= 0
 
     def take(self, rows: int, size: int, paths: set[str]) -> bool:
-        """Take rows of these files (bytes), if they fit or are the first. Whether they were taken."""
+        """Take rows of these files if they fit, or if they are the first. Return True if they were taken."""
         new = paths - self._paths
         fits = rows <= self._rows_left and size <= self._bytes_left and len(new) <= self._files_left
         if not fits and not self._is_empty:
@@ -103,17 +103,17 @@ class Budget:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
 ) -> dict[TopicPartition, int]:
-    """An end of about ``max_offsets`` offsets, shared out by how much each partition has, as the Kafka connector does.
+    """Limit the ends to about ``max_offsets`` offsets, in proportion to the size of each partition, as in Kafka.
 
-    Every partition with something new that gets a share moves on, by one offset at least.
+    Every partition with new rows and a share moves by at least one offset.
     """
-    sizes = {place: max(0, end[place] - start.get(place, 0)) for place in end}
+    sizes = {key: max(0, end[key] - start.get(key, 0)) for key in end}
     total = sum(sizes.values())
     if total <= max_offsets:
         return dict(end)
     limited = {}
-    for place, size in sizes.items():
+    for key, size in sizes.items():
         share = max_offsets * size / total
         step = math.ceil(share) if share < 1 else math.floor(share)
-        limited[place] = min(start.get(place, 0) + step, end[place])
+        limited[key] = min(start.get(key, 0) + step, end[key])
     return limited

@@ -1,4 +1,4 @@
-"""Planning a micro-batch: the files between two offsets of a stream, the same ones each time it is planned."""
+"""The planning of a micro-batch: the files between two offsets of a stream. Each planning finds the same files."""
 
 from __future__ import annotations
 
@@ -18,83 +18,80 @@ from eoslog.state.store_state import Topic
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.batch_reader import read_partitions
 from pyspark_eoslog.read.packing import Piece
-from pyspark_eoslog.read.read_plan import Look, TopicView, piece_of, predicate_of
+from pyspark_eoslog.read.read_plan import TopicsSnapshot, TopicView, piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import choose_columns
 from pyspark_eoslog.stream.data_loss import DataLoss, check_removed, first_offset
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets, check_joined, check_origin
 
 
-def covers(look: Look, end: StreamOffsets) -> bool:
-    """Whether what was looked at reaches to the end of a micro-batch."""
-    if look.store_id != end.store_id or not end.topic_ids.items() <= look.topic_ids().items():
+def covers(snapshot: TopicsSnapshot, end: StreamOffsets) -> bool:
+    """Return True if the snapshot includes the end of a micro-batch."""
+    if snapshot.store_id != end.store_id or not end.topic_ids.items() <= snapshot.topic_ids().items():
         return False
     if end.slot is not None:
-        return end.slot <= look.slot
-    partitions = look.partitions()
-    return all(
-        place in partitions and offset <= partitions[place].high_watermark for place, offset in end.offsets.items()
-    )
+        return end.slot <= snapshot.slot
+    partitions = snapshot.partitions()
+    return all(key in partitions and offset <= partitions[key].high_watermark for key, offset in end.offsets.items())
 
 
 def check_joined_columns(
-    look: Look, begin: StreamOffsets, end: StreamOffsets, schema: StructType, options: Options
+    snapshot: TopicsSnapshot, begin: StreamOffsets, end: StreamOffsets, schema: StructType, options: Options
 ) -> None:
-    """A topic that joins must have the columns of the stream. Told before Spark writes down that it is read.
+    """Check that a topic that joins has the columns of the stream, before Spark writes its offsets to the checkpoint.
 
     Raises:
-        SchemaMismatch: it has not.
+        SchemaMismatch: it lacks a column, or the type differs.
     """
-    for replica in look.topics:
-        topic_id = end.topic_ids.get(replica.topic.topic)
-        if topic_id == replica.topic.topic_id != begin.topic_ids.get(replica.topic.topic):
-            choose_columns(replica.topic, schema, control_rows=options.include_control_rows)
+    for view in snapshot.topics:
+        topic_id = end.topic_ids.get(view.topic.topic)
+        if topic_id == view.topic.topic_id != begin.topic_ids.get(view.topic.topic):
+            choose_columns(view.topic, schema, control_rows=options.include_control_rows)
 
 
 def plan_micro_batch(
     indexes: SegmentIndexes,
-    look: Look,
+    snapshot: TopicsSnapshot,
     begin: StreamOffsets,
     end: StreamOffsets,
     schema: StructType,
     options: Options,
     loss: DataLoss,
 ) -> list[InputPartition]:
-    """What the tasks of a micro-batch read.
+    """Return the input partitions of a micro-batch.
 
     Raises:
-        UnknownTopicOrPartition, InvalidOption: the offsets are not of these topics.
-        OffsetOutOfRange: the store has lost what it had, or rows were deleted, and that is to be an error.
+        UnknownTopicOrPartition, InvalidOption: the offsets do not belong to these topics.
+        OffsetOutOfRange: the store has lost slots or rows, or rows were deleted and ``failOnDataLoss`` is set.
     """
     counts_slots = options.isolation is IsolationLevel.SNAPSHOT
     for offsets in (begin, end):
-        check_origin(offsets, look.store_id, counts_slots=counts_slots)
-    if end.slot is not None and end.slot > look.slot:
+        check_origin(offsets, snapshot.store_id, counts_slots=counts_slots)
+    if end.slot is not None and end.slot > snapshot.slot:
         raise OffsetOutOfRange(
-            f"the log ends at slot {look.slot}, before the checkpoint's {end.slot}: the store has lost what it had"
+            f"the log ends at slot {snapshot.slot}, before the checkpoint's slot {end.slot}: the store has lost "
+            "slots; restore it, or give a new checkpointLocation"
         )
-    views = {replica.topic.topic: replica for replica in look.topics}
+    views = {view.topic.topic: view for view in snapshot.topics}
     check_joined(begin, {topic: views[topic].topic.created_slot for topic in end.topic_ids.keys() & views.keys()})
     read: list[TopicView] = []
     pieces: list[Piece] = []
     for topic, topic_id in end.topic_ids.items():
-        replica = views.get(topic)
-        if replica is None or replica.topic.topic_id != topic_id:
+        view = views.get(topic)
+        if view is None or view.topic.topic_id != topic_id:
             loss.report(
                 UnknownTopicOrPartition(
-                    f"a micro-batch that was begun reads topic {topic} (its id is {topic_id}), which was deleted "
-                    "since or is no longer among the topics to read; go on without with option failOnDataLoss=false"
+                    f"the repeated micro-batch reads topic {topic} (id {topic_id}), which was deleted since or is no "
+                    "longer among the topics to read; to continue without it, set failOnDataLoss=false"
                 )
             )
             continue
-        predicate = predicate_of(replica.topic, options.predicate)
-        plans = [
-            _plan(indexes, replica.topic, each, begin, end, options, predicate, loss) for each in replica.partitions
-        ]
-        of_topic = [piece_of(replica.topic, plan, predicate) for plan in plans if plan is not None and plan.slices]
+        predicate = predicate_of(view.topic, options.predicate)
+        plans = [_plan(indexes, view.topic, each, begin, end, options, predicate, loss) for each in view.partitions]
+        of_topic = [piece_of(view.topic, plan, predicate) for plan in plans if plan is not None and plan.slices]
         if of_topic:
-            read.append(replica)
+            read.append(view)
             pieces += of_topic
-    return read_partitions(replace(look, topics=tuple(read)), schema, pieces, options)
+    return read_partitions(replace(snapshot, topics=tuple(read)), schema, pieces, options)
 
 
 def _plan(
@@ -107,14 +104,14 @@ def _plan(
     predicate: Predicate | None,
     loss: DataLoss,
 ) -> PartitionPlan | None:
-    """What a micro-batch reads of a partition; one of a topic that was not read before, from its beginning."""
-    place = TopicPartition(topic.topic, partition.id.partition)
+    """Plan a partition of a micro-batch; None if nothing is to be read. A new topic is read from its first offset."""
+    key = TopicPartition(topic.topic, partition.id.partition)
     goes_on = begin.topic_ids.get(topic.topic) == topic.topic_id
     if begin.slot is not None:
         after_slot = begin.slot
         if begin.is_initial and end.began.slot is not None:
             after_slot = end.began.slot
-        check_removed(place, partition, after_slot, end.began.offsets.get(place), loss)
+        check_removed(key, partition, after_slot, end.began.offsets.get(key), loss)
         if partition.changed_slot <= after_slot:
             return None
         return plan_partition(
@@ -127,19 +124,19 @@ def _plan(
             control_rows=options.include_control_rows,
             predicate=predicate,
         )
-    if place not in end.offsets:
+    if key not in end.offsets:
         return None
-    last = end.offsets[place]
+    last = end.offsets[key]
     if last > partition.high_watermark:
         raise OffsetOutOfRange(
-            f"partition {place.topic}-{place.partition} ends at offset {partition.high_watermark}, before the "
-            f"checkpoint's {last}: the store has lost what it had"
+            f"partition {key.topic}-{key.partition} ends at offset {partition.high_watermark}, before the "
+            f"checkpoint's offset {last}: the store has lost rows; restore it, or give a new checkpointLocation"
         )
-    start = begin.offsets.get(place) if goes_on else None
+    start = begin.offsets.get(key) if goes_on else None
     if start is None or begin.is_initial:
-        # Only then: Spark also asks for what lies between an end and itself.
-        start = end.began.offsets.get(place, start)
-    start = partition.log_start_offset if start is None else first_offset(place, partition, start, last, loss)
+        # Use the recorded start only then: Spark also plans the empty range between an end and itself.
+        start = end.began.offsets.get(key, start)
+    start = partition.log_start_offset if start is None else first_offset(key, partition, start, last, loss)
     if start >= last:
         return None
     return plan_partition(

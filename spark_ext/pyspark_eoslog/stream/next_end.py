@@ -1,4 +1,4 @@
-"""Where the next micro-batch ends: at what there is, at the limits, or not yet."""
+"""The end of the next micro-batch: the visible end, a limit, or none yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import NO_SLOT, Partition
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.read_plan import Look
+from pyspark_eoslog.read.read_plan import TopicsSnapshot
 from pyspark_eoslog.stream.admission import Admission
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over
 from pyspark_eoslog.stream.limits import Limits
@@ -18,12 +18,12 @@ from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets, check_joi
 from pyspark_eoslog.stream.trigger_delay import TriggerDelay
 
 
-def visible_offsets(look: Look, isolation: IsolationLevel) -> StreamOffsets:
-    """The end of all that is visible at a look."""
+def visible_offsets(snapshot: TopicsSnapshot, isolation: IsolationLevel) -> StreamOffsets:
+    """Return the end of all rows that are visible in a snapshot."""
     if isolation is IsolationLevel.SNAPSHOT:
-        return StreamOffsets(look.store_id, look.topic_ids(), {}, look.slot)
-    ends = {place: visible_end(partition, isolation) for place, partition in look.partitions().items()}
-    return StreamOffsets(look.store_id, look.topic_ids(), ends)
+        return StreamOffsets(snapshot.store_id, snapshot.topic_ids(), {}, snapshot.slot)
+    ends = {key: visible_end(partition, isolation) for key, partition in snapshot.partitions().items()}
+    return StreamOffsets(snapshot.store_id, snapshot.topic_ids(), ends)
 
 
 class NextEnd:
@@ -39,32 +39,32 @@ class NextEnd:
         self,
         begin: StreamOffsets,
         newest: StreamOffsets,
-        look: Look,
+        snapshot: TopicsSnapshot,
         indexes: SegmentIndexes,
         limits: Limits,
         exists: Callable[[str], bool],
     ) -> StreamOffsets:
-        """The end of the micro-batch that follows ``begin``; ``begin`` itself if there is none.
+        """Return the end of the micro-batch after ``begin``; ``begin`` itself if there is none.
 
         Args:
-            newest: where to end at the latest.
-            look: what is known of the topics, at ``newest`` or later.
-            exists: whether the store has a topic of this name.
+            newest: the latest possible end.
+            snapshot: the topics, at ``newest`` or later.
+            exists: returns True if the store has a topic of this name.
 
         Raises:
-            UnknownTopicOrPartition, InvalidOption: the offsets are not of these topics.
+            UnknownTopicOrPartition, InvalidOption: the offsets do not belong to these topics.
         """
         check_origin(begin, newest.store_id, counts_slots=newest.slot is not None)
-        topic_ids = dict(newest.topic_ids.items() & look.topic_ids().items())
+        topic_ids = dict(newest.topic_ids.items() & snapshot.topic_ids().items())
         carried = carried_over(begin, topic_ids, newest.offsets.keys(), exists, self._loss)
-        partitions = {place: each for place, each in look.partitions().items() if place.topic in topic_ids}
+        partitions = {key: each for key, each in snapshot.partitions().items() if key.topic in topic_ids}
         if carried.slot is not None and newest.slot is not None:
             check_joined(
                 carried,
                 {
-                    replica.topic.topic: replica.topic.created_slot
-                    for replica in look.topics
-                    if replica.topic.topic in topic_ids
+                    view.topic.topic: view.topic.created_slot
+                    for view in snapshot.topics
+                    if view.topic.topic in topic_ids
                 },
             )
             end = self._next_slot(carried, newest.slot, topic_ids, partitions, indexes, limits)
@@ -92,9 +92,9 @@ class NextEnd:
         ):
             return None
         slot = self._admission.last_slot(indexes, read, after, newest_slot, limits)
-        gone = {place: each.removed_end_slot for place, each in partitions.items()} if after == NO_SLOT else {}
+        gone = {key: each.removed_end_slot for key, each in partitions.items()} if after == NO_SLOT else {}
         began = Began(gone, after) if begin.is_initial else Began()
-        # What was created later stays out until there is anything to read.
+        # Topics that were created later join only when there is something to read.
         return StreamOffsets(begin.store_id, topic_ids if slot > after else begin.topic_ids, {}, slot, began=began)
 
     def _next_offsets(
@@ -106,24 +106,24 @@ class NextEnd:
         indexes: SegmentIndexes,
         limits: Limits,
     ) -> StreamOffsets | None:
-        read = {place: each for place, each in partitions.items() if place in newest}
-        starts = {place: self._start(begin, place, partition) for place, partition in read.items()}
-        ends = {place: max(newest[place], starts[place]) for place in read}
-        if self._holds_back(limits, lambda enough: sum(ends[place] - starts[place] for place in ends)):
+        read = {key: each for key, each in partitions.items() if key in newest}
+        starts = {key: self._start(begin, key, partition) for key, partition in read.items()}
+        ends = {key: max(newest[key], starts[key]) for key in read}
+        if self._holds_back(limits, lambda enough: sum(ends[key] - starts[key] for key in ends)):
             return None
         if self._transaction_consistent:
             ends = self._consistent_ends(indexes, read, starts, ends, limits)
         else:
             ends = self._admission.ends(indexes, read, starts, ends, limits)
-        began = {place: starts[place] for place in ends if begin.is_initial or place not in begin.offsets}
+        began = {key: starts[key] for key in ends if begin.is_initial or key not in begin.offsets}
         return StreamOffsets(begin.store_id, topic_ids, ends, began=Began(began))
 
-    def _start(self, begin: StreamOffsets, place: TopicPartition, partition: Partition) -> int:
-        """Where a partition is read from: one that is new from offset 0, as the Kafka connector has it.
+    def _start(self, begin: StreamOffsets, key: TopicPartition, partition: Partition) -> int:
+        """Return the start of a partition. A new one starts at offset 0, as in the Kafka connector.
 
-        Rows that are gone are passed over here, if they may be lost, so that no limit is spent on them.
+        With ``failOnDataLoss=false``, deleted rows are skipped here, so that they do not use up a limit.
         """
-        start = begin.offsets.get(place, 0)
+        start = begin.offsets.get(key, 0)
         return start if self._loss.fails else max(start, partition.log_start_offset)
 
     def _holds_back(self, limits: Limits, available: Callable[[int], int]) -> bool:
@@ -137,8 +137,8 @@ class NextEnd:
         ends: Mapping[TopicPartition, int],
         limits: Limits,
     ) -> dict[TopicPartition, int]:
-        """Ends that split no committed transaction: one whole transaction at least, if there is any."""
-        firsts = {place: max(starts[place], each.log_start_offset) for place, each in partitions.items()}
+        """Return ends that split no committed transaction. They include at least one transaction, if there is one."""
+        firsts = {key: max(starts[key], each.log_start_offset) for key, each in partitions.items()}
         if limits.are_none:
             found = transaction_consistent_ends(indexes, partitions, firsts, ends)
         else:
@@ -147,5 +147,5 @@ class NextEnd:
                 return self._admission.ends(indexes, partitions, firsts, ends, limits.times(times))
 
             found = limited_consistent_ends(indexes, partitions, firsts, ends, limited, 1)
-        # Where nothing moves the offset stays as it was: Spark compares their text.
-        return {place: found[place] if found[place] > firsts[place] else starts[place] for place in found}
+        # If nothing moves, keep the offset as it was: Spark compares the text of the offsets.
+        return {key: found[key] if found[key] > firsts[key] else starts[key] for key in found}

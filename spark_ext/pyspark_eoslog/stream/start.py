@@ -1,4 +1,4 @@
-"""Where a stream without a checkpoint begins, and whether its options fit together."""
+"""The start of a stream without a checkpoint, and the check of its options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eoslog.state.partition_state import NO_SLOT
 from eoslog.store import Store
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
-from pyspark_eoslog.read.read_plan import Look, predicate_of, resolve_offsets
+from pyspark_eoslog.read.read_plan import TopicsSnapshot, predicate_of, resolve_offsets
 from pyspark_eoslog.stream.next_end import visible_offsets
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 
@@ -32,29 +32,29 @@ def check_stream_options(options: Options) -> None:
             raise InvalidOption("with isolation level 'snapshot' option 'startingOffsets' is 'earliest' or 'latest'")
 
 
-def first_offsets(store: Store, look: Look, options: Options) -> StreamOffsets:
-    """Where the options let a stream begin; marked as initial.
+def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> StreamOffsets:
+    """Return the first offsets of a stream by its options, marked as initial.
 
     Raises:
-        InvalidOption: they name other partitions than are read, or the predicate is none of these topics.
-        OffsetOutOfRange: they begin beyond the end.
+        InvalidOption: the options name partitions that are not read, or the predicate does not fit a topic.
+        OffsetOutOfRange: a first offset lies beyond the end of its partition.
     """
-    for replica in look.topics:
-        predicate_of(replica.topic, options.predicate)  # What is wrong with it is told before the first micro-batch.
-    newest = visible_offsets(look, options.isolation)
+    for view in snapshot.topics:
+        predicate_of(view.topic, options.predicate)  # Report an error before the first micro-batch.
+    newest = visible_offsets(snapshot, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:
         slot = newest.slot if option == LATEST else NO_SLOT
         return StreamOffsets(newest.store_id, newest.topic_ids, {}, slot, is_initial=True)
-    partitions = look.partitions()
-    offsets = resolve_offsets(store, option, look, options.isolation, "startingOffsets")
+    partitions = snapshot.partitions()
+    offsets = resolve_offsets(store, option, snapshot, options.isolation, "startingOffsets")
     if options.transaction_consistent and option == LATEST:
-        starts = {place: partition.log_start_offset for place, partition in partitions.items()}
+        starts = {key: partition.log_start_offset for key, partition in partitions.items()}
         offsets = transaction_consistent_ends(store.indexes, partitions, starts, offsets)
-    for place, partition in partitions.items():
-        if offsets[place] > partition.high_watermark:
+    for key, partition in partitions.items():
+        if offsets[key] > partition.high_watermark:
             raise OffsetOutOfRange(
-                f"option 'startingOffsets' begins partition {place.topic}-{place.partition} at offset "
-                f"{offsets[place]}, but it ends at {partition.high_watermark}"
+                f"option 'startingOffsets' begins partition {key.topic}-{key.partition} at offset "
+                f"{offsets[key]}, but it ends at {partition.high_watermark}"
             )
     return StreamOffsets(newest.store_id, newest.topic_ids, offsets, is_initial=True)

@@ -1,4 +1,5 @@
-"""Offsets of a stream as Spark keeps them in the checkpoint: JSON in one form, since Spark compares its text."""
+"""The offsets of a stream in Spark's checkpoint. Equal offsets give equal JSON text, because Spark compares the
+text."""
 
 from __future__ import annotations
 
@@ -15,20 +16,21 @@ _LONGEST_SHOWN = 500
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """Where a micro-batch began that the offsets before it do not tell.
+    """The starts of a micro-batch that are not in the offsets before it.
 
-    Spark forgets the initial offset of a micro-batch that did not land and asks for another one, and a partition that
-    joins has none: with ``latest``, or after a deletion, the answer would differ, and rows would be passed over.
+    If the first micro-batch was not committed, Spark forgets its initial offset and asks for another one. A partition
+    that joins has no offset before. With ``latest``, or after a deletion, a new answer would differ and rows would be
+    skipped. So the starts are kept with the end.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """With isolation level ``snapshot`` the slots up to which rows were gone when the micro-batch was planned."""
+    """With isolation level ``snapshot``: the slots up to which rows were deleted when the micro-batch was planned."""
     slot: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         topics: dict[str, dict[str, int]] = {}
-        for place in sorted(self.offsets):
-            topics.setdefault(place.topic, {})[str(place.partition)] = self.offsets[place]
+        for key in sorted(self.offsets):
+            topics.setdefault(key.topic, {})[str(key.partition)] = self.offsets[key]
         slot = {} if self.slot is None else {"slot": self.slot}
         return {**slot, "topics": topics}
 
@@ -46,9 +48,9 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """How far a stream has read: a next offset by partition, or for isolation level ``snapshot`` a slot of the log.
+    """The position of a stream: the next offset by partition, or a slot of the log for isolation level ``snapshot``.
 
-    Equal are those that have read as far, however they came there.
+    Two positions are equal if they are equally far, whatever their starts were.
     """
 
     store_id: str
@@ -56,15 +58,16 @@ class StreamOffsets:
     offsets: Mapping[TopicPartition, int]
     slot: int | None = None
     is_initial: bool = field(default=False, compare=False)
-    """Whether nothing was read yet: a repeated micro-batch may be given another one than it was planned with."""
+    """True if nothing was read yet. A repeated micro-batch may get another initial position than it was planned
+    with."""
     began: Began = field(default_factory=Began, compare=False)
-    """Of the micro-batch that ends here; nothing in a checkpoint that an earlier version wrote."""
+    """The starts of the micro-batch that ends here. They are empty in a checkpoint of an earlier version."""
 
     def as_json(self) -> dict[str, Any]:
         """Topics by name, partitions by number: equal offsets give equal text."""
         topics: dict[str, dict[str, Any]] = {name: {_TOPIC_ID: self.topic_ids[name]} for name in sorted(self.topic_ids)}
-        for place in sorted(self.offsets):
-            topics[place.topic][str(place.partition)] = self.offsets[place]
+        for key in sorted(self.offsets):
+            topics[key.topic][str(key.partition)] = self.offsets[key]
         slot = {} if self.slot is None else {"slot": self.slot}
         initial = {"initial": True} if self.is_initial else {}
         began = {} if self.began == Began() else {"began": self.began.as_json()}
@@ -116,27 +119,27 @@ def check_origin(stored: StreamOffsets, store_id: str, *, counts_slots: bool) ->
     if stored.store_id != store_id:
         raise UnknownTopicOrPartition(
             f"the checkpoint belongs to the store {stored.store_id}, but the path leads to {store_id}; give "
-            "the path of the former, or a new checkpointLocation"
+            "the path of the first, or a new checkpointLocation"
         )
     if (stored.slot is not None) != counts_slots:
         raise InvalidOption(
-            "the checkpoint was begun with another isolation level: 'snapshot' counts slots, the others offsets; go "
-            "back to it, or give a new checkpointLocation"
+            "the checkpoint has another isolation level: 'snapshot' counts slots, the others count offsets. Use that "
+            "level, or give a new checkpointLocation"
         )
 
 
 def check_joined(begin: StreamOffsets, created_slots: Mapping[str, int]) -> None:
-    """Refuse a topic that joins a stream of slots, unless all that it has came later: then it is read whole.
+    """Refuse a topic that joins a stream of slots, unless it was created later. Then it is read completely.
 
     Args:
-        created_slots: the slots in which the topics that are read were created.
+        created_slots: the slots in which the topics were created.
 
     Raises:
-        InvalidOption: the topic was there before.
+        InvalidOption: the topic existed before the stream's slot.
     """
     for topic, slot in created_slots.items():
         if begin.slot is not None and topic not in begin.topic_ids and slot <= begin.slot:
             raise InvalidOption(
-                f"topic {topic} was not part of this stream, and a slot does not tell how far it was read; give a new "
+                f"topic {topic} was not part of this stream, so its position is not in the checkpoint; give a new "
                 "checkpointLocation"
             )

@@ -1,4 +1,4 @@
-"""The stream reader, as Spark calls it: where a stream begins, where its next micro-batch ends, and what that reads."""
+"""The stream reader that Spark calls: the start of a stream, the end of its next micro-batch, and its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 
 
 class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream of topics. Spark makes several, so none asks the store for anything before a call."""
+    """Reads a stream of topics. Spark makes several readers, so a reader sends no request before the first call."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         with plain_errors():
@@ -45,7 +45,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_frozen = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a stream without checkpoint begins. The answer stays the same: Spark asks twice."""
+        """Return the start of a stream without a checkpoint. Spark asks twice, so the answer is kept."""
         with plain_errors():
             if self._initial is None:
                 self._initial = patiently(self._first_offsets)
@@ -55,15 +55,15 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._limits.default_read_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on the stream ends where it would end now; topics and partitions that come later are not read."""
+        """Fix the end of the stream at the current end. Later topics and partitions are not read."""
         with plain_errors():
             self._newest = patiently(lambda: visible_offsets(self._follower.newest(), self._options.isolation))
             self._is_frozen = True
 
     def latestOffset(self, start: Any, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch; ``start`` itself if there is nothing new, or not enough yet.
+        """Return the end of the next micro-batch; ``start`` itself if there is nothing new, or not enough yet.
 
-        Spark asks again at once then, so an idle stream waits here, a second at most.
+        After such an answer Spark asks again at once. So an idle stream waits here, for at most a second.
         """
         with plain_errors():
             begin = StreamOffsets.of(start)
@@ -75,7 +75,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return answer
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the stream would end without limits, as it was found last: no request."""
+        """Return the end of the stream without limits, as last found. This sends no request."""
         return None if self._newest is None else self._newest.as_json()
 
     def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
@@ -86,32 +86,34 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options.location, partition)
 
     def commit(self, end: Any) -> None:
-        """Nothing to do: the checkpoint alone says how far the stream is."""
+        """Do nothing: only the checkpoint holds the position of the stream."""
 
     def stop(self) -> None:
-        """Nothing to do: nothing is held."""
+        """Do nothing: the reader holds no resources."""
 
     def _first_offsets(self) -> StreamOffsets:
-        look = self._follower.newest()
+        snapshot = self._follower.newest()
         self._follower.check_named()
-        return first_offsets(self._follower.store, look, self._options)
+        return first_offsets(self._follower.store, snapshot, self._options)
 
     def _end_after(self, begin: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
         limits = self._limits.asked_for(limit)
         if self._is_frozen and self._newest is not None:
-            look, newest = self._follower.known(), self._newest
+            snapshot, newest = self._follower.known(), self._newest
             limits = replace(limits, min_offsets=None)
         else:
-            look = self._follower.newest()
-            newest = self._newest = visible_offsets(look, self._options.isolation)
-        end = self._next_end.after(begin, newest, look, self._follower.store.indexes, limits, self._follower.exists)
+            snapshot = self._follower.newest()
+            newest = self._newest = visible_offsets(snapshot, self._options.isolation)
+        end = self._next_end.after(begin, newest, snapshot, self._follower.store.indexes, limits, self._follower.exists)
         if self._loss.fails:
             self._follower.check_named()
-        check_joined_columns(look, begin, end, self._schema, self._options)
+        check_joined_columns(snapshot, begin, end, self._schema, self._options)
         return end
 
     def _plan(self, begin: StreamOffsets, end: StreamOffsets) -> list[InputPartition]:
-        look = self._follower.known()
-        if not covers(look, end):
-            look = self._follower.newest()
-        return plan_micro_batch(self._follower.store.indexes, look, begin, end, self._schema, self._options, self._loss)
+        snapshot = self._follower.known()
+        if not covers(snapshot, end):
+            snapshot = self._follower.newest()
+        return plan_micro_batch(
+            self._follower.store.indexes, snapshot, begin, end, self._schema, self._options, self._loss
+        )

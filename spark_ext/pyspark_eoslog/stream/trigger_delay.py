@@ -1,4 +1,4 @@
-"""``minOffsetsPerTrigger`` and ``maxTriggerDelay``, as in the Kafka connector: waiting until it is worthwhile."""
+"""``minOffsetsPerTrigger`` and ``maxTriggerDelay``, as in the Kafka connector: a micro-batch waits for enough rows."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pyspark_eoslog.worker import this_worker
 
 
 class TriggerDelay:
-    """When the last micro-batch of this run began.
+    """The time since the last micro-batch of this run.
 
-    Nothing of it is kept over a restart: the first micro-batch of a run never waits.
+    It is not kept over a restart: the first micro-batch of a run never waits.
     """
 
     def __init__(self, max_delay_ms: int) -> None:
@@ -18,15 +18,15 @@ class TriggerDelay:
         self._last_ms: int | None = None
 
     def holds_back(self, min_offsets: int, available: Callable[[int], int]) -> bool:
-        """Whether to wait for more.
+        """Return True if the stream should wait for more offsets.
 
         Args:
-            available: how many offsets there are, counted no further than it is told.
+            available: counts the new offsets. It may stop at the number in its argument.
         """
         if self._last_ms is None or this_worker().environment.monotonic_ms() - self._last_ms >= self._max_delay_ms:
             return False
         return available(min_offsets) < min_offsets
 
     def triggered(self) -> None:
-        """A micro-batch begins."""
+        """Note that a micro-batch begins."""
         self._last_ms = this_worker().environment.monotonic_ms()

@@ -1,1 +1,1 @@
-"""Writes: planned, uploaded by tasks, committed in one step."""
+"""Spark writes: the planner plans them, tasks upload files, and the driver commits all of them in one step."""

@@ -1,4 +1,4 @@
-"""Committing a job: the transactions of all its tasks end in one slot, or none does."""
+"""The commit of a Spark job: the transactions of all its tasks end in one slot, or none does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class CommitTasks:
-    """Commit a job, and give its topic the columns that its rows bring. The answer is the slot."""
+    """Commit a job, and add the columns of its rows that the topic lacks. The answer is the slot."""
 
     job: CommitJob
     new_columns: NewColumns | None
@@ -39,7 +39,7 @@ class CommitTasks:
     is_final: ClassVar = CommitJob.is_final
 
     def apply(self, draft: Draft) -> int:
-        """Raises: SchemaMismatch, and what ``CommitJob.apply`` raises"""
+        """Raises: SchemaMismatch, and the errors of ``CommitJob.apply``"""
         slot = self.job.apply(draft)
         if self.new_columns is not None:
             append_new_columns(draft, self.new_columns, self.job.time_ms)
@@ -48,7 +48,7 @@ class CommitTasks:
 
 @dataclass(frozen=True)
 class CheckReplay:
-    """Check that the work of a job was committed before. Its tasks held their rows back, so there is nothing else."""
+    """Check that the work of a job was committed before. Its tasks uploaded nothing, so there is nothing to commit."""
 
     job: CommitJob
     name: ClassVar = "check"
@@ -57,12 +57,12 @@ class CheckReplay:
     def apply(self, draft: Draft) -> int:
         """
         Raises:
-            Replayed: it was.
+            Replayed: the work was committed before.
             IllegalState: it was not.
         """
         self.job.check_token(draft)
         raise IllegalState(
-            f"job {self.job.job_id}: another run has committed meanwhile; nothing was committed, run this again"
+            f"job {self.job.job_id}: another run has committed since. Nothing was committed; run this job again"
         )
 
 
@@ -80,19 +80,26 @@ def commit_tasks(
     operation: str = "append",
     query_name: str | None = None,
 ) -> None:
-    """Commit what the tasks uploaded. Work whose token was committed before is done already, and stays as it is.
+    """Commit the files that the tasks uploaded. If the version of ``token`` was committed before, this is a no-op.
 
-    ``replaces`` is the id of a topic whose rows so far go in the same step; ``micro_batch`` says that the token is a
-    stream sink's. If a micro-batch was committed with another number of rows, it is refused unless not
-    ``fail_on_data_loss``. ``operation`` and ``query_name`` are what the history tells of the commit beside its numbers.
+    Args:
+        job_id: the transactional id of the job.
+        owner: the run of the job. Its first commit fences earlier runs.
+        take_over: fence an earlier run with this commit.
+        token: the application version of this work; None if it has none.
+        replaces: the id of a topic whose existing rows are deleted in the same step.
+        micro_batch: True if ``token`` belongs to a streaming sink.
+        fail_on_data_loss: refuse a replayed micro-batch that was committed with another number of rows.
+        operation: the operation that the history shows.
+        query_name: the name of the query that the history shows.
 
     Raises:
-        CheckpointMismatch: the token does not follow what was committed last.
-        IllegalState: the tasks held their rows back, but the work was not committed before.
-        ProducerFenced: another run has taken the job over.
-        SchemaMismatch: a column that the job adds was added by another one meanwhile, with another type.
-        CommitStateUnknown: the store did not tell whether the commit landed.
-        OutcomeLost: nor will it, for the slot was deleted meanwhile.
+        CheckpointMismatch: the token does not follow the last committed version.
+        IllegalState: the tasks uploaded nothing because of a replay, but the work was not committed before.
+        ProducerFenced: another run has taken over the job.
+        SchemaMismatch: another job has added a column of this job with another type in the meantime.
+        CommitStateUnknown: the store did not answer, so the outcome of the commit is unknown.
+        OutcomeLost: the slot was deleted in the meantime, so the outcome can no longer be read.
     """
     store = store_with_id(location, messages[0].store_id)
     staged = [file.staged(message.task) for message in messages for file in message.files]
@@ -147,17 +154,17 @@ def commit_tasks(
 
 
 def _tell_replay(url: str, job_id: str, what: str, *, discarded_files: int = 0) -> None:
-    """Tell the user that work was found to be committed before. A warning: Spark's workers print nothing below."""
+    """Log that the work was committed before. It is a warning, because Spark's workers print nothing below."""
     left = f"; {discarded_files} files that were uploaded again are left to vacuum" if discarded_files else ""
     _logger.warning("[%s] %s: job %s: %s; nothing is written twice%s", Replayed.code, url, job_id, what, left)
 
 
 def _compare_rows(store: Store, job_id: str, token: ApplicationToken, rows: int) -> None:
-    """Say if a replayed micro-batch is not what it was, where that may be."""
+    """Log a warning if a replayed micro-batch has another number of rows than the committed one."""
     before = store.read(lambda state, slot: committed_rows(state, job_id, token), refresh=False)
     if before is not None and before != rows:
         _logger.warning(
-            "%s: job %s: micro-batch %d was committed with %d rows, and has %d now, which were not written",
+            "%s: job %s: micro-batch %d was committed with %d rows, but has %d now. The new rows were not written",
             store.url,
             job_id,
             token.version,
@@ -167,18 +174,18 @@ def _compare_rows(store: Store, job_id: str, token: ApplicationToken, rows: int)
 
 
 def common(values: Iterable[T]) -> T | None:
-    """The value, if it is the same for all."""
+    """Return the value if all are equal; otherwise None."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
 
 
 def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = False) -> list[TaskCommit]:
-    """The messages of a commit: one of each task, all of the same run.
+    """Return the messages of a commit, after a check that there is one of each task, and that all are of the same run.
 
-    A streaming query's tasks all know it; those of a batch that ``foreachBatch`` writes may.
+    The tasks of a streaming query all know their query. Those of a batch write in ``foreachBatch`` may not.
 
     Raises:
-        IllegalState: Spark asks to commit a job that is not complete.
+        IllegalState: a message is missing, or messages are of different runs.
     """
     complete = [message for message in messages if message is not None]
     if not complete or len(complete) < len(messages):
@@ -186,7 +193,7 @@ def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = Fal
     of_query = ("run_id", "query_id", "batch_id") if of_stream else ()
     for name in ("store_id", "sink", "new_columns", *of_query):
         if len({getattr(message, name) for message in complete}) > 1:
-            raise IllegalState(f"Spark asked to commit tasks of which each has another {name}; run the job again")
+            raise IllegalState(f"Spark asked to commit tasks with different values of {name}; run the job again")
     return complete
 
 

@@ -1,4 +1,4 @@
-"""``mergeSchema``: columns that rows bring and their topic lacks are planned with the write and join in its slot."""
+"""``mergeSchema``: columns that the topic lacks are planned with the write, and added in the slot that commits it."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from pyspark_eoslog.options import Options
 
 @dataclass(frozen=True, slots=True)
 class NewColumns:
-    """What the rows of a job bring that their topic lacked when it was planned: the job's files hold exactly that."""
+    """The columns of a job's rows that the topic lacked at planning. The job's files have exactly these columns."""
 
     topic_id: str
     arrow: str
-    """The columns that are new, or have new fields, as a schema in a topic's entry."""
+    """The new columns, and those with new fields, encoded like the schema of a topic."""
     spark: str
-    """The same as Spark's JSON."""
+    """The same columns as Spark's JSON."""
 
 
 def plan_new_columns(
     topic: Topic, options: Options, schema: StructType, columns: pa.Schema
 ) -> tuple[Topic, NewColumns | None]:
-    """The topic as it will be when the job commits, and what the job adds to it.
+    """Return the topic as it will be after the commit, and the columns that the job adds.
 
     Args:
-        columns: ``schema`` as Spark hands its rows over.
+        columns: ``schema`` in the Arrow types of the rows that Spark passes.
 
     Raises:
-        SchemaMismatch: the rows have a column that the topic lacks, and ``mergeSchema`` is not given; or one of
-            another type than the topic's.
+        SchemaMismatch: the topic lacks a column of the rows, and ``mergeSchema`` is not set; or a column has another
+            type.
         UnsupportedSchema: a new column cannot be stored.
     """
     if topic.topic_schema.kind != "columns":
@@ -70,11 +70,11 @@ def plan_new_columns(
 
 
 def append_new_columns(draft: Draft, new: NewColumns, time_ms: int) -> None:
-    """Give the topic, as it is now, what the job's files hold. Others may have added columns since it was planned.
+    """Add the columns of the job's files to the topic. Other jobs may have added columns since the planning.
 
     Raises:
         UnknownTopicOrPartition
-        SchemaMismatch: somebody added one of these columns with another type.
+        SchemaMismatch: another job has added one of these columns with another type.
     """
     columns = decode_schema(new.arrow)
     topic = append_columns(draft, topic_of(draft, new.topic_id), columns, new.spark, time_ms)
@@ -88,17 +88,17 @@ def append_new_columns(draft: Draft, new: NewColumns, time_ms: int) -> None:
 
 
 def _refuse_new_columns(topic: Topic, rows: pa.Schema, described: str) -> None:
-    """Raises: SchemaMismatch: the rows would fit the topic if it had more columns."""
+    """Raises: SchemaMismatch: the rows have columns that the topic lacks, and would fit with them."""
     known = topic.topic_schema
     try:
         merged = with_columns(topic, rows, described)
     except EosLogError:
-        # They do not fit anyhow, which is told with the column's name where they are compared.
+        # The rows do not fit in any case. A later check raises an error that names the column.
         return
     if merged != known:
         added = added_columns(known.arrow or "", merged.arrow or "")
         listed = ", ".join(repr(".".join(path)) for path in added)
         raise SchemaMismatch(
             f"topic {topic.topic} has no column {listed}; its columns are: {', '.join(stored_schema(topic).names)}. "
-            "Option mergeSchema=true adds what rows bring"
+            "Option mergeSchema=true adds missing columns"
         )

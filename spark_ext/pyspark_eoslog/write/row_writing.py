@@ -1,4 +1,4 @@
-"""Rows of a DataFrame on their way to topics: which topic each goes to, and what its columns are there."""
+"""Assignment of a DataFrame's rows to topics, and conversion to the columns of those topics."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TOPIC_COLUMN = "topic"
 def rows_by_topic(
     table: pa.Table, topics: Mapping[str, Topic], *, by_column: bool, append_time_ms: int
 ) -> Iterator[tuple[Topic, pa.Table]]:
-    """The rows for each topic, ready to be dealt out to its partitions.
+    """Yield the rows of each topic, ready to be partitioned.
 
     Args:
-        topics: those that rows may go to, by name; exactly one unless ``by_column``.
-        by_column: whether the column ``topic`` tells where each row goes.
-        append_time_ms: dates Kafka records that have no timestamp of their own.
+        topics: the possible topics, by name; exactly one unless ``by_column``.
+        by_column: True if the column ``topic`` names the topic of each row.
+        append_time_ms: the timestamp of Kafka records that have none (ms since the epoch).
 
     Raises:
         SchemaMismatch, UnknownTopicOrPartition
@@ -39,26 +39,26 @@ def rows_by_topic(
         if name not in topics:
             known = ", ".join(sorted(topics)) or "none"
             raise UnknownTopicOrPartition(
-                f"a row goes to the topic {name!r}, but the store's topics of Kafka records are: {known}"
+                f"a row names the topic {name!r}, but the store's topics of Kafka records are: {known}"
             )
         yield topics[name], _topic_rows(topics[name], table.filter(pc.equal(names, name)), append_time_ms)
 
 
 def check_columns(schema: pa.Schema, topic: Topic) -> None:
-    """Whether rows of these columns can go to the topic, as far as types tell.
+    """Check that the topic accepts rows of these columns, by their types.
 
     Raises:
-        SchemaMismatch: naming the column, and the types expected and found.
+        SchemaMismatch: a column does not fit. The message names it, and the expected and found types.
     """
     for _ in deal_out(topic, _topic_rows(topic, schema.empty_table(), 0), 0):
-        raise AssertionError("no rows, but rows were dealt out")
+        raise AssertionError("an empty table was partitioned into rows")
 
 
 def check_routing(schema: pa.Schema) -> None:
-    """Raises: SchemaMismatch: no column says which topic a row goes to."""
+    """Raises: SchemaMismatch: there is no string column ``topic``."""
     if _TOPIC_COLUMN not in schema.names or not pa.types.is_string(schema.field(_TOPIC_COLUMN).type):
         raise SchemaMismatch(
-            "say where rows go: with option 'topic', or for Kafka records with a string column 'topic'"
+            "no topic is given for the rows; use option 'topic', or a string column 'topic' for Kafka records"
         )
 
 

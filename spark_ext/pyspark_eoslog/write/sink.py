@@ -1,4 +1,4 @@
-"""The batch and the stream writer: planned by one process, run by the tasks, committed by another one."""
+"""The batch writer and the stream writer. One process plans them, tasks run them, and another process commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Messages = Sequence[WriterCommitMessage | None]
 
 
 class EosLogWriter(DataSourceArrowWriter):
-    """A batch write. It is made once, by the planner, and travels from there to the tasks and to the commit."""
+    """The writer of a batch. The planner makes it once, and Spark sends it to the tasks and to the commit."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         with plain_errors():
@@ -65,18 +65,18 @@ class EosLogWriter(DataSourceArrowWriter):
 
 
 class EosLogStreamWriter(DataSourceStreamArrowWriter):
-    """The writer of micro-batches. Spark makes one for each planning and one for each commit; they share nothing."""
+    """The writer of micro-batches. Spark makes one for each planning and another one for each commit."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         with plain_errors():
             if options.version is not None or options.application_id is not None:
                 raise InvalidOption(
-                    "options 'txnVersion' and 'txnAppId' are for batch writes: a stream's micro-batches are recognised "
-                    "by its query id and their number"
+                    "options 'txnVersion' and 'txnAppId' are for batch writes: a micro-batch of a stream is recognized "
+                    "by its query id and batch id"
                 )
             self._options = options
             self._overwrite = overwrite
-            # Who only commits has no use for a plan, and its error would hide the other.
+            # A process that only commits needs no plan, and an error of planning would hide the error of the commit.
             self._plan = (
                 None if this_worker().only_commits else plan_stream_write(options, schema, _stream_job(options))
             )
@@ -93,7 +93,9 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
             complete = same_for_all(cast("Sequence[TaskCommit | None]", messages), of_stream=True)
             query_id = complete[0].query_id
             if query_id is None:
-                raise IllegalState("Spark did not tell the tasks which query they belong to; nothing was committed")
+                raise IllegalState(
+                    "Spark did not pass the query id to the tasks, so nothing was committed; start the query again"
+                )
             job_id = _stream_job(self._options) or _job_named_after(query_id)
             try:
                 commit_tasks(
@@ -117,9 +119,9 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                 )
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(
-                    f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but a topic of it was "
-                    "deleted, or created again; nothing was committed. Start the query again: it looks topics up every "
-                    "ten seconds"
+                    f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but its topic was deleted, or "
+                    "created again. Nothing was committed; start the query again (it refreshes its topics every ten "
+                    "seconds)"
                 ) from None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -127,10 +129,10 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _replaced_topic(plan: WritePlan) -> str:
-    """The id of the topic whose rows ``mode("overwrite")`` and ``outputMode("complete")`` replace.
+    """Return the id of the topic whose rows ``mode("overwrite")`` and ``outputMode("complete")`` replace.
 
     Raises:
-        InvalidRequest: the rows choose their topics themselves.
+        InvalidRequest: the column ``topic`` names the topics.
     """
     if plan.by_column:
         raise InvalidRequest("rows that name their topics cannot replace a topic's rows; name it with option 'topic'")
@@ -138,7 +140,7 @@ def _replaced_topic(plan: WritePlan) -> str:
 
 
 def _named_job(options: Options) -> str | None:
-    """The job's transactional id, if the user gave one; a bare application id names the job too."""
+    """Return the transactional id that the user gave; otherwise the application id, which names the job too."""
     return options.transactional_id or options.application_id
 
 
@@ -162,23 +164,26 @@ def _batch_token(options: Options, job_id: str, sink: str) -> ApplicationToken |
 
 
 def _of_query(token: ApplicationToken | None, messages: Sequence[TaskCommit]) -> ApplicationToken | None:
-    """The token with the streaming query in whose ``foreachBatch`` this is written, as far as Spark tells it."""
+    """Return the token with the query id of the surrounding ``foreachBatch``, if Spark passes it."""
     query_id = common(message.query_id for message in messages)
     return None if token is None else token.model_copy(update={"query_id": query_id})
 
 
 def _stream_job(options: Options) -> str | None:
-    """The transactional id of a stream: the same for each run on a checkpoint. None if Spark does not tell where."""
+    """Return the transactional id of a stream, which is the same for each run on a checkpoint.
+
+    It is None if Spark does not pass the checkpoint location.
+    """
     if options.transactional_id is not None:
         return options.transactional_id
     return None if options.checkpoint_location is None else _job_named_after(options.checkpoint_location)
 
 
-def _job_named_after(place: str) -> str:
-    return "spark-" + hashlib.sha256(place.encode()).hexdigest()[:16]
+def _job_named_after(name: str) -> str:
+    return "spark-" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def _log_abort(what: str, messages: _Messages) -> None:
-    """Nothing is deleted: a commit that raised may have landed, and vacuum takes what no entry names."""
+    """Log an abort. Delete nothing: a failed commit may have landed, and vacuum deletes unreferenced files."""
     files = sum(len(message.files) for message in messages if isinstance(message, TaskCommit))
     _logger.info("%s was aborted; %d uploaded files are left to vacuum", what, files)

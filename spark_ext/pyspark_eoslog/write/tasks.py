@@ -1,4 +1,4 @@
-"""What a writing task does: it uploads files that nobody sees yet, and reports them to the process that commits."""
+"""A writing task: it uploads files that no reader sees yet, and reports them to the process that commits."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _GATHERED_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What the planner tells the tasks. They read no log."""
+    """The plan of a write, for its tasks. So tasks need not read the log."""
 
     location: StoreLocation
     store_id: str
     targets: tuple[tuple[Topic, TopicTarget], ...]
     by_column: bool
-    """Whether each row names its topic."""
+    """True if each row names its topic."""
     sink: str
-    """What an application token counts for: a topic with its id, or ``*``."""
+    """The scope of the application version: a topic with its id, or ``*``."""
     upload_ms: int
-    """A lower bound of the time at which any task begins to upload, by the store's clock."""
+    """A lower bound of the time at which any task begins to upload (ms by the store's clock)."""
     planned_ms: int
     replayed: bool = False
-    """This version was committed before: tasks write nothing, and the commit looks at whose it was."""
+    """True if this version was committed before. Then tasks write nothing, and the commit checks which run it was."""
     last: LastVersion | None = None
-    """The micro-batch that a stream's job committed last, if that is known as of this planning."""
+    """The last committed micro-batch of the stream's job, if it is known at planning."""
     new_columns: NewColumns | None = None
-    """What the commit adds to the topic, which stands in ``targets`` as it will be then."""
+    """The columns that the commit adds. The topic in ``targets`` already has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit(WriterCommitMessage):
-    """What a task reports."""
+    """The report of a task to the commit."""
 
     task: int
     files: tuple[WrittenFile, ...]
@@ -63,9 +63,10 @@ class TaskCommit(WriterCommitMessage):
     batch_id: int | None
     rows: int = 0
     held_back: bool = False
-    """Nothing was uploaded, since by the plan it was committed before or will be refused. It may not be committed."""
+    """True if the task uploaded nothing, because the plan says that the work was committed before, or will be refused.
+    Such a report must not be committed."""
     new_columns: NewColumns | None = None
-    """What the files hold that the topic lacked when they were planned."""
+    """The columns of the files that the topic lacked at planning."""
 
 
 def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit:
@@ -90,7 +91,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         this_worker().environment.reached("spark.task.files_uploaded")
         rows = sum(file.record_count for file in files)
     elif plan.last is not None and plan.last.query_id == query_id:
-        # A replayed micro-batch has the rows that it had before, which is worth a look.
+        # Count the rows: a replayed micro-batch must have as many as the committed one.
         rows = sum(batch.num_rows for batch in batches)
     return TaskCommit(
         task,
@@ -109,7 +110,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
 
 
 def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> bool:
-    """Whether a micro-batch will be found to be a replay, or refused as that of another query."""
+    """Return True if the commit will find a replay, or will refuse the micro-batch as that of another query."""
     if last.query_id is not None and query_id != last.query_id:
         return True
     return batch_id is not None and int(batch_id) <= last.version
@@ -134,7 +135,7 @@ def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> li
 
 
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Several batches as one table: to deal rows out to many partitions costs by the piece."""
+    """Combine several batches to one table, because partitioning has a cost per table and partition."""
     gathered: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Planning a write: the topics that rows may go to, and whether their columns fit, before anything is uploaded."""
+"""The planning of a write: it finds the topics and checks the columns before anything is uploaded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pyspark_eoslog.write.tasks import WritePlan
 
 ANY_TOPIC = "*"
 _TOPICS_AGE_MS = 10_000
-"""A stream's planner asks for its topics no more often than this."""
+"""A stream's planner reads the newest topics at most this often (ms)."""
 
 
 def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, Store]:
-    """Plan on the store's state as of now.
+    """Plan a batch write on the newest state.
 
     Raises:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
@@ -37,7 +37,7 @@ def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, S
 
 
 def plan_stream_write(options: Options, schema: StructType, job_id: str | None) -> WritePlan:
-    """Plan a micro-batch without a request, if the state was as of now a short time ago and its topic takes the rows.
+    """Plan a micro-batch. This needs no request if the known state is recent and its topic accepts the rows.
 
     Args:
         job_id: the stream's transactional id, if it is known before the query.
@@ -51,16 +51,16 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
             plan = _plan(options, schema, store, refresh=False)
             if plan.new_columns is None:
                 return plan
-    # Whoever created the topic, or added the columns, may have done so since.
+    # Plan again on the newest state: the topic may have been created, or columns added, in the meantime.
     plan = _plan(options, schema, store, refresh=True)
-    # Tasks hold rows back for what was committed last, so that must not be an older state's.
+    # Tasks upload nothing if the last committed micro-batch says so. So it must come from the newest state.
     return plan if job_id is None else replace(plan, last=_last_micro_batch(options, store, job_id, plan.sink))
 
 
 def _last_micro_batch(options: Options, store: Store, job_id: str, sink: str) -> LastVersion | None:
-    """What tasks may hold rows back for: nothing if it does not count any more."""
+    """Return the last committed micro-batch; None if there is none, or if the user restarts after it."""
 
-    def look(state: StoreState, slot: int) -> LastVersion | None:
+    def snapshot(state: StoreState, slot: int) -> LastVersion | None:
         last = last_version(state, job_id, job_id, sink)
         if last is None:
             return None
@@ -69,7 +69,7 @@ def _last_micro_batch(options: Options, store: Store, job_id: str, sink: str) ->
         )
         return None if starts_anew(token, last) else last
 
-    return store.read(look, refresh=False)
+    return store.read(snapshot, refresh=False)
 
 
 def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:
@@ -77,14 +77,14 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
     name = options.topic_to_write()
     new_columns = None
 
-    def look(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
+    def snapshot(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
         if name is None:
             topics = [topic for topic in state.topics.values() if topic.topic_schema.kind == "records"]
         else:
             topics = [_topic(state, name)]
         return state.store_id, [(topic, TopicTarget.of(state, topic)) for topic in topics]
 
-    store_id, targets = store.read(look, refresh=refresh)
+    store_id, targets = store.read(snapshot, refresh=refresh)
     if name is None:
         options.refuse(("mergeSchema",), "is for a topic of columns: name it with option 'topic'")
         check_routing(columns)

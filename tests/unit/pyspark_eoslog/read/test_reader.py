@@ -20,7 +20,7 @@ from eoslog.state.partition_state import Partition
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.batch_reader import EosLogReader
-from pyspark_eoslog.read.read_plan import look_at_topics
+from pyspark_eoslog.read.read_plan import topics_snapshot
 from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.worker import this_worker
 from tests.requests import Applying
@@ -65,8 +65,8 @@ def records(store: eoslog.Store, **given: Any) -> list[tuple[str, int, int]]:
 
 def read(chosen: Options, schema: StructType | None = None) -> list[dict[str, Any]]:
     if schema is None:
-        look = look_at_topics(stores.verified_store(chosen.location), chosen.topics_to_read())
-        schema = default_schema([replica.topic for replica in look.topics], chosen)
+        snapshot = topics_snapshot(stores.verified_store(chosen.location), chosen.topics_to_read())
+        schema = default_schema([replica.topic for replica in snapshot.topics], chosen)
     reader = EosLogReader(chosen, schema)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -336,9 +336,9 @@ def test_with_control_rows_chosen_columns_may_be_null(store: eoslog.Store) -> No
 def test_columns_that_the_log_knows_cost_no_fetch(store: eoslog.Store) -> None:
     produce(store, 7, 8)
     chosen = options(store, columns="_offset")
-    look = look_at_topics(stores.verified_store(chosen.location), chosen.topics_to_read())
-    schema = default_schema([replica.topic for replica in look.topics], chosen)
-    files = [piece.path for replica in look.topics for each in replica.partitions for piece in _files(each)]
+    snapshot = topics_snapshot(stores.verified_store(chosen.location), chosen.topics_to_read())
+    schema = default_schema([replica.topic for replica in snapshot.topics], chosen)
+    files = [piece.path for replica in snapshot.topics for each in replica.partitions for piece in _files(each)]
     for path in files:
         (Path(store.url) / path).unlink()
 

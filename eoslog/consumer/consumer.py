@@ -476,7 +476,7 @@ class Consumer:
         for partition, timestamp in timestamps.items():
             if not isinstance(timestamp, int) or isinstance(timestamp, bool):
                 raise InvalidRequest(
-                    f"the timestamp for {_name_of(partition)} must be an integer (ms), not {quoted(timestamp)}"
+                    f"the timestamp for {_name_of(partition)} must be an integer in ms, not {quoted(timestamp)}"
                 )
         store = self._store
         return {

@@ -210,7 +210,7 @@ def test_records_without_value_or_destination_are_refused(spark: SparkSession, s
     store.admin.create_topic("events")
     with pytest.raises(Exception, match="column 'value' is missing"):
         write(spark.sql("select 'k' as key"), store, topic="events")
-    with pytest.raises(Exception, match="say where rows go"):
+    with pytest.raises(Exception, match="no topic is given for the rows"):
         write(spark.sql("select 'v' as value"), store)
 
 

@@ -208,7 +208,7 @@ def _of_each(
     """
     given = {TopicPartition(topic, each): number for topic, parts in numbers.items() for each, number in parts.items()}
     for problem, unexpected in (
-        ("lacks the partitions", partitions.keys() - given.keys()),
+        ("lacks", partitions.keys() - given.keys()),
         ("names partitions that are not read:", given.keys() - partitions.keys()),
     ):
         if unexpected:

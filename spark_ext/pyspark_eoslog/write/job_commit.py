@@ -62,7 +62,7 @@ class CheckReplay:
         """
         self.job.check_token(draft)
         raise IllegalState(
-            f"job {self.job.job_id}: another run has committed since. Nothing was committed; run this job again"
+            f"job {self.job.job_id}: another run has committed since, so nothing was committed; run this job again"
         )
 
 

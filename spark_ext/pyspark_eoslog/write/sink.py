@@ -120,7 +120,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(
                     f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but its topic was deleted, or "
-                    "created again. Nothing was committed; start the query again (it refreshes its topics every ten "
+                    "created again, so nothing was committed. Start the query again (it refreshes its topics every ten "
                     "seconds)"
                 ) from None
 

@@ -150,7 +150,7 @@ def test_a_commit_without_an_answer_is_repeated_and_answered_as_it_was(
         producer.commit_transaction(version=1)
     store.object_store.heal()
 
-    with pytest.raises(IllegalState, match="give the same"):
+    with pytest.raises(IllegalState, match="repeat it with the same"):
         producer.commit_transaction(version=2)
     assert producer.commit_transaction(version=1) is not is_replay
 

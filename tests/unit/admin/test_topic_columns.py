@@ -268,9 +268,9 @@ def test_who_dies_while_columns_are_added_leaves_them_all_or_none(point: str, ve
     ],
 )
 def test_a_description_that_is_no_schema_of_sparks_is_refused_and_never_stored(store: Store, text: str) -> None:
-    with pytest.raises(errors.InvalidRequest, match=r"what StructType\.json"):
+    with pytest.raises(errors.InvalidRequest, match=r"the result of StructType\.json"):
         store.admin.add_columns("c", NOTE, spark_schema=text)
-    with pytest.raises(errors.InvalidRequest, match=r"what StructType\.json"):
+    with pytest.raises(errors.InvalidRequest, match=r"the result of StructType\.json"):
         store.admin.create_topic("d", schema=ROWS, spark_schema=text)
 
     described = '{"type":"struct","fields":[{"name":"note","type":"string","nullable":true,"metadata":{}}]}'

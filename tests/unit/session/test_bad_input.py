@@ -220,7 +220,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "an offset for a time that is no number": (
         lambda store: _assigned(store).offsets_for_times({eoslog.TopicPartition("typed", 0): "now"}),  # type: ignore[dict-item]
         eoslog.InvalidRequest,
-        "the timestamp for typed-0 must be an integer (ms), not 'now'",
+        "the timestamp for typed-0 must be an integer in ms, not 'now'",
     ),
     "a slot that is no number": (
         lambda store: store.scan("typed", slot="1"),  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_a_store_of_a_newer_format_is_not_guessed_at(store: Store) -> None:
     path = Path(store.url) / "eoslog.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
 
-    with pytest.raises(eoslog.UnsupportedFormat, match=r"99.*upgrade"):
+    with pytest.raises(eoslog.UnsupportedFormat, match=r"99.*Upgrade eoslog"):
         eoslog.connect(store.url).scan("typed")
 
 

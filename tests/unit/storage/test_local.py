@@ -128,7 +128,7 @@ def test_an_object_whose_directory_cannot_be_made_durable_is_of_unknown_fate(
     local_store.put("slot/0", b"")
     monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.ENOSPC))
 
-    with pytest.raises(StoreUnavailable, match="durably"):
+    with pytest.raises(StoreUnavailable, match="may not be durable"):
         getattr(local_store, method)("slot/1", b"mine")
 
 
@@ -139,7 +139,7 @@ def test_an_object_that_was_not_made_durable_is_not_reported_to_exist_before_it_
     with monkeypatch.context() as patched:
         patched.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EIO))
         for _ in range(2):
-            with pytest.raises(StoreUnavailable, match="durably"):
+            with pytest.raises(StoreUnavailable, match="may not be durable"):
                 local_store.put_if_absent("slot/1", b"mine")
 
     assert local_store.put_if_absent("slot/1", b"mine") is PutOutcome.EXISTS

@@ -175,7 +175,7 @@ def test_a_topic_that_is_deleted_between_the_end_and_the_plan_of_a_micro_batch(
     end = step(stream, start)
     store.admin.delete_topic("more")
 
-    with pytest.raises(UnknownTopicOrPartition, match="a micro-batch that was begun reads topic more"):
+    with pytest.raises(UnknownTopicOrPartition, match="the repeated micro-batch reads topic more"):
         rows(reader(store, subscribePattern=".*", isolationLevel=isolation), start, end)
     lenient = reader(store, subscribePattern=".*", isolationLevel=isolation, failOnDataLoss="false")
     assert rows(lenient, start, end) == [1]

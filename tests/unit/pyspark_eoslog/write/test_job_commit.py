@@ -186,7 +186,7 @@ def test_a_job_without_all_its_messages_is_not_committed(store: Store) -> None:
         same_for_all([task(store, 0, 1), None])
     with pytest.raises(IllegalState):
         same_for_all([])
-    with pytest.raises(IllegalState, match="another run_id"):
+    with pytest.raises(IllegalState, match="different values of run_id"):
         same_for_all([task(store, 0, 1, run_id="a"), task(store, 1, 1, run_id="b")], of_stream=True)
 
 

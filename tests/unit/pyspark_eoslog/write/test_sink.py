@@ -179,7 +179,7 @@ def test_a_replayed_micro_batch_of_another_number_of_rows_is_warned_of_where_tha
     stream(store, "query", 0, 1, 2, 3, failOnDataLoss="false")
 
     assert numbers(store) == [1, 2]
-    assert "was committed with 2 rows, and has 3 now" in caplog.text
+    assert "was committed with 2 rows, but has 3 now" in caplog.text
 
 
 @pytest.mark.parametrize("planned_anew", [True, False])

@@ -27,7 +27,7 @@ def topic_partition(place: object) -> TopicPartition:
     """
     if isinstance(place, tuple) and len(place) == 2:
         return TopicPartition(*place)
-    raise InvalidRequest(f"{quoted(place)} is not a partition. Give TopicPartition(topic, partition)")
+    raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
 
 
 class PartitionId(NamedTuple):

@@ -136,6 +136,6 @@ def test_what_is_new_is_not_put_over_what_is_there(s3_store: S3Store) -> None:
     s3_store.put_new([("t/a.parquet", b"rows")])
     s3_store.put_new([("t/a.parquet", b"rows")])
 
-    with pytest.raises(eoslog.EosLogError, match="already exists"):
+    with pytest.raises(eoslog.EosLogError, match="already exists with other bytes"):
         s3_store.put_new([("t/a.parquet", b"others")])
     assert s3_store.get("t/a.parquet").body == b"rows"

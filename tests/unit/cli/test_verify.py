@@ -178,7 +178,7 @@ def test_while_the_log_is_in_doubt_nobody_is_asked_and_it_is_told_why_nothing_is
     assert "to be repaired" not in result.stderr
     (told,) = (line for line in result.stdout.splitlines() if line.startswith("not repaired: "))
     assert f"nothing is repaired while the log is in doubt: slot-missing: slot {lost}, " in told
-    assert told.endswith("first bring the object back from a backup or an earlier version of the bucket")
+    assert told.endswith("First: bring the object back from a backup or an earlier version of the bucket")
     assert result.stdout.splitlines()[-1] == "left: 2 errors"
 
 

@@ -300,7 +300,7 @@ def test_a_checkpoint_that_differs_beside_a_damaged_one_is_not_made_the_state_fo
 
     assert (left.finding, left.done) == (found[0], False)
     assert left.what.startswith("nothing is repaired while the log is in doubt: checkpoint-differs: slot ")
-    assert left.what.endswith(f"first {found[1].remedy}")
+    assert left.what.endswith(f"First: {found[1].remedy}")
     assert objects(store) == before
 
 

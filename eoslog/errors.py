@@ -6,7 +6,7 @@ Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, be
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -35,6 +35,11 @@ def shortened(given: object) -> str:
     """Return a value for a message; only its beginning if it is long."""
     text = str(given)
     return text if len(text) <= _LONGEST_GIVEN else f"{text[: _LONGEST_GIVEN - 3]}..."
+
+
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Return True for an integer. A boolean is none, although Python counts it as one."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def quoted(given: object) -> str:

@@ -14,7 +14,7 @@ from eoslog.admin.topic_columns import AddColumns, TopicSchemaVersion, check_spa
 from eoslog.admin.topic_config import AlterTopic
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.admin.verification import repair_store, verify_store
-from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic, quoted, shortened
+from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schema_json import check_storable, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import MergeReport, merge_files
@@ -359,7 +359,7 @@ def _check_partition_count(topic: str, partitions: object) -> None:
 
 
 def _check_number(name: str, value: object, at_least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+    if not is_whole_number(value) or value < at_least:
         raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number, {at_least} or more")
 
 

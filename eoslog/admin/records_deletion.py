@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange, quoted
+from eoslog.errors import CorruptRecord, InvalidRequest, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.session.topic_lookup import partition_named
 from eoslog.state.draft import Draft
@@ -93,7 +93,7 @@ class DeleteRecords:
 
 def _wanted_offset(topic: Topic, partition: Partition, offset: object) -> int:
     named = f"{topic.topic}-{partition.id.partition}"
-    if isinstance(offset, bool) or not isinstance(offset, int):
+    if not is_whole_number(offset):
         raise InvalidRequest(f"partition {named}: the offset must be an integer, not {quoted(offset)}")
     if "delete" not in topic.config.cleanup_policy:
         raise InvalidRequest(

@@ -22,6 +22,7 @@ from eoslog.errors import (
     InvalidRequest,
     UnstableOffsetCommit,
     Wakeup,
+    is_whole_number,
     quoted,
     shortened,
 )
@@ -366,7 +367,7 @@ class Consumer:
             InvalidRequest: the offset is negative or not an integer.
         """
         self._fetch(partition, "seek()")
-        if not isinstance(offset, int) or isinstance(offset, bool):
+        if not is_whole_number(offset):
             raise InvalidRequest(f"the offset of {_name_of(partition)} must be an integer, not {quoted(offset)}")
         if offset < 0:
             raise InvalidRequest(f"the offset of {_name_of(partition)} is {offset}; it must be 0 or more")
@@ -474,7 +475,7 @@ class Consumer:
             InvalidRequest: a timestamp is not an integer.
         """
         for partition, timestamp in timestamps.items():
-            if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+            if not is_whole_number(timestamp):
                 raise InvalidRequest(
                     f"the timestamp for {_name_of(partition)} must be an integer in ms, not {quoted(timestamp)}"
                 )

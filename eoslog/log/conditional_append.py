@@ -12,11 +12,11 @@ from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, StoreU
 from eoslog.log.replica import Replica
 from eoslog.log.slot_paths import slot_path
 from eoslog.log.slot_record import SlotRecord, decode_line, first_line
+from eoslog.storage.backoff import Backoff
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
 
-_LONGEST_BACKOFF_MS = 2_000
-_FIRST_BACKOFF_MS = 5
+_BACKOFF = Backoff(first_ms=5, longest_ms=2_000)
 
 
 class _Occupant(NamedTuple):
@@ -140,8 +140,7 @@ class ConditionalAppend:
 
     def back_off(self, attempt: int, deadline_ms: int | None = None) -> None:
         """Wait before the next attempt, not beyond a deadline."""
-        longest = min(_LONGEST_BACKOFF_MS, _FIRST_BACKOFF_MS * 2 ** min(attempt - 1, 10))
-        wait_ms = longest * self._environment.jitter()
+        wait_ms = _BACKOFF.pause_ms(attempt, self._environment.jitter())
         if deadline_ms is not None:
             wait_ms = max(0, min(wait_ms, deadline_ms + 1 - self._environment.monotonic_ms()))
         self._environment.sleep_ms(wait_ms)

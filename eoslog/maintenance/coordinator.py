@@ -45,9 +45,9 @@ from eoslog.state.expiry_entries import Expired
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
+from eoslog.storage.backoff import Backoff
 
-FIRST_RETRY_MS = 1_000
-LONGEST_RETRY_MS = 60_000
+RETRY = Backoff(first_ms=1_000, longest_ms=60_000)
 
 
 class Schedule:
@@ -73,9 +73,8 @@ class Schedule:
 
     def failed(self, name: str, now_ms: int) -> None:
         """Schedule a failed step again. The delay doubles with each failure, up to a minute or the step's interval."""
-        retry_ms = min(FIRST_RETRY_MS << min(self._retries[name], 16), LONGEST_RETRY_MS)
         self._retries[name] += 1
-        self._due_ms[name] = now_ms + min(retry_ms, self._intervals_ms[name])
+        self._due_ms[name] = now_ms + min(int(RETRY.pause_ms(self._retries[name])), self._intervals_ms[name])
 
 
 _logger = logging.getLogger(__name__)

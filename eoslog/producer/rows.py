@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, quoted
+from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted
 from eoslog.format.kafka_records import RECORDS_SCHEMA
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.format.topic_schema_json import RESERVED_NAMES, conform, stored_schema
@@ -43,7 +43,7 @@ def record_row(
         value = _as_bytes(topic, "value", value)
     if key is None and topic.config.is_compacted:
         raise _without_key(topic)
-    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool) or not 0 <= timestamp_ms < 2**53:
+    if not is_whole_number(timestamp_ms) or not 0 <= timestamp_ms < 2**53:
         raise SchemaMismatch(
             f"topic {topic.topic}: timestamp must be milliseconds since the epoch, not {quoted(timestamp_ms)}"
         )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
+from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.columns import choose_columns, default_columns
 from eoslog.read.committed_rows import slices_by_commit
@@ -115,7 +115,7 @@ def read_commits(store: Session, topics: Sequence[str], after_slot: int, until_s
     if not names:
         raise InvalidOption("name the topics whose commits are to be read")
     for slot in (after_slot, 0 if until_slot is None else until_slot):
-        if not isinstance(slot, int) or isinstance(slot, bool):
+        if not is_whole_number(slot):
             raise InvalidOption(f"a slot is a number of the log, not {quoted(slot)}")
 
     def snapshot(state: StoreState, newest: int) -> tuple[dict[str, Topic], dict[PartitionId, Partition], int]:

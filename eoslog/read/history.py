@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
-from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, quoted
+from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, is_whole_number, quoted
 from eoslog.log.reading_backwards import records_backwards
 from eoslog.log.slot_record import SlotRecord
 from eoslog.session.session import Session
@@ -315,7 +315,7 @@ class History(ExclusiveIterator[Operation]):
         transactional_id: str | None,
         include_aborts: bool,
     ) -> None:
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        if limit is not None and (not is_whole_number(limit) or limit < 1):
             raise InvalidOption(f"a limit is a number of operations, 1 or more, not {quoted(limit)}")
 
         def snapshot(state: StoreState, slot: int) -> _Bounds:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from eoslog.errors import quoted
+from eoslog.errors import is_whole_number, quoted
 from eoslog.format.statistics import Value, order
 from eoslog.read.predicate import Below, Condition, Not, OneOf
 
@@ -134,7 +134,7 @@ def _placed(literal: Literal, data_type: pa.DataType) -> _Placed:
 
 def _within(value: Value, data_type: pa.DataType) -> int:
     """Return -1 or 1 if the value is below or above the type's range, else 0."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_whole_number(value):
         return 0
     if isinstance(data_type, pa.Decimal128Type):
         least, greatest = -(10**data_type.precision) + 1, 10**data_type.precision - 1

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, quoted
+from eoslog.errors import InvalidOption, is_whole_number, quoted
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
@@ -107,7 +107,7 @@ def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
         raise InvalidOption(f"{option} are offsets by partition, as {{0: 100}}, not {quoted(offsets)}")
     for partition, offset in offsets.items():
         check_partition(topic, partition)
-        if not isinstance(offset, int) or isinstance(offset, bool):
+        if not is_whole_number(offset):
             raise InvalidOption(f"{option} of partition {topic.topic}-{partition} is an offset, not {quoted(offset)}")
 
 

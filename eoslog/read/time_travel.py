@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from eoslog.errors import InvalidOption, OffsetOutOfRange, quoted
+from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.state.partition_state import Partition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def timestamp_ms(timestamp: datetime | int) -> int:
         if timestamp.utcoffset() is None:
             raise InvalidOption(f"timestamp {timestamp.isoformat()} has no time zone; {_WITH_ZONE}")
         timestamp = (timestamp - _EPOCH) // timedelta(milliseconds=1)
-    if not isinstance(timestamp, int) or isinstance(timestamp, bool):
+    if not is_whole_number(timestamp):
         raise InvalidOption(f"timestamp {quoted(timestamp)} is not a point in time; {_WITH_ZONE}")
     if timestamp < 0:
         raise InvalidOption(f"timestamp {timestamp} lies before 1970; {_WITH_ZONE}")
@@ -70,7 +70,7 @@ def resolve(slot: int | None, time_ms: int | None, *, newest_slot: int, log_time
     if slot is not None:
         if time_ms is not None:
             raise InvalidOption("give a slot or a timestamp to read as of, not both")
-        if not isinstance(slot, int) or isinstance(slot, bool):
+        if not is_whole_number(slot):
             raise InvalidOption(f"a slot is a number of the log, not {quoted(slot)}")
         if not 0 <= slot <= newest_slot:
             raise InvalidOption(f"slot {slot} is not there: the log holds slots 0 to {newest_slot}")

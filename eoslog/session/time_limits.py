@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError, quoted
+from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError, is_whole_number, quoted
+from eoslog.storage.backoff import Backoff
 from eoslog.storage.environment import Environment
 
 T = TypeVar("T")
 DEFAULT_MAX_BLOCK_MS = 60_000
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
-_FIRST_BACKOFF_MS = 20
-_LONGEST_BACKOFF_MS = 1_000
+_BACKOFF = Backoff(first_ms=20, longest_ms=1_000)
 LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX) * 1_000
 """The longest possible wait for a lock (ms). A longer limit, such as Kafka's ``Long.MAX_VALUE``, is cut to this."""
 
@@ -28,7 +28,7 @@ class TimeLimits:
 
     def __init__(self, environment: Environment, max_block_ms: int, delivery_timeout_ms: int) -> None:
         for name, value in (("max_block_ms", max_block_ms), ("delivery_timeout_ms", delivery_timeout_ms)):
-            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            if not is_whole_number(value) or value <= 0:
                 raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number of ms, 1 or more")
         self._environment = environment
         self.max_block_ms = min(max_block_ms, LONGEST_WAIT_MS)
@@ -97,9 +97,9 @@ class TimeLimits:
                     if isinstance(error, RequestTimedOut):
                         raise
                     raise self._timed_out(error) from error
-            backoff_ms = min(_FIRST_BACKOFF_MS * 2 ** min(attempt, 10), _LONGEST_BACKOFF_MS)
-            self._environment.sleep_ms(min(backoff_ms * (1 + self._environment.jitter()) / 2, self.remaining_ms()))
             attempt += 1
+            pause_ms = _BACKOFF.pause_ms(attempt, (1 + self._environment.jitter()) / 2)
+            self._environment.sleep_ms(min(pause_ms, self.remaining_ms()))
 
     def begin_delivery(self) -> None:
         """Start the delivery timeout, unless it runs since an earlier call."""

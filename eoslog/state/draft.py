@@ -13,6 +13,8 @@ from eoslog.state.entries import Entry
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import (
+    STATE_MAPS,
+    STATE_VALUES,
     Doomed,
     Group,
     IdempotentProducer,
@@ -93,29 +95,34 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
 class Draft:
     """A state and the changes that the entries of one slot make to it."""
 
+    store_id: str
+    reader_features: tuple[str, ...]
+    writer_features: tuple[str, ...]
+    time_ms: int
+    horizon_ms: int
+    doomed: tuple[Doomed, ...]
+    topic_ids: Overlay[str, str]
+    topics: Overlay[str, Topic]
+    partitions: Overlay[PartitionId, Partition]
+    transactions: Overlay[str, Transaction]
+    ongoing: Overlay[str, int]
+    producers: Overlay[int, IdempotentProducer]
+    groups: Overlay[str, Group]
+    tokens: Overlay[TokenKey, LastVersion]
+    query_tokens: Overlay[str, tuple[TokenKey, ...]]
+
     def __init__(self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], Entry]) -> None:
         self.base = base
         self.slot = slot
         self._apply = apply
         self.entries: list[Entry] = []
-        self.store_id: str = base.store_id
-        self.reader_features: tuple[str, ...] = base.reader_features
-        self.writer_features: tuple[str, ...] = base.writer_features
-        self.time_ms: int = base.time_ms
-        self.horizon_ms: int = base.horizon_ms
-        self.doomed: tuple[Doomed, ...] = base.doomed
         self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
         """True if an entry of this slot has taken the slot's only producer id."""
-        self.topic_ids: Overlay[str, str] = Overlay(base.topic_ids)
-        self.topics: Overlay[str, Topic] = Overlay(base.topics)
-        self.partitions: Overlay[PartitionId, Partition] = Overlay(base.partitions)
-        self.transactions: Overlay[str, Transaction] = Overlay(base.transactions)
-        self.ongoing: Overlay[str, int] = Overlay(base.ongoing)
-        self.producers: Overlay[int, IdempotentProducer] = Overlay(base.producers)
-        self.groups: Overlay[str, Group] = Overlay(base.groups)
-        self.tokens: Overlay[TokenKey, LastVersion] = Overlay(base.tokens)
-        self.query_tokens: Overlay[str, tuple[TokenKey, ...]] = Overlay(base.query_tokens)
         self._edited: set[PartitionId] = set()
+        for name in STATE_VALUES:
+            setattr(self, name, getattr(base, name))
+        for name in STATE_MAPS:
+            setattr(self, name, Overlay(getattr(base, name)))
 
     @property
     def moment(self) -> Moment:
@@ -155,23 +162,10 @@ class Draft:
     def merge(self) -> None:
         """Apply the changes to the state or draft below this one."""
         base = self.base
-        base.store_id = self.store_id
-        base.reader_features = self.reader_features
-        base.writer_features = self.writer_features
-        base.time_ms = self.time_ms
-        base.horizon_ms = self.horizon_ms
-        base.doomed = self.doomed
-        for overlay in (
-            self.topic_ids,
-            self.topics,
-            self.partitions,
-            self.transactions,
-            self.ongoing,
-            self.producers,
-            self.groups,
-            self.tokens,
-            self.query_tokens,
-        ):
+        for name in STATE_VALUES:
+            setattr(base, name, getattr(self, name))
+        for name in STATE_MAPS:
+            overlay = getattr(self, name)
             if overlay.is_changed:
                 overlay.merge()
         if isinstance(base, Draft):

@@ -6,9 +6,9 @@ Records replace the values of its maps and never change them, so a copy of the m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.group_entries import GroupOffsets
@@ -258,20 +258,11 @@ class StoreState:
 
     def frozen_copy(self) -> StoreState:
         """Return a copy that later records do not change. It costs O(number of keys) and shares the values."""
-        return StoreState(
-            self.store_id,
-            self.reader_features,
-            self.writer_features,
-            self.time_ms,
-            self.horizon_ms,
-            self.doomed,
-            dict(self.topic_ids),
-            dict(self.topics),
-            dict(self.partitions),
-            dict(self.transactions),
-            dict(self.ongoing),
-            dict(self.producers),
-            dict(self.groups),
-            dict(self.tokens),
-            dict(self.query_tokens),
-        )
+        copies: dict[str, Any] = {name: dict(getattr(self, name)) for name in STATE_MAPS}
+        return replace(self, **copies)
+
+
+STATE_MAPS = tuple(each.name for each in fields(StoreState) if each.default_factory is dict)
+"""The fields of a state that a record changes key by key."""
+STATE_VALUES = tuple(each.name for each in fields(StoreState) if each.name not in STATE_MAPS)
+"""The fields of a state that a record replaces as a whole."""

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
+from eoslog.storage.backoff import Backoff
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore, PutOutcome
 
@@ -15,7 +16,7 @@ PROBE_DIRECTORY = ".probe/"
 _RACERS = 8
 _ROUNDS = 4
 _ATTEMPTS = 5
-_PAUSE_MS = 50
+_BACKOFF = Backoff(first_ms=75, longest_ms=10_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _created(store: ObjectStore, environment: Environment, key: str, body: bytes
                 return True
             if outcome is PutOutcome.EXISTS:
                 return lost is not None and store.get(key).body == body
-        environment.sleep_ms(_PAUSE_MS * 2**attempt * (0.5 + environment.jitter()))
+        environment.sleep_ms(_BACKOFF.pause_ms(attempt + 1, (1 + environment.jitter()) / 2))
     cause = f" The last time: {lost}" if lost is not None else ""
     raise StoreUnavailable(f"{store.url}: the probe's puts were not answered {_ATTEMPTS} times; try again.{cause}")
 

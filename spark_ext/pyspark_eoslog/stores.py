@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import TypeVar
 
 from eoslog.errors import EosLogError, NotAStore, StoreUnavailable, StoreVanished
 from eoslog.session.description import DESCRIPTION_PATH, read_description
+from eoslog.storage.backoff import Backoff
 from eoslog.storage.object_store import ObjectStore
 from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
@@ -20,7 +22,7 @@ from pyspark_eoslog.worker import HeldStore, this_worker
 T = TypeVar("T")
 
 _PATIENCE_MS = 120_000
-_LONGEST_WAIT_MS = 5_000
+_BACKOFF = Backoff(first_ms=100, longest_ms=5_000)
 
 
 @contextmanager
@@ -97,15 +99,14 @@ def patiently(call: Callable[[], T]) -> T:
     """
     environment = this_worker().environment
     deadline_ms = environment.monotonic_ms() + _PATIENCE_MS
-    wait_ms = 100
-    while True:
+    for attempt in count(1):
         try:
             return call()
         except StoreUnavailable:
             if environment.monotonic_ms() > deadline_ms:
                 raise
-        environment.sleep_ms(wait_ms)
-        wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
+        environment.sleep_ms(_BACKOFF.pause_ms(attempt))
+    raise AssertionError("the loop has no end")
 
 
 def _hold(location: StoreLocation) -> HeldStore:

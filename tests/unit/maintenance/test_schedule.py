@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.maintenance.coordinator import FIRST_RETRY_MS, LONGEST_RETRY_MS, Schedule
+from eoslog.maintenance.coordinator import RETRY, Schedule
 
 
 def test_all_are_due_at_once_in_the_order_in_which_they_were_named() -> None:
@@ -37,10 +37,10 @@ def test_a_step_that_failed_is_due_soon_and_then_ever_less_often() -> None:
         schedule.failed("a", 0)
         waits.append(schedule.next_due()[1])
 
-    assert waits == [FIRST_RETRY_MS * factor for factor in (1, 2, 4, 8, 16, 32)] + [LONGEST_RETRY_MS] * 3
+    assert waits == [RETRY.first_ms * factor for factor in (1, 2, 4, 8, 16, 32)] + [RETRY.longest_ms] * 3
     schedule.done("a", 0, 0)
     schedule.failed("a", 0)
-    assert schedule.next_due() == ("a", FIRST_RETRY_MS)
+    assert schedule.next_due() == ("a", RETRY.first_ms)
 
 
 def test_a_failed_step_is_not_due_later_than_its_interval() -> None:

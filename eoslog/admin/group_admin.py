@@ -292,7 +292,7 @@ class GroupAdministration:
     def _set_planned(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set offsets and find out whether they were set. A repeated call by the user would plan other offsets."""
         limits = TimeLimits(self._store.environment, DEFAULT_MAX_BLOCK_MS, DEFAULT_DELIVERY_TIMEOUT_MS)
-        append = IdempotentAppend(self._store, HomeProcess("store"), limits.remaining_ms)
+        append = IdempotentAppend(self._store, HomeProcess("store"), limits)
         name = "reset_consumer_group_offsets()"
         try:
             try:

@@ -7,7 +7,7 @@ others propose to evict.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from eoslog.errors import EosLogError, FencedInstanceId, InvalidOption
 from eoslog.session.heartbeats import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS, Heartbeats
@@ -161,7 +161,7 @@ class Membership:
         self._append(joined=me, left=silent)
 
     def _append(
-        self, *, joined: GroupMember | None = None, left: Iterable[str] = (), revoked: Iterable[str] = ()
+        self, *, joined: GroupMember | None = None, left: Collection[str] = (), revoked: Collection[str] = ()
     ) -> None:
         self._store.append(
             ChangeGroup(

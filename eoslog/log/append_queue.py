@@ -54,7 +54,7 @@ class AppendQueue:
         """Held for a moment only, never during a request."""
         self._waiting: deque[Proposal] = deque()
         self._present: set[Proposal] = set()
-        """The proposals whose threads have not gone away."""
+        """The proposals whose threads are still in ``settle``."""
         self._leader: Proposal | None = None
 
     def settle(self, proposal: Proposal) -> bool:

@@ -61,7 +61,7 @@ class _Base(NamedTuple):
 
 @dataclass(slots=True)
 class _Attempts:
-    """What one attempt to put a record leaves for the next attempt."""
+    """The state that one attempt to put a record passes to the next."""
 
     token: str
     tail_slot: int | None
@@ -102,7 +102,7 @@ class Appender(Generic[S]):
 
     def settle(self, proposal: Proposal) -> None:
         if not self._queue.settle(proposal):
-            # A thread that was interrupted may have sent it, and left it in the queue.
+            # An interrupted leader may have sent the proposal before it was queued again.
             raise self._unsettled(proposal)
 
     def _out_of_time(self) -> StoreUnavailable:
@@ -119,7 +119,7 @@ class Appender(Generic[S]):
             if proposal.has_landed:
                 proposal.finish()
             elif proposal.published is not None or proposal.in_flight is not None:
-                # The thread that sent it was interrupted, and a second time while it settled the other proposals.
+                # An interrupt stopped the leader that sent it. A second interrupt came before the leader settled it.
                 proposal.fail(self._unsettled(proposal))
         proposals = [proposal for proposal in proposals if not proposal.done]
         try:
@@ -232,7 +232,7 @@ class Appender(Generic[S]):
             self.counts.by_others += sum(proposal.has_landed for proposal in pending)
 
     def _append_with_others(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
-        """Put a record with what this process and the others have published."""
+        """Put a record with the requests of this process and the published requests of other processes."""
         attempts.others = self._shared.of_others(own)
         if own.newest_slot > self.replica.slot:
             # Another process knew a newer slot, so a put to the next slot of this replica would lose.
@@ -245,7 +245,7 @@ class Appender(Generic[S]):
             if attempts.appended_for_others:
                 self.environment.reached("log.shared.appended_for_others")
             if attempts.appended_for_others is not None:
-                # Also those with requests that were left out. Such a request was done before or is not valid here; if
+                # Delete publications with left-out requests, too. Each one was done before or is invalid now. If
                 # it becomes valid later, its own process appends it.
                 self._shared.delete([each.path for each in attempts.others])
         finally:
@@ -431,7 +431,7 @@ class Appender(Generic[S]):
         )
 
     def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
-        """Put the slot after ``base``. True: won. False: lost to the record now folded. None: the replica was reopened.
+        """Put a record into the slot after ``base``. True: it landed. False: another record did. None: reopened, retry.
 
         Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
         """
@@ -461,11 +461,11 @@ class Appender(Generic[S]):
                     replica.advance(record, first_line(body))
                     replica.prove(asked)
                 elif replica.slot == base.slot:
-                    # Reopened: the draft's changes would go into a state that nobody sees any more.
+                    # Another thread reopened the replica. The draft belongs to the replaced state, so fold the record.
                     replica.fold_body(slot, body)
             return True
         if replica.is_long_after(replica.dated(asked)):
-            # The record may have landed, and its slot been deleted, before what stands there now came.
+            # This record may have landed, and may have been deleted before the present record was put there.
             raise self._claims.unknown(slot, token)
         if winner is None:
             try:
@@ -494,7 +494,7 @@ class Appender(Generic[S]):
         thread may have reopened it since.
 
         Raises:
-            CommitStateUnknown: that could not be found out.
+            CommitStateUnknown: the object store gave no answer that shows it.
         """
         if base.slot >= 0 and not self.replica.is_long_after(base.proved):
             return True

@@ -24,7 +24,7 @@ S = TypeVar("S")
 INLINE_PART_BYTES = 64 << 10
 """A larger part is an object of its own: while it does not change it is not written again, as the root always is."""
 INLINE_TOTAL_BYTES = 256 << 10
-"""Parts in the root have so many bytes together at most."""
+"""The largest total size of the parts in a root (bytes)."""
 
 
 class CheckpointPart(BaseModel):
@@ -40,7 +40,7 @@ class CheckpointPart(BaseModel):
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
     """CRC-32C of these bytes."""
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")] | None = None
-    """The object that holds it; None if it stands here."""
+    """The object that holds the part; None if ``body`` holds it."""
     body: str | None = None
     """Its bytes in base64; None if an object holds them."""
 
@@ -67,7 +67,7 @@ def write_checkpoint(
     token: str,
     shared: CheckpointRoot | None,
 ) -> tuple[CheckpointReference, CheckpointRoot]:
-    """Write a state down, parts first. What ``shared`` holds unchanged is not written again."""
+    """Write the parts of a checkpoint, then its root. Unchanged parts of ``shared`` are not written again."""
     known = {part.name: part for part in shared.parts} if shared is not None else {}
     name = environment.new_token()
     parts: list[CheckpointPart] = []
@@ -125,7 +125,7 @@ def read_root(store: ObjectStore, reference: CheckpointReference) -> CheckpointR
 
 
 def decode_root(body: bytes, name: str) -> CheckpointRoot:
-    """The root that these bytes are.
+    """Return the root that these bytes encode.
 
     Raises:
         CorruptRecord, UnsupportedFormat

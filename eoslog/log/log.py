@@ -187,7 +187,7 @@ class Log(Generic[S]):
             The newest checkpoint of the log: this one, or a newer one of another process.
 
         Raises:
-            StoreUnavailable: other processes replaced the checkpoint that this one shares parts with, each time.
+            StoreUnavailable: other processes replaced the checkpoint whose parts this one shares, at each attempt.
         """
         problem = ""
         for _ in range(_CHECKPOINT_ATTEMPTS):

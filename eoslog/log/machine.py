@@ -9,23 +9,23 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Draft(Protocol):
-    """A state one record ahead, which can still be dropped."""
+    """The state after the next record. It can be dropped until that record is in the log."""
 
     slot: int
 
     @property
     def entries(self) -> Sequence[Any]:
-        """What the record would hold."""
+        """The entries of the next record."""
 
     def child(self) -> Any:
         """A draft on top of this one."""
 
     def merge(self) -> None:
-        """Make the changes those of the base."""
+        """Apply the changes to the state or draft below this one."""
 
 
 class Request(Protocol[T_co]):
-    """A change of the state, as a value: who asks for it, and for what."""
+    """A change of the state that a caller asks for, as a value."""
 
     def apply(self, draft: Any) -> T_co:
         """Validate the request on a draft, add the entries that follow from it, and return the answer.
@@ -51,7 +51,7 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
         """The entries, without their results (offsets, the next epoch); none if only its own process may append it."""
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> T_co:
-        """Make the answer from the entries as they are in the log, and their slot.
+        """Return the answer, made from the request's entries in the log and their slot.
 
         Raises:
             ValueError, LookupError: the entries are not those of this request.

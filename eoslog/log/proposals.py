@@ -56,9 +56,9 @@ class Proposal:
     deadline_ms: int | None = None
     """Until when its caller waits (elapsed time, ms); None: as long as the log's settings say."""
     attempts: AppendAttempts = field(default_factory=AppendAttempts)
-    """Told before each put, so that an interrupt between a put and its answer loses nothing."""
+    """The attempts so far. Each is noted before it is sent, so an interrupt after the put loses none."""
     in_flight: InFlight | None = None
-    """The record in flight that has it."""
+    """The record with this request whose outcome is not known yet; None if there is none."""
     answer: Any = None
     error: BaseException | None = None
     done: bool = False

@@ -1,4 +1,4 @@
-"""One process's replica of the log: the state after the newest slot that it knows, and when that was proved.
+"""One process's replica of the log: the state after the newest slot it knows, and the last freshness check.
 
 A replica whose proof is older than half the grace is not continued. It is opened again, because the slots after it may
 have been deleted. A missing slot then does not prove that the log ends there.
@@ -71,7 +71,7 @@ class LogConfig:
     checkpoint_slots: int = 64
     """A checkpoint is written after so many slots."""
     commit_timeout_ms: int = 60_000
-    """How long an append asks for the fate of its slot before it raises ``CommitStateUnknown``."""
+    """How long an append tries to learn the outcome of its put (ms) before it raises ``CommitStateUnknown``."""
 
 
 class Moment(NamedTuple):
@@ -127,7 +127,7 @@ class Replica(Generic[S]):
         return self.slot >= 0
 
     def is_stale(self) -> bool:
-        """Whether the proof of this replica is too old to be continued."""
+        """Return True if the last freshness check is too old. Then this replica must be opened again."""
         return self.is_long_after(self.proved())
 
     def proved(self) -> Moment:
@@ -142,16 +142,16 @@ class Replica(Generic[S]):
         return elapsed_ms > half or self.store.clock.latest_claim_ms - moment.date_ms > half
 
     def moment(self) -> Moment:
-        """Now. Taken before a request, it is a lower bound of the time that the answer speaks of."""
+        """Return the present. Taken before a request, it is a lower bound of the time at which the answer held."""
         return Moment(self.store.clock.last_date_ms, self.environment.monotonic_ms())
 
     def prove(self, asked: Moment) -> None:
-        """A request sent at ``asked`` showed that ``slot`` was the newest: nothing followed it, or it was just won."""
+        """Note that ``slot`` was the newest at ``asked``: a request sent then found no later slot, or put this one."""
         with self.lock:
             self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
 
     def dated(self, asked: Moment) -> Moment:
-        """A moment as answers since have dated it: by the first one if there had been none, anew if that was wrong."""
+        """Return ``asked`` with the date of the first answer if it had none, and never after the newest date."""
         clock = self.store.clock
         return Moment(min(asked.date_ms or clock.first_date_ms, clock.last_date_ms), asked.monotonic_ms)
 
@@ -259,7 +259,7 @@ class Replica(Generic[S]):
         """Fold the record of the next slot, unless another thread has done so.
 
         Returns:
-            False if the record does not continue this replica: then the replica is void.
+            False if the record does not continue this replica. Then the caller opens the replica again.
         """
         line = first_line(body)
         record = decode_line(line, slot)
@@ -317,7 +317,7 @@ class Replica(Generic[S]):
                 self._tail_bytes -= len(self._tail.popleft()[1])
 
     def check_checkpoint_entry(self, entry: CheckpointEntry) -> None:
-        """Refuse to append a checkpoint that no reader would begin at.
+        """Check that readers will adopt a checkpoint.
 
         Raises:
             InvalidEntry: the checkpoint is older than the current one, or shares parts with one that was replaced, or
@@ -481,7 +481,7 @@ class Replica(Generic[S]):
                     return function(self.state, self.slot)
 
     def reset_unless_sound(self, error: BaseException) -> None:
-        """Reset the replica unless ``error`` is eoslog's own. Others, as Ctrl-C, may have stopped a fold half-way."""
+        """Reset the replica unless eoslog raised ``error``. An interrupt (Ctrl-C) may have stopped a fold half-way."""
         if not isinstance(error, EosLogError):
             self.reset()
 

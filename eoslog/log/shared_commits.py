@@ -114,7 +114,7 @@ class SharedCommits:
         return self._is_allowed and not self._store.queues_writers
 
     def publish(self, replica: Replica[Any], proposals: Iterable[Proposal]) -> OwnPublication:
-        """Publish those of the proposals that other processes may append.
+        """Publish the proposals that other processes may append.
 
         Returns:
             The publication. Its path is empty if other processes may append none of the proposals.

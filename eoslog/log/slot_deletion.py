@@ -66,9 +66,9 @@ def delete_old_slots(log: Log[S]) -> int:
 def _old_enough(
     listed: Sequence[tuple[int, ObjectInfo]], floor: int, newest_deletable_ms: int
 ) -> list[tuple[int, ObjectInfo]]:
-    """Of the slots below ``floor``: those of the log up to the first that is too young, and the stray ones before.
+    """Return the slots below ``floor`` to delete: orphans, then slots of the log up to the first that is too young.
 
-    A stray slot was put by a sleeper in a name that had been deleted; it has a gap after it.
+    An orphan was put by a paused process under the name of a deleted slot. A gap follows it.
     """
     start = len(listed)
     while start > 0 and listed[start - 1][0] == floor - (len(listed) - start) - 1:

@@ -18,7 +18,7 @@ LARGEST_RECORD_BYTES = 64 << 20
 
 
 class CheckpointReference(BaseModel):
-    """Where the state after a slot is written down."""
+    """The path and checksum of a checkpoint, and the slot whose state it holds."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -40,7 +40,7 @@ class CheckpointEntry(BaseModel):
     upload_ms: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
     """A lower bound of the time at which its first object was written."""
     shares_with: Annotated[int, Field(strict=True, ge=0, lt=2**43)] | None = None
-    """The slot of the checkpoint some of whose parts it names."""
+    """The slot of the earlier checkpoint whose parts this checkpoint shares; None if it shares none."""
 
 
 class IncludedRequest(BaseModel):
@@ -63,7 +63,7 @@ class SlotRecord(BaseModel):
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """Drawn once per logical append: it lies in at most one slot."""
+    """The append id: a random name of this record. At most one slot of the log has it."""
     prev: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
     """The token of the record before."""
     checkpoint: CheckpointReference | None = None
@@ -75,7 +75,7 @@ class SlotRecord(BaseModel):
     requests: tuple[IncludedRequest, ...] | None = None
     """The published requests whose entries are in this record."""
     contended: bool | None = None
-    """Whether another process than the record's writer published some of them. If so, writers publish at once."""
+    """True if another process published some of these requests. Then every writer publishes at once."""
 
 
 def entries_of(record: SlotRecord, request: IncludedRequest) -> Sequence[dict[str, Any]]:
@@ -115,7 +115,7 @@ def decode_line(line: bytes, slot: int) -> SlotRecord:
 def decode_tail(body: bytes, slot: int) -> list[tuple[bytes, SlotRecord]]:
     """The records that the second line repeats, the oldest first, each with its line.
 
-    The line has all that stands there, also fields that a later version added and this one does not know.
+    A line keeps every field, including fields of a later version that this version does not know.
     """
     end = body.find(b"\n")
     rest = body[end + 1 :].strip() if end >= 0 else b""

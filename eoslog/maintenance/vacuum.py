@@ -77,7 +77,7 @@ def vacuum(
                     HorizonMoved(horizon_ms=log.read(lambda state, slot: state.horizon_ms) + 1), unless=(InvalidEntry,)
                 )
             )
-            horizon_ms = min(now_ms, _newest_slot_ms(log, store)) - staged_max_age_ms
+            horizon_ms = max(0, min(now_ms, _newest_slot_ms(log, store)) - staged_max_age_ms)
         log.append(AppendEntry(HorizonMoved(horizon_ms=horizon_ms), unless=(InvalidEntry,)))
         log.environment.reached("segment.vacuum.horizon_moved")
         horizon_ms = log.read(lambda state, slot: state.horizon_ms)

@@ -75,7 +75,7 @@ class Producer:
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
-        self._append = IdempotentAppend(store, self._home, self._limits.remaining_for_delivery_ms)
+        self._append = IdempotentAppend(store, self._home, self._limits)
         self._requests = TransactionManager(
             store,
             self._append,

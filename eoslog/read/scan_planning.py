@@ -49,7 +49,7 @@ def plan_scan(
         raise InvalidOption("a slot or a timestamp can be chosen with isolation level 'snapshot' only")
     if transaction_consistent and isolation is not IsolationLevel.READ_COMMITTED:
         raise InvalidOption(
-            "a transaction-consistent end is one of isolation level 'read_committed'; a snapshot is always whole"
+            "transaction_consistent needs isolation level 'read_committed'. A snapshot never splits a transaction"
         )
     time_ms = None if timestamp is None else timestamp_ms(timestamp)
     if columns is not None:

@@ -7,12 +7,12 @@ unanswered attempt, or the records after its publication, show whether it landed
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from eoslog.errors import (
     CommitStateUnknown,
+    ConcurrentTransactions,
     EosLogError,
     OutcomeLost,
     Replayed,
@@ -22,6 +22,7 @@ from eoslog.errors import (
 from eoslog.log.machine import Request, ShareableRequest
 from eoslog.log.proposals import AppendAttempts
 from eoslog.session.session import Session
+from eoslog.session.time_limits import TimeLimits
 from eoslog.storage.process import HomeProcess
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class RepeatableRequest(Request[T_co], Protocol[T_co]):
 
     @property
     def is_final(self) -> bool:
-        """True if an earlier attempt that landed is the answer even though the newest state refuses the request.
+        """True if the answer of an attempt that landed still counts when the newest state refuses the request.
 
         This is so for rows and commits: if they landed, their outcome never changes. For other requests only the newest
         state counts: another producer may have the identity now, or a prepared transaction may have ended.
@@ -50,17 +51,15 @@ class IdempotentAppend:
     The next request starts after the last one was answered or given up.
     """
 
-    def __init__(
-        self, store: Session, home: HomeProcess, remaining_ms: Callable[[], int | None] = lambda: None
-    ) -> None:
+    def __init__(self, store: Session, home: HomeProcess, limits: TimeLimits | None = None) -> None:
         """
         Args:
             home: the process of the caller.
-            remaining_ms: returns how long the caller still waits (ms); None: as long as the log's settings say.
+            limits: of the caller's running call; None: as long as the log's settings say.
         """
         self._store = store
         self._home = home
-        self._remaining_ms = remaining_ms
+        self._limits = limits
         self.forget()
 
     def forget(self) -> None:
@@ -86,7 +85,11 @@ class IdempotentAppend:
         attempts = self._attempts
         earlier = set(attempts.puts)
         try:
-            answer = self._store.append(request, timeout_ms=self._remaining_ms(), attempts=attempts)
+            answer = self._store.append(
+                request,
+                timeout_ms=None if self._limits is None else self._limits.remaining_for_delivery_ms(),
+                attempts=attempts,
+            )
         except CommitStateUnknown as error:
             # The log has searched up to this slot: no record before it has the request. The next search starts there.
             attempts.publications = [
@@ -94,21 +97,29 @@ class IdempotentAppend:
                 for each in attempts.publications
             ]
             raise
-        except (RetriableError, StoreAccessDenied) as error:
+        except (EosLogError, Replayed) as error:
+            if not _is_failure_of_the_store(error):
+                return self._answer_of_an_earlier_attempt(request, error)
             # No attempt of this call has landed: the log raises these errors only then. Attempts of earlier calls stay.
             attempts.puts = {put: attempts.puts[put] for put in attempts.puts if put in earlier}
             if not attempts.puts and not attempts.publications:
                 raise
             # This failure says nothing about attempts and publications of earlier calls: they may still land.
             raise self._unknown() from error
-        except (EosLogError, Replayed):
-            # The refusal may be the work of an earlier attempt: a producer that has committed is refused a second time.
-            landed = self.landed() if request.is_final else None
-            if landed is None:
-                raise
-            self._store.environment.reached("client.append.earlier_attempt_found")
-            (answer,) = landed
         # Forget only after an answer: an interrupt such as Ctrl-C may come between a put and its answer.
+        self.forget()
+        return answer
+
+    def _answer_of_an_earlier_attempt(self, request: RepeatableRequest[T], refusal: Exception) -> T:
+        """Return the answer of the attempt that landed. Raise the refusal if none has.
+
+        The refusal may be the effect of an earlier attempt: a producer that has committed is refused a second time.
+        """
+        landed = self.landed() if request.is_final else None
+        if landed is None:
+            raise refusal
+        self._store.environment.reached("client.append.earlier_attempt_found")
+        answer: T = landed[0]
         self.forget()
         return answer
 
@@ -140,6 +151,7 @@ class IdempotentAppend:
             OutcomeLost: the log can no longer show the outcome.
         """
         try:
+            self._store.describe()
             return self._landed_in_its_slot() or self._landed_by_sharing()
         except OutcomeLost:
             raise
@@ -153,7 +165,7 @@ class IdempotentAppend:
         # Look only at the last attempt. It was validated on the state before its slot, and that state lacked the work:
         # so no earlier attempt had landed.
         slot = max(put.slot for put in puts)
-        winner = self._store.log.winner(slot, timeout_ms=self._remaining_ms())
+        winner = self._store.log.winner(slot, timeout_ms=None if self._limits is None else self._limits.remaining_ms())
         return next(((answer,) for put, answer in puts.items() if put == (slot, winner)), None)
 
     def _landed_by_sharing(self) -> tuple[Any] | None:
@@ -166,3 +178,11 @@ class IdempotentAppend:
             with suppress(LookupError, ValueError):
                 return (self._request.shared_answer(*found),)
         return None
+
+
+def _is_failure_of_the_store(error: Exception) -> bool:
+    """Return True if the object store failed, and False if the state machine refused the request.
+
+    ``ConcurrentTransactions`` is retriable, but a refusal.
+    """
+    return isinstance(error, RetriableError | StoreAccessDenied) and not isinstance(error, ConcurrentTransactions)

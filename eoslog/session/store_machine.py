@@ -41,7 +41,9 @@ class StoreMachine:
             # batch by its sequence, and an end of a transaction by its epoch.
             if isinstance(entry, BatchAppended):
                 batches.check_not_outlived(draft, entry)
-            elif not (isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry)):
+            elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):
+                entry = transactions.with_prepared_summary(draft, entry)
+            else:
                 raise InvalidEntry(f"an entry of type {entry.type!r} may be appended only by its own process")
             draft.append(entry)
 

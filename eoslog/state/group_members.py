@@ -7,7 +7,7 @@ another may still commit. A member reads its other partitions without interrupti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -162,8 +162,8 @@ class ChangeGroup:
     joined: GroupMember | None = None
     only_if_member: bool = False
     """Ignore ``joined`` if it is no longer a member. An evicted member must join under another id."""
-    left: Iterable[str] = ()
-    revoked: Iterable[str] = ()
+    left: Collection[str] = ()
+    revoked: Collection[str] = ()
 
     def apply(self, draft: Draft) -> Sequence[str]:
         members = draft.groups.get(self.group_id, EMPTY_GROUP).members

@@ -130,8 +130,8 @@ class CommitJob:
         if transaction is not None and is_holder:
             is_committed = transaction.state is TransactionState.COMPLETE_COMMIT
             # The answer to an earlier attempt was lost. Without a token only the owner tells that the job is done.
-            if self.token is None and is_committed and transaction.last_commit is not None:
-                return transaction.last_commit.slot
+            if self.token is None and is_committed:
+                return transaction.last_slot
             identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         else:
             identity = _take_over(draft, self.job_id, self.owner, self.time_ms)

@@ -1,4 +1,4 @@
-"""The rules of one partition: rows get offsets, markers decide them, segments are sealed.
+"""The rules of one partition: rows get offsets, markers commit or abort them, segments are sealed.
 
 Offsets, high watermark, last stable offset and aborted index are Kafka's (``UnifiedLog``, ``ProducerStateManager``).
 """

@@ -67,6 +67,13 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
 }
 
 
+_RESULTS = {
+    "init": frozenset({"producer_id", "producer_epoch"}),
+    "end": frozenset({"next_producer_id", "next_producer_epoch"}),
+}
+"""Fields that a request may leave out, and an entry in the log may not."""
+
+
 def apply_entry(draft: Draft, entry: Entry) -> Entry:
     """Validate an entry against the draft, then change the draft.
 
@@ -78,8 +85,14 @@ def apply_entry(draft: Draft, entry: Entry) -> Entry:
     Raises:
         The error of the rule that refuses the entry.
     """
-    draft.time_ms = max(draft.time_ms, getattr(entry, "time_ms", 0))
-    return _APPLY[entry.type](draft, entry) or entry
+    before_ms = draft.time_ms
+    draft.time_ms = max(before_ms, getattr(entry, "time_ms", 0))
+    try:
+        return _APPLY[entry.type](draft, entry) or entry
+    except BaseException:
+        # A request may pass over a refusal, as of a duplicate. Then the entry is not in the record, nor is its time.
+        draft.time_ms = before_ms
+        raise
 
 
 def new_draft(state: StoreState, slot: int) -> Draft:
@@ -115,6 +128,8 @@ def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
     try:
         for value in entries:
             entry = decode_entry(value)
+            if not _RESULTS.get(entry.type, frozenset()) <= entry.model_fields_set:
+                raise InvalidEntry(f"an entry of type {entry.type!r} at slot {slot} lacks its results")
             applied = apply_entry(draft, entry)
             # Most rules return the same object. To compare it with itself would take longer than the rest of the fold.
             if applied is not entry and applied != entry:

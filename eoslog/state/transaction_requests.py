@@ -47,7 +47,7 @@ from eoslog.state.transaction_entries import (
     TransactionEnded,
     TransactionPrepared,
 )
-from eoslog.state.transactions import EndRepeated, is_shareable_end, overdue_transactions
+from eoslog.state.transactions import EndRepeated, is_shareable_end, overdue_transactions, with_prepared_summary
 
 _MOST_ABORTED_A_RECORD = 100
 _MOST_PARTITIONS_ABORTED_A_RECORD = 50_000
@@ -322,7 +322,7 @@ class EndTransaction:
 
 def _end(draft: Draft, entry: TransactionEnded) -> ProducerIdentity:
     try:
-        return _next_identity(draft.append(entry))
+        return _next_identity(draft.append(with_prepared_summary(draft, entry)))
     except EndRepeated as repeated:
         return repeated.identity
 

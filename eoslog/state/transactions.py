@@ -118,7 +118,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction to commit")
         return transaction
     # Each end raises the epoch. A retry whose first answer was lost therefore comes with the identity before. It counts
-    # as a retry only while the transaction rests in COMPLETE_*. In EMPTY or ONGOING somebody has used the new epoch
+    # as a retry only while the transaction rests in COMPLETE_*. In EMPTY or ONGOING another call used the new epoch
     # since: an init, or the first batch of the next transaction.
     if wanted not in identities_before(transaction) or transaction.state in (
         TransactionState.ONGOING,
@@ -141,6 +141,14 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
         f"transactional id {entry.transactional_id!r}: the transaction of epoch {wanted.producer_epoch} ended in {done}"
         + (f" ({why})" if why else "")
     )
+
+
+def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
+    """Return a commit with the summary that its prepared transaction has. For writers: the fold compares no summary."""
+    transaction = draft.transactions.get(entry.transactional_id)
+    if transaction is None or transaction.prepared is None or entry.verdict != "commit":
+        return entry
+    return entry.model_copy(update={"summary": transaction.prepared.summary})
 
 
 def is_shareable_end(entry: TransactionEnded) -> bool:
@@ -236,7 +244,6 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
             "batches": batches,
             "offsets": offsets,
             "upload_ms": transaction.prepared.upload_ms if batches else None,
-            "summary": transaction.prepared.summary if commits else entry.summary,
         }
     )
 

@@ -27,7 +27,7 @@ class ObjectNotFound(Exception):
 
 
 class PutOutcome(Enum):
-    """The outcome of one put-if-absent. After ``EXISTS``, read the object: it may be from an own earlier attempt."""
+    """The outcome of one put-if-absent. After ``EXISTS``, read the object: an earlier attempt may have put it."""
 
     CREATED = "created"
     EXISTS = "exists"

@@ -1,4 +1,4 @@
-"""The entry that Spark knows: it hands each read and write on to its module, imported when it is needed."""
+"""The data source that Spark finds by its name. It imports the module of a read or write when it is needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _PROVIDER = "provider"
-"""Spark gives it with those options of its own that make a table of its catalogue."""
+"""The option that Spark adds for a table of its catalog."""
 
 
 class DefaultSource(DataSource):
@@ -43,14 +43,14 @@ class DefaultSource(DataSource):
         with plain_errors():
             if _PROVIDER in self.options:
                 raise InvalidRequest(
-                    "a table of Spark's catalogue cannot stand for a topic: Spark hands its path and options over to "
-                    "nobody who reads or writes it. In SQL use CREATE TEMPORARY VIEW v USING eoslog OPTIONS (path '…', "
+                    "a topic cannot be a table of Spark's catalog, because Spark does not pass to the data source the "
+                    "path and options of the table. In SQL use CREATE TEMPORARY VIEW v USING eoslog OPTIONS (path '…', "
                     "topic '…'), which can be read and inserted into"
                 )
             options = self._options()
             store, selection = verified_store(options.location), options.topics_to_read()
             if not options.fail_on_data_loss:
-                # A stream that may lose topics starts again without them; a batch tells of them when it is planned.
+                # With failOnDataLoss=false a stream starts without missing topics. A batch reports them at planning.
                 selection = store.read(lambda state, slot: existing_only(selection, state)) or selection
             snapshot = topics_snapshot(store, selection, refresh=options.fail_on_data_loss)
             return default_schema([view.topic for view in snapshot.topics], options)

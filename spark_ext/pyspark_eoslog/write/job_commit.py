@@ -154,7 +154,7 @@ def commit_tasks(
 
 
 def _tell_replay(url: str, job_id: str, what: str, *, discarded_files: int = 0) -> None:
-    """Log that the work was committed before. It is a warning, because Spark's workers print nothing below."""
+    """Log that the work was committed before. The level is warning, because Spark's workers print no lower level."""
     left = f"; {discarded_files} files that were uploaded again are left to vacuum" if discarded_files else ""
     _logger.warning("[%s] %s: job %s: %s; nothing is written twice%s", Replayed.code, url, job_id, what, left)
 
@@ -180,7 +180,7 @@ def common(values: Iterable[T]) -> T | None:
 
 
 def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = False) -> list[TaskCommit]:
-    """Return the messages of a commit, after a check that there is one of each task, and that all are of the same run.
+    """Return the messages of a commit, after a check that each task sent one and that all belong to one run.
 
     The tasks of a streaming query all know their query. Those of a batch write in ``foreachBatch`` may not.
 
@@ -199,7 +199,9 @@ def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = Fal
 
 def _append_until_known(store: Store, request: RepeatableRequest[int]) -> int:
     append = IdempotentAppend(store, HomeProcess("store"))
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(_ATTEMPTS):
         with suppress(CommitStateUnknown):
             return append(request)
-    return append(request)
+    # Ask for the last attempt, too. Without a token, a user who runs the job again would write its rows twice.
+    landed = append.landed()
+    return append(request) if landed is None else int(landed[0])

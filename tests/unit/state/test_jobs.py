@@ -14,8 +14,10 @@ from eoslog.errors import (
 )
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
+from eoslog.state.jobs import CommitJob
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, MAX_TASKS, TASKS_BITS, ProducerIdentity
 from eoslog.state.state_machine import decode_entry
+from eoslog.state.transaction_entries import CommitSummary
 from eoslog.state.transaction_requests import end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
@@ -284,3 +286,24 @@ def test_an_entry_with_more_tasks_than_producer_ids_is_invalid() -> None:
     for beyond in (end | {"task_count": MAX_TASKS + 1}, end | {"batches": [batch | {"task": MAX_TASKS}]}):
         with pytest.raises(InvalidEntry, match="malformed entry"):
             decode_entry(beyond)
+
+
+def test_a_repeated_commit_without_a_token_is_answered_with_its_slot() -> None:
+    history = History()
+    history.job("run", history.staged(task=0))
+    slot = history.slot
+    history.delete_topic()
+    request = CommitJob(
+        job_id="job",
+        owner="run",
+        take_over=True,
+        batches=[],
+        upload_ms=0,
+        token=None,
+        task_count=2,
+        summary=CommitSummary(),
+        time_ms=history.now_ms,
+    )
+
+    assert history.append(request.apply) == slot
+    assert history.slot == slot + 1

@@ -14,6 +14,8 @@ from eoslog.state import state_machine as machine
 from eoslog.state.draft import Draft
 from eoslog.state.state_machine import decode_entry, fold, new_draft
 from eoslog.state.store_state import StoreState
+from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_requests import AppendBatches
 from tests.unit.state.histories import History, topic_created
 
 
@@ -159,3 +161,30 @@ def test_every_type_of_entry_survives_its_json() -> None:
     assert {entry["type"] for entry in VALID} >= {"store", "topic", "init", "batch", "end"}
     for entry in VALID:
         assert decode_entry(entry).model_dump(mode="json", exclude_none=True) == entry
+
+
+@pytest.mark.parametrize(("of", "field"), [("init", "producer_epoch"), ("end", "next_producer_epoch")])
+def test_an_entry_in_the_log_without_its_results_is_invalid(of: str, field: str) -> None:
+    history = History()
+    history.commit(history.init(), token=ApplicationToken(application_id="a", sink="*", version=1))
+    index = next(slot for slot, entries in enumerate(history.records) if entries[0]["type"] == of)
+    state = StoreState()
+    for slot, entries in enumerate(history.records[:index]):
+        assert fold(state, slot, entries) is None
+    whole = dict(history.records[index][0])
+
+    assert fold(state, index, [{name: value for name, value in whole.items() if name != field}]) is not None
+    assert fold(state, index, [whole]) is None
+
+
+def test_a_refused_entry_leaves_no_time_in_its_draft() -> None:
+    history = History()
+    identity = history.init(None)
+    batch = history.batch(identity, transactional_id=None)
+    history.append(lambda draft: draft.append(batch))
+    draft = new_draft(history.state, history.slot + 1)
+    late = batch.model_copy(update={"time_ms": batch.time_ms + 9_999})
+
+    AppendBatches([late]).apply(draft)
+
+    assert draft.time_ms == history.state.time_ms

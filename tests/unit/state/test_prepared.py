@@ -26,7 +26,7 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
 from eoslog.state.transaction_requests import InitProducerId
 from tests.unit.state.histories import OTHER_TOPIC_ID, History, joining, offsets_of, topic_created
 from tests.unit.state.prepared import PLACE, eager, end_refused, prepare_refused
@@ -373,3 +373,15 @@ def test_the_name_of_a_prepared_transaction_is_producer_id_and_epoch() -> None:
 def test_what_names_no_prepared_transaction_is_refused(text: object) -> None:
     with pytest.raises(InvalidRequest):
         parse_prepared_state(text)  # type: ignore[arg-type]
+
+
+def test_readers_take_the_commit_of_a_prepared_transaction_with_any_summary() -> None:
+    history = History()
+    prepared = history.prepare(history.init(), batches=(history.staged(2),), summary=CommitSummary(rows=2))
+    branch = copy.deepcopy(history)
+    branch.commit(prepared)
+    (entry,) = (decode_entry(value) for value in branch.records[-1])
+
+    assert entry.summary == CommitSummary(rows=2)
+    for summary in (None, CommitSummary(rows=3), CommitSummary(rows=2)):
+        assert not history.is_invalid(entry.model_copy(update={"summary": summary}))

@@ -12,7 +12,14 @@ import pyarrow as pa
 import pytest
 
 import eoslog
-from eoslog.errors import CommitStateUnknown, IllegalState, InvalidRequest, NotAStore, ProducerFenced
+from eoslog.errors import (
+    CommitStateUnknown,
+    ConcurrentTransactions,
+    IllegalState,
+    InvalidRequest,
+    NotAStore,
+    ProducerFenced,
+)
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.log import appender
 from eoslog.log.proposals import InFlight
@@ -174,6 +181,50 @@ def test_a_commit_without_answer_is_made_again_and_done_once(
     assert len(calls) == 2
     assert numbers(store) == [1]
     assert "committed before" not in caplog.text
+
+
+def test_a_commit_that_landed_in_the_last_attempt_is_found(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = task(store, 0, 1)
+    append, calls = Store.append, []
+
+    def unanswered(self: Store, request: Any, **options: Any) -> Any:
+        calls.append(request)
+        slot = self.read(lambda state, newest: newest) + 1
+        token = "0" * 32
+        if len(calls) == 3:
+            append(self, request)
+            token = self.log.replica.token
+        options["attempts"].puts[InFlight(slot, token)] = slot
+        raise CommitStateUnknown("no answer", slot=slot, token=token)
+
+    monkeypatch.setattr(Store, "append", unanswered)
+
+    commit(store, message)
+
+    assert len(calls) == 3
+    assert numbers(store) == [1]
+
+
+def test_a_refusal_that_may_be_repeated_is_told_when_no_attempt_has_landed(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = task(store, 0, 1)
+    append, calls = Store.append, []
+
+    def refused_after_no_answer(self: Store, request: Any, **options: Any) -> Any:
+        calls.append(request)
+        if len(calls) > 1:
+            raise ConcurrentTransactions("a transaction is open in the topic")
+        slot = self.read(lambda state, newest: newest) + 1
+        options["attempts"].puts[InFlight(slot, "0" * 32)] = slot
+        raise CommitStateUnknown("no answer", slot=slot, token="0" * 32)
+
+    monkeypatch.setattr(Store, "append", refused_after_no_answer)
+
+    with pytest.raises(ConcurrentTransactions):
+        commit(store, message)
+    monkeypatch.setattr(Store, "append", append)
+    assert numbers(store) == []
 
 
 def test_files_for_another_store_are_not_committed(store: Store) -> None:

@@ -253,5 +253,5 @@ def test_without_an_open_transaction_no_index_is_read() -> None:
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "snapshot"])
 def test_other_isolation_levels_have_no_such_end(level: str) -> None:
-    with pytest.raises(InvalidOption, match="a snapshot is always whole"):
+    with pytest.raises(InvalidOption, match="A snapshot never splits a transaction"):
         new_store().scan("t", transaction_consistent=True, isolation_level=level)

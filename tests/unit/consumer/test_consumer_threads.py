@@ -224,12 +224,22 @@ def test_a_wakeup_of_a_signal_handler_ends_a_poll_that_waits() -> None:
     store = Store(MemoryStore(environment), environment)
     store.admin.create_topic("t")
     consumer = assigned(store, T0)
-    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.wakeup())
+    handled: list[int] = []
+    has_ended = threading.Event()
+
+    def wake_once(number: int, frame: object) -> None:
+        if not handled:
+            handled.append(number)
+            consumer.wakeup()
+
+    before = signal.signal(signal.SIGUSR1, wake_once)
     main = threading.get_ident()
 
     def interrupt() -> None:
         environment.is_waiting.wait(LONGEST_WAIT_S)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        # A signal that comes just before the system call sleeps does not end it. The next one does.
+        while not has_ended.wait(0.2):
+            signal.pthread_kill(main, signal.SIGUSR1)
 
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
@@ -237,6 +247,7 @@ def test_a_wakeup_of_a_signal_handler_ends_a_poll_that_waits() -> None:
         with pytest.raises(Wakeup):
             consumer.poll(LONGEST_WAIT_S)
     finally:
+        has_ended.set()
         interrupting.join()
         signal.signal(signal.SIGUSR1, before)
     send(store, b"a")

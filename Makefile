@@ -70,7 +70,7 @@ SIMULATE := $(BIN)/python -m tests.simulation.run
 
 QUICK_SEEDS ?= 300
 SHORT_STEPS := 100
-test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (10 minutes on 2 cores)
+test: test-unit test-simulation test-spark ## Run the tests of every part, with Spark and S3 (12 minutes on 2 cores)
 
 test-unit: setup s3-server ## The part of them without Spark and the simulation; prints the coverage
 	COVERAGE_CORE=$(COVERAGE_CORE) $(PYTEST) -m "not slow" --cov --cov-report= \

@@ -150,6 +150,8 @@ class IdempotentAppend:
             CommitStateUnknown: the store did not answer.
             OutcomeLost: the log can no longer show the outcome.
         """
+        if not self._attempts.puts and not self._attempts.publications:
+            return None
         try:
             self._store.describe()
             return self._landed_in_its_slot() or self._landed_by_sharing()

@@ -8,9 +8,13 @@ from dataclasses import replace
 import pytest
 
 from eoslog import errors
+from eoslog.errors import NotAStore
 from eoslog.log.proposals import Proposal
 from eoslog.log.slot_paths import slot_path
+from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.state.transaction_requests import AppendBatches
 from eoslog.storage.object_store import PutOutcome, StoredObject
+from eoslog.storage.process import HomeProcess
 from eoslog.store import Store
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.support.overtaking import begun, delete_slots, learns, successor, without_an_answer
@@ -311,3 +315,10 @@ def test_the_look_at_what_became_of_a_commit_takes_no_longer_than_its_call(
         producer.commit_transaction()
 
     assert world.time_ms - began_ms < 5_000
+
+
+def test_a_final_request_to_a_place_without_a_store_is_refused_as_such() -> None:
+    append = IdempotentAppend(World().process(), HomeProcess("store"))
+
+    with pytest.raises(NotAStore):
+        append(AppendBatches(()))

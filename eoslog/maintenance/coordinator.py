@@ -47,6 +47,7 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
 from eoslog.storage.backoff import Backoff
 
+_logger = logging.getLogger(__name__)
 RETRY = Backoff(first_ms=1_000, longest_ms=60_000)
 
 
@@ -77,7 +78,6 @@ class Schedule:
         self._due_ms[name] = now_ms + min(int(RETRY.pause_ms(self._retries[name])), self._intervals_ms[name])
 
 
-_logger = logging.getLogger(__name__)
 _ENDS_THE_RUN = (NotAStore, UnsupportedFormat, InvalidOption, PutIfAbsentUnsupported)
 """After one of these errors no step can succeed, even if it is repeated."""
 

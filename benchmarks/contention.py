@@ -18,7 +18,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +36,9 @@ SPAWN = multiprocessing.get_context("spawn")
 class DelayedStore(LocalStore):
     """A local directory whose requests take as long as those of an object store. Its writers do not queue."""
 
-    queues_writers = False
-
     def __init__(self, root: str, environment: Environment, put_ms: float, get_ms: float) -> None:
         super().__init__(root, environment, fsync=False)
+        self.host_queue = None
         self._put_s, self._get_s = put_ms / 1000, get_ms / 1000
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
@@ -76,9 +74,6 @@ class DelayedStore(LocalStore):
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         time.sleep(self._get_s)
         return super().list(prefix, start_after=start_after, limit=limit)
-
-    def turn(self) -> AbstractContextManager[bool]:
-        return nullcontext(False)
 
 
 @dataclass(frozen=True)

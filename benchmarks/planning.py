@@ -16,10 +16,10 @@ from eoslog.format.data_file import crc32c
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import ReadPlanner
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import Batch, Partition, SealedSegment, Verdict
+from eoslog.state.partition_state import Batch, Outcome, Partition, SealedSegment
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
@@ -49,14 +49,14 @@ def measure(files: int) -> tuple[float, float, int]:
 
 def _seconds(indexes: SegmentIndexes, partition: Partition) -> float:
     started = time.perf_counter()
-    plan = plan_partition(indexes, "flights", partition, IsolationLevel.READ_COMMITTED)
+    plan = ReadPlanner(indexes, "flights", IsolationLevel.READ_COMMITTED).plan(partition)
     seconds = time.perf_counter() - started
     assert plan.record_count == partition.next_offset
     return seconds
 
 
 def _partition(objects: ObjectStore, files: int) -> Partition:
-    """A partition whose files were never merged: one of ten rows for each transaction."""
+    """A partition whose files were never compacted: one of ten rows for each transaction."""
     partition = Partition(PartitionId(TOPIC_ID, 0), next_offset=files * ROWS_A_FILE)
     segments = []
     for first in range(0, files, FILES_A_SEGMENT):
@@ -75,23 +75,23 @@ def _batch(number: int) -> Batch:
     file = FileReference(path=path, length=2_000 + number % 100, crc32c=number * 2_654_435_761 % 2**32)
     slot, time_ms = 10 + number, 1_700_000_000_000 + number * 50
     return Batch(
-        number * ROWS_A_FILE,
-        ROWS_A_FILE,
-        ROWS_A_FILE - 1,
-        file,
-        0,
-        None,
-        slot,
-        slot,
-        time_ms,
-        Verdict.COMMITTED,
-        f"writer-{number % 8}",
-        number % 8,
-        0,
-        number * ROWS_A_FILE % 2**31,
-        time_ms,
-        time_ms,
-        True,
+        base_offset=number * ROWS_A_FILE,
+        record_count=ROWS_A_FILE,
+        last_offset_delta=ROWS_A_FILE - 1,
+        file=file,
+        first_row=0,
+        control=None,
+        slot=slot,
+        end_slot=slot,
+        end_time_ms=time_ms,
+        outcome=Outcome.COMMITTED,
+        transactional_id=f"writer-{number % 8}",
+        producer_id=number % 8,
+        producer_epoch=0,
+        base_sequence=number * ROWS_A_FILE % 2**31,
+        min_timestamp=time_ms,
+        max_timestamp=time_ms,
+        transactional=True,
         statistics=STATISTICS,
     )
 
@@ -99,18 +99,18 @@ def _batch(number: int) -> Batch:
 def _segment(batches: list[Batch], index: FileReference) -> SealedSegment:
     first, last = batches[0], batches[-1]
     return SealedSegment(
-        first.base_offset,
-        last.end_offset,
-        len(batches),
-        sum(batch.file.length for batch in batches if batch.file is not None),
-        first.min_timestamp,
-        last.max_timestamp,
-        last.end_slot,
-        index,
-        None,
-        index,
-        last.slot,
-        len(batches),
+        base_offset=first.base_offset,
+        end_offset=last.end_offset,
+        batch_count=len(batches),
+        bytes=sum(batch.file.length for batch in batches if batch.file is not None),
+        min_timestamp=first.min_timestamp,
+        max_timestamp=last.max_timestamp,
+        max_end_slot=last.end_slot,
+        index=index,
+        txnindex=None,
+        snapshot=index,
+        slot=last.slot,
+        file_count=len(batches),
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eoslog.session.positions import PartitionOffsets as PartitionOffsets
     from eoslog.session.positions import RecordMetadata as RecordMetadata
     from eoslog.state.names import TopicPartition as TopicPartition
+    from eoslog.state.store_state import Topic as Topic
     from eoslog.state.topic_entries import TopicConfig as TopicConfig
     from eoslog.store import Store as Store
     from eoslog.store import connect as connect
@@ -53,6 +54,7 @@ _PUBLIC = {
     "RecordTransaction": "eoslog.consumer.consumer_records",
     "Scan": "eoslog.read.scan",
     "Store": "eoslog.store",
+    "Topic": "eoslog.state.store_state",
     "TopicConfig": "eoslog.state.topic_entries",
     "TopicPartition": "eoslog.state.names",
     "connect": "eoslog.store",

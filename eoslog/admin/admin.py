@@ -10,21 +10,22 @@ import pyarrow as pa
 from eoslog.admin.group_admin import GroupAdministration
 from eoslog.admin.partition_descriptions import PartitionDescription, describe_partition
 from eoslog.admin.records_deletion import DeleteRecords, end_slots_of_cuts, segments_cut
-from eoslog.admin.topic_columns import AddColumns, TopicSchemaVersion, check_spark_schema, schema_history
+from eoslog.admin.topic_columns import AddColumns, TopicSchemaVersion, schema_history
 from eoslog.admin.topic_config import AlterTopic
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.admin.verification import repair_store, verify_store
-from eoslog.errors import InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schema_json import check_storable, encode_schema, normalise_schema
-from eoslog.maintenance.file_compaction import MergeReport, merge_files
-from eoslog.maintenance.index_restore import DamagedFile, rebuild_derived_files
-from eoslog.maintenance.key_compaction import CompactionReport, compact
+from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
+from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
+from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
+from eoslog.producer.new_columns import check_spark_schema
 from eoslog.session.positions import PartitionOffsets
 from eoslog.session.session import Session
-from eoslog.state.expiry import READER_GRACE_MS, STAGED_MAX_AGE_MS
+from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
 from eoslog.state.names import TopicPartition, check_topic_name
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
@@ -80,7 +81,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         self._store.ensure_created()
         entry = TopicCreated(
             topic=topic,
-            topic_id=self._store.environment.new_token(),
+            topic_id=self._store.environment.new_id(),
             partitions=partitions,
             topic_schema=topic_schema,
             config=config or TopicConfig(),
@@ -175,7 +176,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         end_slots = end_slots_of_cuts(self._store.indexes, cuts)
         return self._store.append(DeleteRecords(wanted, end_slots))
 
-    def rebuild_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
+    def restore_indexes(self, topic: str, *, dry_run: bool = False) -> list[DamagedFile]:
         """Restore missing or damaged ``.txnindex`` and ``.snapshot`` files of a topic's sealed segments.
 
         Args:
@@ -187,14 +188,23 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             UnknownTopicOrPartition
             CorruptRecord: a file cannot be restored, because no other object has its content. This is so for an
-                ``.index.parquet``, and for a ``.snapshot`` whose preceding segment was dropped. A dry run lists it
-                instead.
+                ``.index.parquet``, and for a ``.snapshot`` whose preceding segment was dropped. All other files are
+                restored. A dry run lists it instead.
         """
         store = self._store
         store.describe()
-        return rebuild_derived_files(store.log, store.object_store, store.environment, topic, dry_run=dry_run)
+        found = restore_index_files(store.log, store.object_store, store.environment, topic, dry_run=dry_run)
+        lost = [each for each in found if not each.restored]
+        if lost and not dry_run:
+            raise CorruptRecord(
+                f"{len(lost)} files of topic {topic} cannot be restored, because no other object has their content. "
+                f"The first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an earlier version"
+            )
+        return found
 
-    def merge_files(self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES) -> MergeReport:
+    def compact_files(
+        self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES
+    ) -> FileCompactionReport:
         """Rewrite small data files of sealed segments into large ones. Readers see the same rows as before.
 
         Args:
@@ -209,11 +219,11 @@ class Admin(TransactionAdministration, GroupAdministration):
         _check_number("target_file_bytes", target_file_bytes, 1)
         store = self._store
         store.describe()
-        return merge_files(
+        return compact_files(
             store.log, store.object_store, store.environment, topic=topic, target_file_bytes=target_file_bytes
         )
 
-    def compact(self, topic: str | None = None) -> CompactionReport:
+    def compact_keys(self, topic: str | None = None) -> KeyCompactionReport:
         """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.
 
         Args:
@@ -227,13 +237,13 @@ class Admin(TransactionAdministration, GroupAdministration):
         if topic is not None and not self.describe_topic(topic).config.is_compacted:
             raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
         store.describe()
-        return compact(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
+        return compact_keys(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
 
     def vacuum(
         self,
         *,
         staged_max_age_ms: int = STAGED_MAX_AGE_MS,
-        reader_grace_ms: int = READER_GRACE_MS,
+        deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
         dry_run: bool = False,
     ) -> VacuumReport:
         """Delete data files of all topics that no entry of the log references and that none can reference later.
@@ -241,8 +251,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         Args:
             staged_max_age_ms: delete unreferenced files that are older than this (ms). A writer that takes longer from
                 its first upload to its commit is refused with ``StagedFilesExpired``.
-            reader_grace_ms: keep files that were dropped from the log for this long (ms), because readers that planned
-                before may still need them.
+            deleted_file_retention_ms: keep files that were dropped from the log for this long (ms), because readers
+                that planned before may still need them.
             dry_run: report the files, and delete nothing.
 
         Raises:
@@ -251,14 +261,14 @@ class Admin(TransactionAdministration, GroupAdministration):
         # A negative age would set a horizon in the future. It would refuse every writer until then, and the horizon
         # never moves back.
         _check_number("staged_max_age_ms", staged_max_age_ms, 0)
-        _check_number("reader_grace_ms", reader_grace_ms, 0)
+        _check_number("deleted_file_retention_ms", deleted_file_retention_ms, 0)
         store = self._store
         store.describe()
         return vacuum(
             store.log,
             store.object_store,
             staged_max_age_ms=staged_max_age_ms,
-            reader_grace_ms=reader_grace_ms,
+            deleted_file_retention_ms=deleted_file_retention_ms,
             dry_run=dry_run,
         )
 

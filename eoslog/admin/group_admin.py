@@ -309,7 +309,7 @@ class GroupAdministration:
                 f"{self._store.url}: the offsets of group {group_id} may have been reset, or may be reset later. Call "
                 "Store.resolve(error) when the store answers again; do not repeat a relative reset before",
                 slot=unknown.slot,
-                token=unknown.token,
+                append_id=unknown.append_id,
             ) from unknown
 
     def delete_consumer_group_offsets(

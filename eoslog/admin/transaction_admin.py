@@ -65,7 +65,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
     transaction = state.transactions.get(transactional_id)
     versions = tuple(
         CommittedVersion(key.application_id, key.sink, last.version, last.query_id)
-        for key, last in state.tokens.items()
+        for key, last in state.application_versions.items()
         if key.transactional_id == transactional_id
     )
     if transaction is None and not versions:
@@ -75,7 +75,7 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
     commit = None if transaction is None else transaction.last_commit
     if commit is None:
         return LastCommitted(transactional_id, None, None, None, None, None, None, {}, {}, versions)
-    token = commit.token
+    work = commit.application_version
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
     for each in commit.offsets:
         offsets.setdefault(each.group, {}).update(_by_partition(state, each))
@@ -85,8 +85,8 @@ def last_committed(state: StoreState, transactional_id: str) -> LastCommitted:
         commit.time_ms,
         commit.producer_id,
         commit.producer_epoch,
-        None if token is None else token.application_id,
-        None if token is None else token.version,
+        None if work is None else work.application_id,
+        None if work is None else work.version,
         offsets,
         {state.topics[each.topic_id].topic: each.rows for each in commit.rows if each.topic_id in state.topics},
         versions,

@@ -14,7 +14,7 @@ from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectNotFound
 from eoslog.verification import repair as repairing
 from eoslog.verification import store_checks as verifying
-from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Progress
+from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, Progress, finding
 
 
 def verify_store(store: Session, topic: str | None, with_data: bool, progress: Progress) -> Iterator[Finding]:
@@ -40,7 +40,7 @@ def _fresh_log(store: Session, description: StoreDescription | None) -> Log[Stor
     """Open the log again. The state that the store's own log has read may be older than the damage."""
     log: Log[StoreState] = Log(store.object_store, StoreMachine(), store.environment, store.log.config)
     if description is not None:
-        log.adopt_grace(description.slot_grace_ms)
+        log.adopt_slot_retention(description.slot_retention_ms)
     return log
 
 
@@ -53,7 +53,7 @@ def _description(store: Session) -> tuple[StoreDescription | None, list[Finding]
         except ObjectNotFound:
             if not store.object_store.list_directories(SLOTS):
                 raise NotAStore(f"there is no eoslog store at {store.url}: neither a description nor a log") from None
-            return None, [Finding(kind="description-missing", problem="the object is missing", path=DESCRIPTION_PATH)]
+            return None, [finding(Kind.DESCRIPTION_MISSING, DESCRIPTION_PATH)]
         except CorruptRecord as error:
             problem = without_code(error)
-    return None, [Finding(kind="description-damaged", problem=problem, path=DESCRIPTION_PATH)]
+    return None, [finding(Kind.DESCRIPTION_DAMAGED, DESCRIPTION_PATH, problem=problem)]

@@ -355,7 +355,7 @@ class _StoredFile(io.RawIOBase):
 
 def _slot_lines(record: SlotRecord, topics: Mapping[str, str]) -> Iterator[Line]:
     """Yield a line per entry of a slot. ``topics`` has the names of topic ids; an id without one is shown itself."""
-    place = {"slot": record.slot, "token": record.token}
+    place = {"slot": record.slot, "append_id": record.append_id}
     if not record.entries:
         yield Line(place | {"entries": 0}, place | {"prev": record.prev, "entry": None})
     for entry in record.entries:
@@ -402,7 +402,7 @@ def _batch_line(batch: Batch) -> Line:
             "coordinator_epoch": COORDINATOR_EPOCH if control is not None else None,
             **_fields(batch, "min_timestamp", "max_timestamp"),
             "delete_horizon_ms": batch.delete_horizon_ms if batch.delete_horizon_ms >= 0 else None,
-            "verdict": batch.verdict.value,
+            "outcome": batch.outcome.value,
             **_fields(batch, "slot", "end_slot", "transactional_id"),
             "file": file.path if file is not None else None,
             "first_row": batch.first_row if file is not None else None,
@@ -427,7 +427,7 @@ def _footer_lines(file: pq.ParquetFile) -> Iterator[Line]:
 
 
 def _root_line(root: CheckpointRoot) -> Line:
-    return Line(_fields(root, "format", "slot", "token") | {"parts": len(root.parts)})
+    return Line(_fields(root, "format", "slot", "append_id") | {"parts": len(root.parts)})
 
 
 def _part_line(part: CheckpointPart) -> Line:

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.errors import SchemaMismatch, without_code
+from eoslog.format.column_types import Kind, digits_before_point, kind_of, whole_numbers
 
 _EXACT = Context(prec=1_000)
 """Enough digits to strip the zeros at the end of any decimal without rounding it."""
@@ -84,7 +85,7 @@ def _from_json(value: Any, kind: Any, path: str) -> Any:
     """Return a value of ``json.loads(…, parse_float=Decimal)`` for a column of some type."""
     if value is None:
         return None
-    convert = next((convert for applies, convert in _CONVERTERS if applies(kind)), _nothing)
+    convert = _CONVERTERS.get(kind_of(kind), _nothing)
     try:
         return convert(value, kind, path)
     except (ValueError, TypeError, OverflowError, InvalidOperation, binascii.Error):
@@ -129,7 +130,7 @@ def _map(value: Any, kind: Any, path: str) -> list[tuple[Any, Any]]:
 
 def _integer(value: Any, kind: Any, path: str) -> int:
     number: int = _of(int, value)
-    if not -(1 << (kind.bit_width - 1)) <= number < 1 << (kind.bit_width - 1):
+    if number not in whole_numbers(kind):
         raise OverflowError
     return number
 
@@ -148,7 +149,7 @@ def _decimal(value: Any, kind: Any, path: str) -> Decimal:
         raise ValueError
     _, digits, exponent = number.normalize(_EXACT).as_tuple()
     assert isinstance(exponent, int)
-    if -exponent > kind.scale or len(digits) + exponent > kind.precision - kind.scale:
+    if -exponent > kind.scale or len(digits) + exponent > digits_before_point(kind):
         raise OverflowError
     return number
 
@@ -167,21 +168,21 @@ def _timestamp(value: Any, kind: Any, path: str) -> datetime:
     return moment
 
 
-_CONVERTERS: list[tuple[Callable[[Any], bool], Callable[[Any, Any, str], Any]]] = [
-    (pa.types.is_struct, lambda value, kind, path: _struct(value, kind, f"{path}.")),
-    (pa.types.is_list, _list),
-    (pa.types.is_map, _map),
-    (pa.types.is_boolean, lambda value, kind, path: _of(bool, value)),
-    (pa.types.is_integer, _integer),
-    (pa.types.is_floating, _float),
-    (pa.types.is_decimal, _decimal),
-    (pa.types.is_string, lambda value, kind, path: _text(value)),
-    (pa.types.is_binary, _binary),
-    (pa.types.is_date, lambda value, kind, path: date.fromisoformat(_of(str, value))),
-    (pa.types.is_time, lambda value, kind, path: time.fromisoformat(_of(str, value))),
-    (pa.types.is_timestamp, _timestamp),
-    (pa.types.is_duration, lambda value, kind, path: timedelta(microseconds=_of(int, value))),
-]
+_CONVERTERS: dict[Kind | None, Callable[[Any, Any, str], Any]] = {
+    "struct": lambda value, kind, path: _struct(value, kind, f"{path}."),
+    "list": _list,
+    "map": _map,
+    "boolean": lambda value, kind, path: _of(bool, value),
+    "integer": _integer,
+    "float": _float,
+    "decimal": _decimal,
+    "text": lambda value, kind, path: _text(value),
+    "binary": _binary,
+    "date": lambda value, kind, path: date.fromisoformat(_of(str, value)),
+    "time": lambda value, kind, path: time.fromisoformat(_of(str, value)),
+    "timestamp": _timestamp,
+    "duration": lambda value, kind, path: timedelta(microseconds=_of(int, value)),
+}
 
 
 def _no_constant(name: str) -> Any:

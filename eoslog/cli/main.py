@@ -15,7 +15,8 @@ _ERROR = 1
 _INTERRUPTED = 130
 _LISTED = {
     "checkpoint": ("store_commands", "Write a checkpoint now."),
-    "compact": ("store_commands", "Keep the newest row of each key in sealed segments."),
+    "compact-files": ("store_commands", "Rewrite small data files in sealed segments into large ones."),
+    "compact-keys": ("store_commands", "Keep the newest row of each key in sealed segments."),
     "console": ("console", "Produce from standard input, consume to standard output."),
     "coordinator": ("maintenance_commands", "Run the background maintenance of a store."),
     "describe": ("store_commands", "Describe the store: its id, format, log and size."),
@@ -24,10 +25,9 @@ _LISTED = {
     "groups": ("group_commands", "List and describe consumer groups, set and delete their offsets."),
     "history": ("store_commands", "Show the commits and changes of TOPIC, or of all topics, the newest first."),
     "import": ("table_files", "Write all rows of FILEs into TOPIC, or none."),
-    "merge-files": ("store_commands", "Merge small data files in sealed segments into large ones."),
     "metrics": ("store_commands", "Show metrics of transactions, producers and the log."),
     "offsets": ("topic_commands", "Show the offsets at which the partitions of TOPIC begin and end."),
-    "rebuild-indexes": ("store_commands", "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
+    "restore-indexes": ("store_commands", "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
     "seal": ("store_commands", "Seal the segments that are large or old enough."),
     "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),
     "transactions": ("transaction_commands", "List, describe and abort transactions."),

@@ -68,7 +68,7 @@ def coordinator(
         producer_id_expiration_ms=settings.coordinator.producer_id_expiration_ms,
         offsets_retention_ms=settings.groups.offsets_retention_ms,
         staged_max_age_ms=settings.vacuum.staged_max_age_ms,
-        reader_grace_ms=settings.vacuum.reader_grace_ms,
+        deleted_file_retention_ms=settings.vacuum.deleted_file_retention_ms,
         intervals_ms={each.name: getattr(settings.coordinator, each.setting) for each in STEPS} | dict(interval),
     )
 

@@ -13,7 +13,7 @@ from eoslog.cli.options import COUNT, Param, Session, command
 from eoslog.cli.rendering import Columns, print_json, progress, shown, title_of
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.maintenance.coordinator import Coordinator
-from eoslog.maintenance.file_compaction import MergedSegments
+from eoslog.maintenance.file_compaction import CompactedSegments
 from eoslog.maintenance.key_compaction import CompactedPartition
 from eoslog.read.history import Operation
 from eoslog.state.store_state import StoreState
@@ -169,13 +169,15 @@ def vacuum(
     """Delete unused files, and old slots and checkpoints of the log.
 
     A file is unused if no transaction names it or can still name it. The settings vacuum.staged_max_age_ms,
-    vacuum.reader_grace_ms and log.grace_ms are the least ages of what is deleted. A job whose commit comes later than
-    the first of them after its first upload fails with StagedFilesExpired.
+    vacuum.deleted_file_retention_ms and log.slot_retention_ms are the least ages of what is deleted. A job whose commit
+    comes later than the first of them after its first upload fails with StagedFilesExpired.
     """
     store, ages = session.store(), session.settings.vacuum
     with progress("reading the list of files"):
         report = store.admin.vacuum(
-            staged_max_age_ms=ages.staged_max_age_ms, reader_grace_ms=ages.reader_grace_ms, dry_run=dry_run
+            staged_max_age_ms=ages.staged_max_age_ms,
+            deleted_file_retention_ms=ages.deleted_file_retention_ms,
+            dry_run=dry_run,
         )
         of_the_log = {
             "Slots": delete_old_slots,
@@ -188,8 +190,8 @@ def vacuum(
     session.print_facts(columns.of(report) | deleted | paths)
 
 
-@command("rebuild-indexes", "payments --dry-run", "payments")
-def rebuild_indexes(
+@command("restore-indexes", "payments --dry-run", "payments")
+def restore_indexes(
     session: Session,
     topic: str,
     *,
@@ -201,24 +203,24 @@ def rebuild_indexes(
     be restored, because nothing else has its content.
     """
     with progress("reading the index files of the topic"):
-        found = session.store().admin.rebuild_indexes(topic, dry_run=dry_run)
+        found = session.store().admin.restore_indexes(topic, dry_run=dry_run)
     columns = Columns("Partition BaseOffset Kind Problem Restored Path")
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
-@command("merge-files", "", "flights")
-def merge_files(session: Session, topic: str | None = None) -> None:
-    """Merge small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
-    with progress("merging files"):
-        found = session.store().admin.merge_files(topic)
-    columns = Columns(*(title_of(field.name) for field in fields(MergedSegments)))
-    session.print_rows(columns, found.merged, empty="no sealed segment has files that are small enough to be merged")
+@command("compact-files", "", "flights")
+def compact_files(session: Session, topic: str | None = None) -> None:
+    """Rewrite small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
+    with progress("compacting files"):
+        found = session.store().admin.compact_files(topic)
+    columns = Columns(*(title_of(field.name) for field in fields(CompactedSegments)))
+    session.print_rows(columns, found.compacted, empty="no sealed segment has small files to be compacted")
 
 
-@command("compact", "", "balances")
-def compact(session: Session, topic: str | None = None) -> None:
+@command("compact-keys", "", "balances")
+def compact_keys(session: Session, topic: str | None = None) -> None:
     """Keep the newest row of each key in sealed segments. By default in all topics that are due."""
-    with progress("compacting"):
-        found = session.store().admin.compact(topic)
+    with progress("compacting by key"):
+        found = session.store().admin.compact_keys(topic)
     columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")

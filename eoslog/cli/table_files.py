@@ -21,7 +21,7 @@ from eoslog.cli.options import Param, Session, command, counted
 from eoslog.cli.rendering import progress
 from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, without_code
 from eoslog.format.topic_schema_json import stored_schema
-from eoslog.producer.rows import deal_out, rows_to_write
+from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
@@ -87,7 +87,7 @@ def export(
     rows = 0
     with (
         progress(label := f"exporting {topic}") as show,
-        written_file(file, kind, scan.schema, store.environment.new_token()) as write,
+        written_file(file, kind, scan.schema, store.environment.new_id()) as write,
     ):
 
         def report(far: eoslog.Progress) -> None:
@@ -133,7 +133,7 @@ def import_files(
         _check_columns(path, kind, target)
     rows, committed = 0, False
     if not _was_committed(store, transactional_id, version):
-        name = transactional_id or f"import-{store.environment.new_token()}"
+        name = transactional_id or f"import-{store.environment.new_id()}"
         before, total = 0, sum(path.stat().st_size for path in files)
         with progress(label := f"importing into {topic}") as show, store.producer(name, staged=True) as producer:
             producer.init_transactions()
@@ -171,7 +171,7 @@ def _check_columns(path: Path, kind: str, topic: Topic) -> None:
     columns = first_columns(path, kind, available_columns(topic))
     if columns is not None:
         with _errors_name(path):
-            for _ in deal_out(topic, rows_to_write(topic, columns.empty_table(), 0), 0):
+            for _ in rows_by_partition(topic, rows_to_write(topic, columns.empty_table(), 0), 0):
                 raise AssertionError("an empty table gave rows")
 
 

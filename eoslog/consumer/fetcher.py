@@ -11,7 +11,7 @@ from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import ReadPlanner
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
@@ -83,7 +83,7 @@ class PartitionFetch:
         if in_range and visible_end(partition, isolation) <= self.position:
             return
         self.topic = topic
-        plan = plan_partition(self._indexes, self.topic.topic, partition, isolation, start_offset=self.position)
+        plan = ReadPlanner(self._indexes, topic.topic, isolation).plan(partition, self.position)
         self._planned_end = plan.end_offset
         self._rows_ahead = plan.record_count
         self._batches = read_slices(

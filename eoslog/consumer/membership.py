@@ -66,7 +66,7 @@ class Membership:
             group = self._group()
             if self.member_id not in group.members:
                 self._check_not_fenced(group)
-                self.member_id = self._store.environment.new_token()
+                self.member_id = self._store.environment.new_id()
                 self._has_joined = False
                 self._last_heartbeat_ms = None
             self.keep_alive()

@@ -14,7 +14,7 @@ from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import FileSlice, plan_partition
+from eoslog.read.planner import FileSlice, ReadPlanner
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
@@ -45,9 +45,7 @@ def offset_for_time(
         (segment.base_offset for segment in partition.sealed if segment.max_timestamp >= timestamp_ms),
         partition.segment_base_offset,
     )
-    plan = plan_partition(
-        indexes, topic.topic, partition, isolation, start_offset=max(start, partition.log_start_offset)
-    )
+    plan = ReadPlanner(indexes, topic.topic, isolation).plan(partition, max(start, partition.log_start_offset))
     late = (piece for piece in plan.slices if piece.timestamp >= timestamp_ms)
     first = next(late, None)
     if first is None:

@@ -18,7 +18,7 @@ from eoslog.errors import CorruptRecord
 from eoslog.format.partition_rows import BATCHES_SCHEMA, NULLABLE_IN_BATCHES
 from eoslog.format.stored_columns import LARGEST_OFFSET, stored_batches
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.partition_state import Batch, Control, Verdict
+from eoslog.state.partition_state import Batch, Control, Outcome
 
 Numbers = npt.NDArray[np.int64]
 
@@ -26,8 +26,8 @@ NO_CONTROL = -1
 """The value in the column ``control`` of a batch that is not a control row."""
 
 _ROWS_AT_ONCE = 128
-_VERDICTS = tuple(Verdict)
-_CODES = {verdict.value: code for code, verdict in enumerate(_VERDICTS)}
+_OUTCOMES = tuple(Outcome)
+_CODES = {outcome.value: code for code, outcome in enumerate(_OUTCOMES)}
 _LONGEST_PATH = 2048
 # As ``FileReference`` has it: printable ASCII without backslashes, and no part that is empty, "." or "..".
 _OTHER = r"[\x20-\x2d\x30-\x5b\x5d-\x7e]"
@@ -66,8 +66,8 @@ class BatchColumns:
         self.max_timestamp = _numbers(rows, "max_timestamp")
         self.delete_horizon_ms = _numbers(rows, "delete_horizon_ms")
         self.transactional: npt.NDArray[np.bool_] = _column(rows, "transactional").to_numpy(zero_copy_only=False)
-        self.verdict = _verdicts(_column(rows, "verdict"))
-        """Codes: see ``has_verdict``."""
+        self.outcome = _outcomes(_column(rows, "outcome"))
+        """Codes: see ``has_outcome``."""
         self.transactional_id = _text(_column(rows, "transactional_id"))
         self.statistics = _text(_column(rows, "statistics"))
         self.path, self.length, self.crc32c = _files(_column(rows, "file"))
@@ -96,9 +96,9 @@ class BatchColumns:
         found: Numbers = rows[known]
         return found
 
-    def has_verdict(self, verdict: Verdict) -> npt.NDArray[np.bool_]:
+    def has_outcome(self, outcome: Outcome) -> npt.NDArray[np.bool_]:
         """For each row, return True if its transaction has this outcome."""
-        found: npt.NDArray[np.bool_] = self.verdict == _CODES[verdict.value]
+        found: npt.NDArray[np.bool_] = self.outcome == _CODES[outcome.value]
         return found
 
     def between(self, start: int, end: int) -> range:
@@ -131,7 +131,7 @@ class BatchColumns:
             self.slot[rows].tolist(),
             self.end_slot[rows].tolist(),
             self.end_time_ms[rows].tolist(),
-            [_VERDICTS[each] for each in self.verdict[rows].tolist()],
+            [_OUTCOMES[each] for each in self.outcome[rows].tolist()],
             self.transactional_id.take(taken).to_pylist(),
             self.producer_id[rows].tolist(),
             self.producer_epoch[rows].tolist(),
@@ -226,7 +226,7 @@ def _text(column: Any) -> Any:
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
-def _verdicts(column: Any) -> npt.NDArray[np.int8]:
+def _outcomes(column: Any) -> npt.NDArray[np.int8]:
     encoded = column.dictionary_encode()
     try:
         codes = np.array([_CODES[each] for each in encoded.dictionary.to_pylist()], np.int8)

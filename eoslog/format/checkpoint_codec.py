@@ -41,19 +41,19 @@ from eoslog.state.application_versions import keys_by_query
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import (
-    Doomed,
+    ApplicationVersionKey,
     GroupPartition,
     IdempotentProducer,
     LastCommit,
     LastVersion,
+    PendingDeletion,
     StoreState,
-    TokenKey,
     Topic,
     TopicRows,
     Transaction,
     TransactionState,
 )
-from eoslog.state.transaction_entries import ApplicationToken, QueryVersion, TransactionPrepared
+from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion, TransactionPrepared
 
 ROWS_OF_A_PART = 8192
 """The largest number of rows (partitions, batches, segments and producers) of a part. One partition may exceed it."""
@@ -127,7 +127,7 @@ _LAST_COMMIT: Any = pa.struct(
         ("time_ms", _I64),
         ("producer_id", _I64),
         ("producer_epoch", _I16),
-        ("token", _STR),
+        ("application_version", _STR),
         ("offsets", _STR),
         ("rows", pa.list_(pa.struct([("topic_id", _STR), ("rows", _I64)]))),
     ]
@@ -173,7 +173,7 @@ _TOPICS = _schema(
         ),
     ]
 )
-_TOKENS = _schema(
+_APPLICATION_VERSIONS = _schema(
     [
         ("transactional_id", _STR),
         ("application_id", _STR),
@@ -184,9 +184,11 @@ _TOKENS = _schema(
     ]
 )
 _PRODUCERS = _schema([("producer_id", _I64), ("last_update_ms", _I64)])
-_NULLABLE_IN_TRANSACTIONS = frozenset({"owner", "prepared", "last_commit", "last_commit.token", "last_commit.offsets"})
+_NULLABLE_IN_TRANSACTIONS = frozenset(
+    {"owner", "prepared", "last_commit", "last_commit.application_version", "last_commit.offsets"}
+)
 _STATES = {state.value: state for state in TransactionState}
-_NULLABLE_IN_TOKENS = frozenset({"query_id", "starts_anew_after", "starts_anew_after.query_id"})
+_NULLABLE_IN_APPLICATION_VERSIONS = frozenset({"query_id", "starts_anew_after", "starts_anew_after.query_id"})
 
 
 def parts(state: StoreState, slot: int) -> Iterator[Part]:
@@ -198,9 +200,12 @@ def parts(state: StoreState, slot: int) -> Iterator[Part]:
     )
     yield Part("producers", slot, lambda: _parquet(map(fields_of, state.producers.values()), _PRODUCERS))
     yield Part(
-        "tokens",
+        "application_versions",
         slot,
-        lambda: _parquet((_token_row(key, last) for key, last in state.tokens.items()), _TOKENS),
+        lambda: _parquet(
+            (_application_version_row(key, last) for key, last in state.application_versions.items()),
+            _APPLICATION_VERSIONS,
+        ),
     )
     for partitions in shared_parts(state):
         yield Part(
@@ -250,14 +255,16 @@ def _restored(encoded: Mapping[str, bytes]) -> StoreState:
     for rows in stored_batches(encoded["producers"], _PRODUCERS, frozenset()):
         check_column(rows, "producer_id", 0)
         state.producers |= {each.producer_id: each for each in objects(IdempotentProducer, rows)}
-    for rows in stored_batches(encoded["tokens"], _TOKENS, _NULLABLE_IN_TOKENS):
+    for rows in stored_batches(
+        encoded["application_versions"], _APPLICATION_VERSIONS, _NULLABLE_IN_APPLICATION_VERSIONS
+    ):
         check_column(rows, "version", 0)
-        state.tokens |= zip(
-            objects(TokenKey, rows),
+        state.application_versions |= zip(
+            objects(ApplicationVersionKey, rows),
             objects(LastVersion, rows, starts_anew_after=partial(optional, decode=_query_versions)),
             strict=True,
         )
-    state.query_tokens = keys_by_query(state.tokens)
+    state.query_versions = keys_by_query(state.application_versions)
     _restore_partitions(state, [body for name, body in encoded.items() if name.startswith(PREFIX)])
     return state
 
@@ -284,7 +291,9 @@ def _last_commits(column: Any) -> list[Any]:
     return objects(
         LastCommit,
         column,
-        token=partial(optional, decode=lambda texts: map(ApplicationToken.model_validate_json, plain(texts))),
+        application_version=partial(
+            optional, decode=lambda texts: map(ApplicationVersion.model_validate_json, plain(texts))
+        ),
         offsets=lambda texts: [() if text is None else decode_offsets(text) for text in plain(texts)],
         rows=lambda rows: lists(rows, partial(objects, TopicRows), tuple),
     )
@@ -342,7 +351,7 @@ def _encode_store(state: StoreState) -> bytes:
             "writer_features": state.writer_features,
             "time_ms": state.time_ms,
             "horizon_ms": state.horizon_ms,
-            "doomed": [_doomed_row(doomed) for doomed in state.doomed],
+            "pending_deletions": [_pending_deletion_row(deletion) for deletion in state.pending_deletions],
             "groups": [
                 {
                     "group": name,
@@ -365,14 +374,14 @@ def _topic_row(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _doomed_row(doomed: Doomed) -> dict[str, Any]:
-    return doomed._asdict() | {
-        "files": [file_row(file) for file in doomed.files],
-        "indexes": [file_row(file) for file in doomed.indexes],
+def _pending_deletion_row(deletion: PendingDeletion) -> dict[str, Any]:
+    return deletion._asdict() | {
+        "files": [file_row(file) for file in deletion.files],
+        "indexes": [file_row(file) for file in deletion.indexes],
     }
 
 
-def _token_row(key: TokenKey, last: LastVersion) -> dict[str, Any]:
+def _application_version_row(key: ApplicationVersionKey, last: LastVersion) -> dict[str, Any]:
     after = last.starts_anew_after
     return {
         **key._asdict(),
@@ -393,8 +402,9 @@ def _transaction_row(transaction: Transaction) -> dict[str, Any]:
 
 
 def _last_commit_row(commit: LastCommit) -> dict[str, Any]:
+    work = commit.application_version
     return commit._asdict() | {
-        "token": None if commit.token is None else commit.token.model_dump_json(),
+        "application_version": None if work is None else work.model_dump_json(),
         "offsets": encode_offsets(commit.offsets) if commit.offsets else None,
         "rows": [rows._asdict() for rows in commit.rows],
     }

@@ -1,4 +1,4 @@
-"""The types of a topic's columns: the types that can be stored, their stored form, and lossless casts to them.
+"""The types of a topic's columns: one table of the types that can be stored, and lossless casts to them.
 
 Parquet, Spark and Arrow all support the stored types. Each type has one stored form: text and lists with 32-bit
 offsets, timestamps in microseconds of UTC or without time zone, signed integers, decimals of up to 38 digits.
@@ -6,8 +6,9 @@ offsets, timestamps in microseconds of UTC or without time zone, signed integers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -17,13 +18,127 @@ from eoslog.format.declared_arrays import declare, without_hidden_nulls
 _MAX_DEPTH = 32
 """The deepest nesting of types. Arrow cannot read back a schema that is much deeper."""
 
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_FLOAT_MANTISSA = {16: 11, 32: 24, 64: 53}
+_FLOAT_MANTISSA = {32: 24, 64: 53}
+
+
+Kind = Literal[
+    "null", "boolean", "integer", "float", "decimal", "text", "binary", "date", "time", "timestamp", "duration",
+    "struct", "list", "map",
+]  # fmt: skip
+"""The types whose values have the same notation. They differ in their range, unit or parts."""
 
 
 class LossyCast(Exception):
     """A value does not exist in the wanted type."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A type that can be stored: one row of the table of column types."""
+
+    kind: Kind
+    arrow: tuple[Any, ...]
+    """The stored form, then the other Arrow types that are stored in this form. Parameters of types do not count."""
+    value: type | None = None
+    """The Python type of its values in statistics and comparisons; None if they have no order there."""
+    key: str | None = None
+    """The form of a key by Kafka's serializers: the NumPy code of a number, or ``bytes``; None if it cannot be one."""
+    encoding: str | None = None
+    """Its encoding in Parquet; None for Parquet's default."""
+    form: Callable[[Any], pa.DataType | None] | None = None
+    """Returns the stored form of a type with parameters; None if these cannot be stored."""
+
+
+def _decimal(found: Any) -> pa.DataType | None:
+    storable = found.precision <= 38 and 0 <= found.scale <= found.precision
+    return pa.decimal128(found.precision, found.scale) if storable else None
+
+
+def _nested(found: Any) -> pa.DataType:
+    return with_parts(found, [stored_field(field, name) for name, field in parts(found)])
+
+
+_PACKED = "DELTA_BINARY_PACKED"
+_LENGTHS = "DELTA_LENGTH_BYTE_ARRAY"
+_NULL: Any = pa.null()
+_DECIMALS = (pa.decimal128(1), pa.decimal32(1), pa.decimal64(1), pa.decimal256(1))
+_BYTES = (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1))
+_LISTS = (pa.list_(_NULL), pa.large_list(_NULL), pa.list_(_NULL, 1), pa.list_view(_NULL), pa.large_list_view(_NULL))
+
+# Floats are stored plain: Spark's vectorized reader supports BYTE_STREAM_SPLIT only since 4.3.
+_TYPES = (
+    ColumnType("null", (_NULL,)),
+    ColumnType("boolean", (pa.bool_(),), bool, "i1"),
+    ColumnType("integer", (pa.int8(),), int, "i1", _PACKED),
+    ColumnType("integer", (pa.int16(), pa.uint8()), int, "i2", _PACKED),
+    ColumnType("integer", (pa.int32(), pa.uint16()), int, "i4", _PACKED),
+    ColumnType("integer", (pa.int64(), pa.uint32()), int, "i8", _PACKED),
+    ColumnType("float", (pa.float32(), pa.float16()), float, "f4"),
+    ColumnType("float", (pa.float64(),), float, "f8"),
+    ColumnType("decimal", _DECIMALS, int, form=_decimal),
+    ColumnType("text", (pa.string(), pa.large_string(), pa.string_view()), str, "bytes", _LENGTHS),
+    ColumnType("binary", _BYTES, None, "bytes", _LENGTHS),
+    ColumnType("date", (pa.date32(), pa.date64()), int, "i4", _PACKED),
+    ColumnType("time", (pa.time64("ns"), pa.time32("s")), int, None, _PACKED),
+    ColumnType(
+        "timestamp", (pa.timestamp("us"),), int, "i8", _PACKED, lambda found: pa.timestamp("us", found.tz and "UTC")
+    ),
+    ColumnType("duration", (pa.duration("us"),), None, None, _PACKED),
+    ColumnType("struct", (pa.struct([]),), form=_nested),
+    ColumnType("list", _LISTS, form=_nested),
+    ColumnType("map", (pa.map_(pa.string(), _NULL),), form=_nested),
+)
+_BY_ARROW_ID: dict[int, ColumnType] = {arrow.id: each for each in _TYPES for arrow in each.arrow}
+_KINDS = {arrow: each.kind for arrow, each in _BY_ARROW_ID.items()}
+
+
+def column_type(data_type: pa.DataType) -> ColumnType | None:
+    """Return the row of an Arrow type in the table of column types; None if it cannot be stored."""
+    return _BY_ARROW_ID.get(data_type.id)
+
+
+def kind_of(data_type: pa.DataType) -> Kind | None:
+    """Return the kind of an Arrow type; None if it cannot be stored."""
+    return _KINDS.get(data_type.id)
+
+
+def whole_numbers(data_type: Any) -> range:
+    """Return the values of a stored type that are compared as integers. Decimals count units of their last digit."""
+    if kind_of(data_type) == "decimal":
+        return range(1 - 10**data_type.precision, 10**data_type.precision)
+    end = 1 << (data_type.bit_width - 1)
+    return range(-end, end)
+
+
+def digits_before_point(data_type: Any) -> int:
+    """Return the number of digits before the point that every integer or decimal of a type fits into."""
+    if kind_of(data_type) == "decimal":
+        return int(data_type.precision - data_type.scale)
+    return len(str(2**data_type.bit_width - 1))  # As in Spark, 64 bits count 20 digits.
+
+
+def parts(data_type: Any) -> list[tuple[str, pa.Field[Any]]]:
+    """Return the fields directly within a type, with their names in the path of a column."""
+    match kind_of(data_type):
+        case "struct":
+            return [(field.name, field) for field in data_type]
+        case "list":
+            return [("element", data_type.value_field)]
+        case "map":
+            return [("key", data_type.key_field), ("value", data_type.item_field)]
+    return []
+
+
+def with_parts(data_type: pa.DataType, fields: Sequence[Any]) -> pa.DataType:
+    """Return the stored form of a type with other fields. A type without parts stays as it is."""
+    match kind_of(data_type):
+        case "struct":
+            return pa.struct(fields)
+        case "list":
+            return pa.list_(fields[0])
+        case "map":
+            return pa.map_(fields[0], fields[1])
+    return data_type
 
 
 def check_names(names: Iterable[str], what: str) -> None:
@@ -58,67 +173,66 @@ def check_type(data_type: pa.DataType, path: str, depth: int = 1) -> None:
     """
     if depth > _MAX_DEPTH:
         raise UnsupportedSchema(f"column {path!r} is nested deeper than {_MAX_DEPTH} levels")
+    fields = parts(data_type)
     if isinstance(data_type, pa.StructType):
-        if not data_type.num_fields:
+        if not fields:
             raise UnsupportedSchema(f"column {path!r} is a struct without fields, which Parquet cannot hold")
-        check_names([field.name for field in data_type], f"fields of column {path!r}:")
-        for field in data_type:
-            check_type(field.type, f"{path}.{field.name}", depth + 1)
-    elif isinstance(data_type, pa.MapType):
-        check_type(data_type.key_type, f"{path}.key", depth + 1)
-        check_type(data_type.item_type, f"{path}.value", depth + 1)
-    elif isinstance(data_type, _LISTS):
-        check_type(data_type.value_type, f"{path}.element", depth + 1)
-    elif pa.types.is_dictionary(data_type):
+        check_names([name for name, _ in fields], f"fields of column {path!r}:")
+    if pa.types.is_dictionary(data_type):
         raise UnsupportedSchema(
             f"column {path!r} is dictionary-encoded: decode it, for example by a cast to its values' type"
         )
-    elif pa.types.is_uint64(data_type):
+    if pa.types.is_uint64(data_type):
         raise UnsupportedSchema(f"column {path!r}: Spark has no uint64: cast it to int64 or decimal128(20, 0)")
-    elif _normal_scalar(data_type) is None:
+    for name, field in fields:
+        check_type(field.type, f"{path}.{name}", depth + 1)
+    if not fields and stored_type(data_type) is None:
         raise UnsupportedSchema(f"column {path!r}: type {data_type} cannot be stored in Parquet and read by Spark")
 
 
-def normal_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
+def stored_type(data_type: pa.DataType) -> pa.DataType | None:
+    """Return the stored form of a type; None if it cannot be stored."""
+    found = column_type(data_type)
+    if found is None:
+        return None
+    return found.arrow[0] if found.form is None else found.form(data_type)
+
+
+def stored_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
     """Return a field of a storable type in its stored form."""
-    return pa.field(name, _normal_type(field.type), nullable=field.nullable or pa.types.is_null(field.type))
+    stored: Any = stored_type(field.type)
+    return pa.field(name, stored, nullable=field.nullable or pa.types.is_null(field.type))
 
 
-def widens(found: pa.DataType, expected: pa.DataType) -> bool:
+def widens(found: Any, expected: Any) -> bool:
     """Return True if values of one type can be cast to another without loss, judged by the types alone.
 
     A single value may still not fit: a timestamp in nanoseconds, for example, may lie between two microseconds. Fields
     of structs are matched by name. A nullable field that is missing becomes null.
     """
-    types = pa.types
-    if found == expected or types.is_null(found):
+    if found == expected or pa.types.is_null(found):
         return True
     if isinstance(found, pa.DictionaryType):
         return widens(found.value_type, expected)
-    if isinstance(expected, pa.StructType):
-        return isinstance(found, pa.StructType) and _fields_widen(found, expected)
-    if isinstance(expected, pa.MapType):
-        return (
-            isinstance(found, pa.MapType)
-            and widens(found.key_type, expected.key_type)
-            and widens(found.item_type, expected.item_type)
-        )
-    if isinstance(expected, _LISTS):
-        return isinstance(found, _LISTS) and widens(found.value_type, expected.value_type)
-    if types.is_timestamp(expected):
-        return types.is_timestamp(found) and (found.tz is None) == (expected.tz is None)
-    if types.is_integer(found):
+    if pa.types.is_integer(found):
         return _integer_widens(found, expected)
-    if types.is_floating(expected):
-        return types.is_floating(found) and found.bit_width <= expected.bit_width
-    if types.is_decimal(expected):
-        return (
-            types.is_decimal(found)
-            and found.scale <= expected.scale
-            and found.precision - found.scale <= expected.precision - expected.scale
-        )
-    normal = _normal_scalar(found)
-    return normal is not None and normal == expected
+    kind = kind_of(expected)
+    if kind_of(found) != kind:
+        return False
+    match kind:
+        case "struct":
+            return _fields_widen(found, expected)
+        case "list" | "map":
+            pairs = zip(parts(found), parts(expected), strict=True)
+            return all(widens(part.type, wanted.type) for (_, part), (_, wanted) in pairs)
+        case "float":
+            return bool(found.bit_width <= expected.bit_width)
+        case "decimal":
+            fits = digits_before_point(found) <= digits_before_point(expected)
+            return fits and bool(found.scale <= expected.scale)
+        case "timestamp":
+            return (found.tz is None) == (expected.tz is None)
+    return bool(stored_type(found) == expected)
 
 
 def narrows(stored: pa.DataType, wanted: pa.DataType) -> bool:
@@ -162,54 +276,6 @@ def cast_losslessly(column: pa.ChunkedArray[Any], expected: pa.DataType) -> pa.C
     return cast
 
 
-def _normal_type(data_type: pa.DataType) -> pa.DataType:
-    if isinstance(data_type, pa.StructType):
-        return pa.struct([normal_field(field, field.name) for field in data_type])
-    if isinstance(data_type, pa.MapType):
-        key: Any = normal_field(data_type.key_field, "key")
-        value: Any = normal_field(data_type.item_field, "value")
-        normal_map: pa.DataType = pa.map_(key, value)
-        return normal_map
-    if isinstance(data_type, _LISTS):
-        return pa.list_(normal_field(data_type.value_field, "element"))
-    normal = _normal_scalar(data_type)
-    if normal is None:
-        raise UnsupportedSchema(f"type {data_type} cannot be stored")
-    return normal
-
-
-def _normal_scalar(data_type: pa.DataType) -> pa.DataType | None:
-    """Return the stored form of a type without parts; None if it cannot be stored."""
-    types = pa.types
-    if types.is_null(data_type) or types.is_boolean(data_type) or types.is_signed_integer(data_type):
-        return data_type
-    if types.is_unsigned_integer(data_type):
-        return {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}.get(data_type.bit_width)
-    if types.is_floating(data_type):
-        return pa.float64() if data_type.bit_width == 64 else pa.float32()
-    if types.is_string(data_type) or types.is_large_string(data_type) or types.is_string_view(data_type):
-        return pa.string()
-    if (
-        types.is_binary(data_type)
-        or types.is_large_binary(data_type)
-        or types.is_binary_view(data_type)
-        or types.is_fixed_size_binary(data_type)
-    ):
-        return pa.binary()
-    if types.is_decimal(data_type):
-        storable = data_type.precision <= 38 and 0 <= data_type.scale <= data_type.precision
-        return pa.decimal128(data_type.precision, data_type.scale) if storable else None
-    if types.is_date(data_type):
-        return pa.date32()
-    if types.is_time(data_type):
-        return pa.time64("ns")
-    if types.is_timestamp(data_type):
-        return pa.timestamp("us") if data_type.tz is None else pa.timestamp("us", "UTC")
-    if types.is_duration(data_type):
-        return pa.duration("us")
-    return None
-
-
 def _fields_widen(found: pa.StructType, expected: pa.StructType) -> bool:
     types = {field.name: field.type for field in found}
     wanted = {field.name for field in expected}
@@ -221,41 +287,40 @@ def _fields_widen(found: pa.StructType, expected: pa.StructType) -> bool:
 
 
 def _integer_widens(found: Any, expected: Any) -> bool:
-    types = pa.types
     bits = found.bit_width
-    signed = types.is_signed_integer(found)
-    if types.is_signed_integer(expected):
-        return bool(bits <= expected.bit_width if signed else bits < expected.bit_width)
-    if types.is_floating(expected):
-        return bool(bits <= _FLOAT_MANTISSA[expected.bit_width])
-    if types.is_decimal(expected):
-        return bool(_INTEGER_DIGITS[bits] <= expected.precision - expected.scale)
+    match kind_of(expected):
+        case "integer":
+            return bool(bits + pa.types.is_unsigned_integer(found) <= expected.bit_width)
+        case "float":
+            return bool(bits <= _FLOAT_MANTISSA[expected.bit_width])
+        case "decimal":
+            return digits_before_point(found) <= digits_before_point(expected)
     return False
 
 
 def _nullable_inside(data_type: pa.DataType) -> pa.DataType:
     """Return the type with all its parts nullable, except a map's keys."""
-    if isinstance(data_type, pa.StructType):
-        return pa.struct([pa.field(field.name, _nullable_inside(field.type)) for field in data_type])
-    if isinstance(data_type, pa.MapType):
-        return pa.map_(_nullable_inside(data_type.key_type), _nullable_inside(data_type.item_type))
-    if isinstance(data_type, pa.ListType):
-        return pa.list_(pa.field("element", _nullable_inside(data_type.value_type)))
-    return data_type
+    if not (fields := parts(data_type)):
+        return data_type
+    is_map = kind_of(data_type) == "map"
+    nullable = [pa.field(name, _nullable_inside(field.type), not is_map or name == "value") for name, field in fields]
+    return with_parts(data_type, nullable)
 
 
-def _forbidden_null(array: Any, data_type: pa.DataType) -> str | None:
+def _forbidden_null(array: Any, data_type: Any) -> str | None:
     """Return the path of a part that contains a null although its type allows none; None if there is none."""
-    parts: list[tuple[str, pa.Field[Any], Any]] = []
-    if isinstance(data_type, pa.StructType):
-        present = array.filter(array.is_valid()) if array.null_count else array
-        parts = [(field.name, field, present.field(index)) for index, field in enumerate(data_type)]
-    elif isinstance(data_type, pa.MapType):
-        entries = declare(array, pa.list_(pa.struct([data_type.key_field, data_type.item_field]))).flatten()
-        parts = [("key", data_type.key_field, entries.field(0)), ("value", data_type.item_field, entries.field(1))]
-    elif isinstance(data_type, pa.ListType):
-        parts = [("element", data_type.value_field, array.flatten())]
-    for name, field, part in parts:
+    match kind_of(data_type):
+        case "struct":
+            present = array.filter(array.is_valid()) if array.null_count else array
+            values = [present.field(index) for index in range(data_type.num_fields)]
+        case "list":
+            values = [array.flatten()]
+        case "map":
+            entries = declare(array, pa.list_(pa.struct([data_type.key_field, data_type.item_field]))).flatten()
+            values = [entries.field(0), entries.field(1)]
+        case _:
+            return None
+    for (name, field), part in zip(parts(data_type), values, strict=True):
         if part.null_count and not field.nullable:
             return name
         if below := _forbidden_null(part, field.type):

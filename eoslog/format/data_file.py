@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
+from eoslog.format.column_types import column_type, parts
 from eoslog.format.declared_arrays import nulls, without_hidden_nulls
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 from eoslog.format.text import check_text
@@ -353,24 +354,14 @@ def _encodings_and_statistics(schema: pa.Schema) -> tuple[dict[str, str] | None,
     """Return the encodings of columns by name and the columns with statistics, in the form of Parquet's writer."""
     # Parquet's writer names columns by their dotted path. It cannot tell column "a.b" from field b of column a, so such
     # columns keep the defaults.
-    flat = [field for field in schema if not pa.types.is_nested(field.type) and "." not in field.name]
-    encodings = {field.name: encoding for field in flat if (encoding := _encoding(field.type))}
-    statistics = [field.name for field in flat if not _is_bytes(field.type)]
+    flat = [
+        (field.name, found)
+        for field in schema
+        if "." not in field.name and (found := column_type(field.type)) and not parts(field.type)
+    ]
+    encodings = {name: found.encoding for name, found in flat if found.encoding}
+    statistics = [name for name, found in flat if found.kind != "binary"]
     return encodings or None, statistics or False
-
-
-def _encoding(data_type: pa.DataType) -> str | None:
-    # Floats stay plain: Spark's vectorized reader supports BYTE_STREAM_SPLIT only since 4.3.
-    types = pa.types
-    if types.is_integer(data_type) or types.is_temporal(data_type):
-        return "DELTA_BINARY_PACKED"
-    if _is_bytes(data_type) or types.is_string(data_type) or types.is_large_string(data_type):
-        return "DELTA_LENGTH_BYTE_ARRAY"
-    return None
-
-
-def _is_bytes(data_type: pa.DataType) -> bool:
-    return pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type)
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from eoslog.state.partition_state import (
     AbortedTransaction,
     Batch,
     Control,
+    Outcome,
     Partition,
     ProducerState,
     SealedSegment,
     SequenceRange,
-    Verdict,
 )
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
@@ -35,7 +35,7 @@ _BATCH: Any = pa.struct(
         ("slot", _I64),
         ("end_slot", _I64),
         ("end_time_ms", _I64),
-        ("verdict", _STR),
+        ("outcome", _STR),
         ("transactional_id", _STR),
         ("producer_id", _I64),
         ("producer_epoch", _I16),
@@ -112,7 +112,7 @@ BATCHES_SCHEMA = pa.schema(list(_BATCH))
 """The columns of batches in a checkpoint's partitions and in a segment index."""
 
 _CONTROLS = {None: None} | {control.value: control for control in Control}
-_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 NULLABLE_IN_BATCHES = frozenset({"file", "control", "transactional_id", "statistics"})
 NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" for name in NULLABLE_IN_BATCHES)})
 
@@ -210,7 +210,7 @@ def batch_row(batch: Batch) -> dict[str, Any]:
     return batch._asdict() | {
         "file": file_row(batch.file),
         "control": None if batch.control is None else batch.control.value,
-        "verdict": batch.verdict.value,
+        "outcome": batch.outcome.value,
     }
 
 
@@ -221,7 +221,7 @@ def batches_from_columns(rows: Any) -> list[Batch]:
         rows,
         file=lambda column: optional(column, files_from_column),
         control=lambda column: map(_CONTROLS.__getitem__, plain(column)),
-        verdict=lambda column: map(_VERDICTS.__getitem__, plain(column)),
+        outcome=lambda column: map(_OUTCOMES.__getitem__, plain(column)),
     )
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import InvalidRequest, UnsupportedSchema
+from eoslog.format.column_types import column_type
 
 NO_PARTITION = -1
 """The partition of a row without a key. The caller chooses one."""
@@ -30,23 +31,6 @@ _FEW_ROWS = 16
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 _KEY_TYPES = "a key is text, binary, boolean, a signed integer, a float, a date or a timestamp"
-_BYTES = (
-    pa.types.is_binary,
-    pa.types.is_string,
-    pa.types.is_large_binary,
-    pa.types.is_large_string,
-    pa.types.is_fixed_size_binary,
-)
-_FIXED_WIDTH: dict[int, str] = {
-    pa.int8().id: "i1",
-    pa.int16().id: "i2",
-    pa.int32().id: "i4",
-    pa.int64().id: "i8",
-    pa.float32().id: "f4",
-    pa.float64().id: "f8",
-    pa.date32().id: "i4",
-    pa.timestamp("us").id: "i8",
-}
 
 
 def murmur2(key: bytes) -> int:
@@ -238,17 +222,17 @@ def _partitions(parts: Sequence[pa.Array[Any]], partitions: int) -> npt.NDArray[
 
 def _serialize(column: pa.Array[Any]) -> pa.LargeBinaryArray:
     """Return the bytes of each value by Kafka's serializer of its type. The bytes of a null are undefined."""
-    data_type = column.type
-    if pa.types.is_boolean(data_type):
-        column, code = column.cast(pa.int8()), "i1"
-    elif data_type.id in _FIXED_WIDTH:
-        code = _FIXED_WIDTH[data_type.id]
-    elif any(is_bytes(data_type) for is_bytes in _BYTES):
+    data_type: Any = column.type
+    found = column_type(data_type)
+    code = None if found is None else found.key
+    if code == "bytes":
         serialized: Any = column.cast(pa.large_binary())
         keys: pa.LargeBinaryArray = serialized
         return keys
-    else:
+    if found is None or code is None or data_type.id != found.arrow[0].id:
         raise UnsupportedSchema(f"a column of type {data_type} cannot be a key: {_KEY_TYPES}")
+    if found.kind == "boolean":
+        column = column.cast(pa.int8())
     width = int(code[1])
     values = _view(column.buffers()[1], np.dtype("<" + code))[column.offset : column.offset + len(column)]
     if code[0] == "f":

@@ -10,12 +10,13 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from eoslog.format.column_types import column_type, kind_of, whole_numbers
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 
 LONGEST_BOUND = 32
@@ -61,17 +62,8 @@ def order(value: Value) -> tuple[bool, Value]:
 
 def has_statistics(data_type: pa.DataType) -> bool:
     """Return True if values of a stored type can have bounds."""
-    types = pa.types
-    return (
-        types.is_boolean(data_type)
-        or types.is_signed_integer(data_type)
-        or types.is_floating(data_type)
-        or types.is_string(data_type)
-        or _is_decimal(data_type)
-        or types.is_date32(data_type)
-        or types.is_time64(data_type)
-        or types.is_timestamp(data_type)
-    )
+    found = column_type(data_type)
+    return found is not None and found.value is not None
 
 
 def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | None:
@@ -136,7 +128,7 @@ def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values:
     if nulls == len(values):
         return [nulls]
     has_nan = False
-    if pa.types.is_floating(data_type):
+    if kind_of(data_type) == "float":
         # Parquet's bounds ignore NaN.
         nans = pc.sum(pc.is_nan(values)).as_py() or 0
         has_nan, is_bounded = nans > 0, True
@@ -149,7 +141,7 @@ def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values:
 
 
 def _physical(raw: Any, data_type: pa.DataType) -> Any:
-    if pa.types.is_string(data_type):
+    if kind_of(data_type) == "text":
         return raw  # Bytes, whose order is that of the characters.
     if isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
@@ -188,10 +180,10 @@ def successor(prefix: str) -> str | None:
     return None
 
 
-def _number(value: Any, data_type: pa.DataType) -> Any:
+def _number(value: Any, data_type: Any) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    if _is_decimal(data_type):
+    if kind_of(data_type) == "decimal":
         return decimal_text(value, data_type.scale)
     return value
 
@@ -224,22 +216,21 @@ def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
 
 
 def _value(written: object, data_type: pa.DataType) -> Value | None:
-    types = pa.types
-    if types.is_boolean(data_type):
-        return written if isinstance(written, bool) else None
-    if types.is_string(data_type):
-        return written if isinstance(written, str) and len(written) <= LONGEST_BOUND else None
-    if types.is_floating(data_type):
-        if isinstance(written, str):
-            return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(written)
-        return written if isinstance(written, float) and math.isfinite(written) else None
-    if _is_decimal(data_type):
-        return _unscaled(written, data_type)
-    bits = data_type.bit_width
-    return written if type(written) is int and -(2 ** (bits - 1)) <= written < 2 ** (bits - 1) else None
+    match kind_of(data_type):
+        case "boolean":
+            return written if isinstance(written, bool) else None
+        case "text":
+            return written if isinstance(written, str) and len(written) <= LONGEST_BOUND else None
+        case "float":
+            if isinstance(written, str):
+                return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(written)
+            return written if isinstance(written, float) and math.isfinite(written) else None
+        case "decimal":
+            written = _unscaled(written, data_type)
+    return written if type(written) is int and written in whole_numbers(data_type) else None
 
 
-def _unscaled(written: object, data_type: pa.Decimal128Type[Any, Any]) -> int | None:
+def _unscaled(written: object, data_type: Any) -> int | None:
     found = _DECIMAL.fullmatch(written) if isinstance(written, str) else None
     if found is None:
         return None
@@ -247,13 +238,7 @@ def _unscaled(written: object, data_type: pa.Decimal128Type[Any, Any]) -> int | 
     if len(fraction) > data_type.scale:
         return None
     unscaled = int(whole + fraction.ljust(data_type.scale, "0"))
-    if unscaled >= 10**data_type.precision:
-        return None
     return -unscaled if sign else unscaled
-
-
-def _is_decimal(data_type: pa.DataType) -> TypeGuard[pa.Decimal128Type[Any, Any]]:
-    return pa.types.is_decimal128(data_type)
 
 
 def _json(value: object) -> str:

@@ -13,7 +13,7 @@ from eoslog.state.entry_fields import FileReference, Hex, Identifier, Millisecon
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId, check_topic_name
 from eoslog.state.partition_state import NO_TIME
-from eoslog.state.store_state import CommittedOffset, Doomed, Group, Member, SchemaVersion, StoreState, Topic
+from eoslog.state.store_state import CommittedOffset, Group, Member, PendingDeletion, SchemaVersion, StoreState, Topic
 from eoslog.state.topic_entries import TopicConfig, TopicSchema
 
 _Slot = Annotated[int, Field(strict=True, ge=0, lt=2**43)]
@@ -58,7 +58,7 @@ class _StoredGroup(Model):
     offsets: tuple[_GROUP_OFFSET, ...]
 
 
-class _StoredDoomed(Model):
+class _StoredPendingDeletion(Model):
     slot: _Slot
     prefix: Annotated[str, Field(pattern=r"^([a-zA-Z0-9_-][a-zA-Z0-9._-]*/[0-9a-f]{32}/)?$")]
     files: tuple[FileReference, ...]
@@ -71,7 +71,7 @@ class _StoredStore(Model):
     writer_features: tuple[str, ...]
     time_ms: Milliseconds
     horizon_ms: Milliseconds
-    doomed: tuple[_StoredDoomed, ...]
+    pending_deletions: tuple[_StoredPendingDeletion, ...]
     groups: tuple[_StoredGroup, ...]
 
 
@@ -91,7 +91,7 @@ def decode_store(body: bytes) -> StoreState:
         stored.writer_features,
         stored.time_ms,
         stored.horizon_ms,
-        tuple(Doomed(each.slot, each.prefix, each.files, each.indexes) for each in stored.doomed),
+        tuple(PendingDeletion(each.slot, each.prefix, each.files, each.indexes) for each in stored.pending_deletions),
     )
     for group in stored.groups:
         offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}

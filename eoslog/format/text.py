@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+from eoslog.format.column_types import kind_of
 
 
 @cache
@@ -16,9 +16,7 @@ def holds_text(data_type: pa.DataType) -> bool:
     if isinstance(data_type, pa.DictionaryType):
         return holds_text(data_type.value_type)
     parts: Any = data_type
-    if parts.num_fields:
-        return any(holds_text(parts.field(index).type) for index in range(parts.num_fields))
-    return any(is_text(data_type) for is_text in _TEXT)
+    return kind_of(data_type) == "text" or any(holds_text(parts.field(index).type) for index in range(parts.num_fields))
 
 
 def check_text(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:

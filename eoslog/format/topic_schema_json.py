@@ -1,16 +1,15 @@
-"""Schemas of topics: their encoding in entries, conversion of rows to them, and merging of new columns."""
+"""Schemas of topics: their encoding in entries, and the conversion of rows to them."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema, quoted
-from eoslog.format.column_types import LossyCast, cast_losslessly, check_names, check_type, normal_field, widens
+from eoslog.format.column_types import LossyCast, cast_losslessly, check_names, check_type, stored_field, widens
 from eoslog.format.declared_arrays import nulls
 from eoslog.format.kafka_records import RECORDS_SCHEMA
 from eoslog.format.text import check_text
@@ -86,7 +85,7 @@ def normalise_schema(schema: pa.Schema) -> pa.Schema:
         UnsupportedSchema: the schema cannot be stored.
     """
     check_storable(schema)
-    return pa.schema([normal_field(field, field.name) for field in schema])
+    return pa.schema([stored_field(field, field.name) for field in schema])
 
 
 def conform(table: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table:
@@ -142,80 +141,3 @@ def stored_schema(topic: Topic) -> pa.Schema:
     if topic.topic_schema.arrow is None:
         return RECORDS_SCHEMA
     return decode_schema(topic.topic_schema.arrow)
-
-
-def merged_schema(current: pa.Schema, rows: pa.Schema) -> pa.Schema:
-    """Return a topic's schema extended by new columns of some rows.
-
-    New columns follow the existing ones. New fields of structs are added in the same way. A new column or field is
-    nullable, because earlier rows do not have it. Existing columns do not change: the rows' type must cast to them
-    without loss.
-
-    Args:
-        current: the topic's schema.
-        rows: the schema of the rows. Columns of the topic may be missing.
-
-    Raises:
-        SchemaMismatch: a column of the rows exists in the topic with another type.
-        UnsupportedSchema: a new column cannot be stored.
-    """
-    return normalise_schema(pa.schema(_merged(current, normalise_schema(rows), "")))
-
-
-def holds_as_it_is(stored: pa.DataType, part: pa.DataType) -> bool:
-    """Return True if a stored type equals another type, except for additional fields in its structs."""
-    if isinstance(stored, pa.StructType) and isinstance(part, pa.StructType):
-        fields = {field.name: field for field in stored}
-        return all(field.name in fields and _field_holds(fields[field.name], field) for field in part)
-    if isinstance(stored, pa.ListType) and isinstance(part, pa.ListType):
-        return _field_holds(stored.value_field, part.value_field)
-    if isinstance(stored, pa.MapType) and isinstance(part, pa.MapType):
-        return stored.key_field == part.key_field and _field_holds(stored.item_field, part.item_field)
-    return stored == part
-
-
-def _field_holds(stored: pa.Field[Any], part: pa.Field[Any]) -> bool:
-    return stored.nullable == part.nullable and holds_as_it_is(stored.type, part.type)
-
-
-def _merged(current: Iterable[Any], rows: Iterable[Any], path: str) -> list[pa.Field[Any]]:
-    found: dict[str, pa.Field[Any]] = {field.name: field for field in rows}
-    fields: list[pa.Field[Any]] = []
-    for field in current:
-        row = found.pop(field.name, None)
-        name = f"{path}{field.name}"
-        fields.append(field if row is None else field.with_type(_merged_type(field.type, row.type, name)))
-    for name, new in found.items():
-        if _holds_nothing(new.type):
-            raise UnsupportedSchema(
-                f"column {path + name!r} is new and of the type {new.type}, which holds nothing but nulls: cast it to "
-                "the type that it is to have, or leave it out"
-            )
-        fields.append(new.with_nullable(True))
-    return fields
-
-
-def _merged_type(current: pa.DataType, rows: pa.DataType, path: str) -> pa.DataType:
-    if isinstance(current, pa.StructType) and isinstance(rows, pa.StructType):
-        return pa.struct(_merged(current, rows, f"{path}."))
-    if isinstance(current, pa.ListType) and isinstance(rows, pa.ListType):
-        element = current.value_field
-        return pa.list_(element.with_type(_merged_type(element.type, rows.value_type, f"{path}.element")))
-    if isinstance(current, pa.MapType) and isinstance(rows, pa.MapType) and widens(rows.key_type, current.key_type):
-        key: Any = current.key_field
-        value: Any = current.item_field
-        merged: pa.DataType = pa.map_(key, value.with_type(_merged_type(value.type, rows.item_type, f"{path}.value")))
-        return merged
-    if not widens(rows, current):
-        raise SchemaMismatch(
-            f"column {path!r} is {current} in the topic and {rows} in the rows: the type of a column never changes; "
-            "cast the rows, or give the column another name"
-        )
-    return current
-
-
-def _holds_nothing(data_type: Any) -> bool:
-    """Return True if a type is the null type or contains it. Such a column could never get another type."""
-    if pa.types.is_null(data_type):
-        return True
-    return any(_holds_nothing(data_type.field(index).type) for index in range(data_type.num_fields))

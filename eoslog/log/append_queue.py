@@ -30,7 +30,7 @@ class AppendCounts:
     by_others: int = 0
     """Appends of this process in records of other processes."""
     waited_ms: int = 0
-    """How long this process waited for records of other processes (ms)."""
+    """How long this process waited for its turn, or for records of other processes (ms)."""
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""

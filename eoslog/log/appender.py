@@ -39,6 +39,7 @@ from eoslog.log.slot_record import (
     with_tail,
 )
 from eoslog.storage.environment import Environment
+from eoslog.storage.host_queue import PATIENCE_MS, HostQueue
 from eoslog.storage.object_store import ObjectStore
 
 S = TypeVar("S")
@@ -63,7 +64,7 @@ class _Base(NamedTuple):
 class _Attempts:
     """The state that one attempt to put a record passes to the next."""
 
-    token: str
+    append_id: str
     tail_slot: int | None
     """The newest slot when this append last refreshed the replica; None if it has not done so."""
     races: int = 0
@@ -157,20 +158,15 @@ class Appender(Generic[S]):
 
     def _append_rounds(self, pending: list[Proposal]) -> None:
         """Settle proposals, record by record."""
-        attempts = _Attempts(self.environment.new_token(), -1 if pending and pending[0].first else None)
+        attempts = _Attempts(self.environment.new_id(), -1 if pending and pending[0].first else None)
         while pending:
             if self._is_contended(pending, attempts):
                 pending = self._share(pending, attempts)
                 continue
-            with self.store.turn() as has_waited:
-                if has_waited:
-                    # Other processes have appended meanwhile. A refresh costs less than a lost race.
-                    self._look_at_tail(attempts)
+            if self.store.host_queue is None or not self.replica.is_open:
                 pending = self._attempt(pending, attempts)
-                if attempts.has_lost and self.store.queues_writers:
-                    # The winner had its turn before. Try again at once: few processes append outside of their turn.
-                    self._look_at_tail(attempts)
-                    pending = self._attempt(self._patient(pending), attempts)
+            else:
+                pending = self._append_in_turn(self.store.host_queue, pending, attempts)
             if attempts.has_lost and not self._is_contended(pending, attempts):
                 # Pause only after the turn has ended: otherwise other processes would wait for nothing.
                 self._claims.back_off(min(attempts.races, _LONGEST_RACE))
@@ -179,9 +175,63 @@ class Appender(Generic[S]):
                     # Others are faster. Following slot by slot, this process would never reach the newest slot.
                     self._look_at_tail(attempts)
 
+    def _append_in_turn(self, queue: HostQueue, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Queue behind the other processes of this host, and put a record when it is this process's turn.
+
+        A process that is not the next one publishes its requests, so that a process before it may append them.
+
+        Returns:
+            The proposals that are not settled, in their order.
+        """
+        own = OwnPublication("", 0)
+        with queue.place(earliest_deadline(pending)) as place:
+            if not place.must_wait:
+                pending = self._attempt(pending, attempts)
+                if attempts.has_lost:
+                    # Try again at once: few processes append outside of their turn.
+                    self._look_at_tail(attempts)
+                    pending = self._attempt(self._patient(pending), attempts)
+                return pending
+            began_ms = self.environment.monotonic_ms()
+            try:
+                if place.is_behind:
+                    # The outcome of a published request is unknown once its deadline has passed. Publish what has time.
+                    soon_ms = began_ms + PATIENCE_MS
+                    own = self._shared.publish(
+                        self.replica,
+                        [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms],
+                    )
+                # Fold most of the new records while another process still has its turn, so that the own turn is short.
+                place.wait_to_be_next()
+                if not self._have_landed(pending, attempts):
+                    place.wait_for_turn()
+                    self._have_landed(pending, attempts)
+                self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
+                self.counts.by_others += sum(proposal.has_landed for proposal in pending)
+                pending = self._patient(pending)
+                if not pending:
+                    self.environment.reached("log.shared.appended_by_another")
+                    # The process that put the record deletes the publication.
+                    own = OwnPublication("", 0)
+                    return pending
+                if own.path or self.replica.is_contended:
+                    # Three or more processes compete. With two, nobody publishes.
+                    self._shared.look(self.replica, own)
+                return self._append_with_others(own, pending, attempts)
+            finally:
+                self._shared.delete_own(own)
+
+    def _have_landed(self, pending: list[Proposal], attempts: _Attempts) -> bool:
+        """Refresh the replica. Return True if other processes have appended all these requests."""
+        if all(proposal.has_landed for proposal in pending):
+            return True
+        self._look_at_tail(attempts)
+        return all(proposal.has_landed for proposal in pending)
+
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Whether to share a record with other processes instead of racing for a slot."""
-        if not self._shared.is_possible:
+        if not self._shared.is_possible or self.store.host_queue is not None:
+            # In a queue, the process's place decides (``_append_in_turn``).
             return False
         has_requests = any(shared_entries(proposal.request) for proposal in pending)
         return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
@@ -211,7 +261,7 @@ class Appender(Generic[S]):
             if is_settled_here:
                 # Otherwise another process has appended the requests and deletes them. Or their deadlines have passed:
                 # then their outcome is unknown in any case, and another process may still append them.
-                self._shared.delete([own.path])
+                self._shared.delete_own(own)
         return pending
 
     def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
@@ -283,7 +333,7 @@ class Appender(Generic[S]):
                     # outcome counts.
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
-                    record = self._record(draft, this.taken, attempts.token, included)
+                    record = self._record(draft, this.taken, attempts.append_id, included)
                     body = with_tail(encode_line(record), replica.tail_lines())
             for proposal in this.landed:
                 proposal.finish()
@@ -326,7 +376,7 @@ class Appender(Generic[S]):
                 self.counts.for_others += len(included)
                 for proposal in this.taken:
                     proposal.finish()
-                attempts.token = self.environment.new_token()
+                attempts.append_id = self.environment.new_id()
                 attempts.tail_slot = base.slot + 1
                 attempts.appended_for_others = len(included)
                 return this.later
@@ -334,7 +384,7 @@ class Appender(Generic[S]):
             attempts.races += 1
             attempts.has_lost = True
             if won is None:
-                attempts.token = self.environment.new_token()
+                attempts.append_id = self.environment.new_id()
             return this.taken + this.later
         return pending
 
@@ -400,11 +450,11 @@ class Appender(Generic[S]):
             f"{self.store.url}: a request was published after slot {slot}, and no record has it yet; another "
             "process may append it later. Repeat the same call: nothing is done twice",
             slot=slot,
-            token=published.request_id,
+            append_id=published.request_id,
             is_published=True,
         )
 
-    def _record(self, draft: Any, taken: list[Proposal], token: str, included: list[IncludedRequest]) -> SlotRecord:
+    def _record(self, draft: Any, taken: list[Proposal], append_id: str, included: list[IncludedRequest]) -> SlotRecord:
         replica = self.replica
         entries = [self.machine.encode_entry(entry) for entry in draft.entries]
         entries += [
@@ -423,8 +473,8 @@ class Appender(Generic[S]):
             requests=tuple(included + own) or None,
             contended=True if included else None,
             slot=replica.slot + 1,
-            token=token,
-            prev=replica.token,
+            append_id=append_id,
+            prev=replica.append_id,
             checkpoint=replica.checkpoint,
             previous_checkpoint=replica.previous_checkpoint,
             entries=tuple(entries),
@@ -436,7 +486,7 @@ class Appender(Generic[S]):
         Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
         """
         replica = self.replica
-        slot, token = record.slot, record.token
+        slot, append_id = record.slot, record.append_id
         asked = replica.moment()
         if slot > 0 and not replica.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
@@ -445,15 +495,15 @@ class Appender(Generic[S]):
                 "store was put in its place. Nothing was written. Call eoslog.connect() again to go on from that state"
             )
         for proposal in taken:
-            proposal.in_flight = InFlight(slot, token)
+            proposal.in_flight = InFlight(slot, append_id)
             proposal.attempts.puts[proposal.in_flight] = proposal.answer
         try:
-            winner = self._claims.put_until_known(slot, body, token, deadline_ms=earliest_deadline(taken))
+            winner = self._claims.put_until_known(slot, body, append_id, deadline_ms=earliest_deadline(taken))
         except UnsupportedFormat as error:
             if replica.is_long_after(replica.dated(asked)):
-                raise self._claims.unknown(slot, token) from error
+                raise self._claims.unknown(slot, append_id) from error
             raise
-        if winner is None and self._is_genuine(base, slot, token):
+        if winner is None and self._is_genuine(base, slot, append_id):
             with replica.changing():
                 if replica.state is base.state and replica.slot == base.slot:
                     draft.merge()
@@ -466,12 +516,12 @@ class Appender(Generic[S]):
             return True
         if replica.is_long_after(replica.dated(asked)):
             # This record may have landed, and may have been deleted before the present record was put there.
-            raise self._claims.unknown(slot, token)
+            raise self._claims.unknown(slot, append_id)
         if winner is None:
             try:
                 replica.open()
             except EosLogError as error:
-                raise self._claims.unknown(slot, token) from error
+                raise self._claims.unknown(slot, append_id) from error
         for proposal in taken:
             proposal.in_flight = None
         if winner is not None and not replica.is_stale() and replica.fold_body(slot, winner):
@@ -486,7 +536,7 @@ class Appender(Generic[S]):
                 entry, root = proposal.checkpoint
                 self.replica.adopt_own_checkpoint(entry.reference, root)
 
-    def _is_genuine(self, base: _Base, slot: int, token: str) -> bool:
+    def _is_genuine(self, base: _Base, slot: int, append_id: str) -> bool:
         """Whether a slot that was just won continues the log.
 
         It does if the replica was fresh when the draft was made. Otherwise the slot's name may have been deleted before
@@ -499,10 +549,10 @@ class Appender(Generic[S]):
         if base.slot >= 0 and not self.replica.is_long_after(base.proved):
             return True
         try:
-            if self._claims.continues(self.replica, slot, token):
+            if self._claims.continues(self.replica, slot, append_id):
                 return True
         except EosLogError as error:
-            raise self._claims.unknown(slot, token) from error
+            raise self._claims.unknown(slot, append_id) from error
         self.environment.reached("log.slot.stale_win_refused")
         return False
 

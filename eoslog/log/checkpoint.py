@@ -53,8 +53,8 @@ class CheckpointRoot(BaseModel):
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0)]
     """The slot after which this is the state."""
-    token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """The token of that slot's record."""
+    append_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """The append id of that slot's record."""
     parts: tuple[CheckpointPart, ...]
 
 
@@ -64,12 +64,12 @@ def write_checkpoint(
     machine: Machine[S],
     state: S,
     slot: int,
-    token: str,
+    append_id: str,
     shared: CheckpointRoot | None,
 ) -> tuple[CheckpointReference, CheckpointRoot]:
     """Write the parts of a checkpoint, then its root. Unchanged parts of ``shared`` are not written again."""
     known = {part.name: part for part in shared.parts} if shared is not None else {}
-    name = environment.new_token()
+    name = environment.new_id()
     parts: list[CheckpointPart] = []
     objects: list[tuple[str, bytes]] = []
     inlined = 0
@@ -101,7 +101,7 @@ def write_checkpoint(
         )
     store.put_new(objects)
     environment.reached("log.checkpoint.parts_written")
-    root = CheckpointRoot(slot=slot, token=token, parts=tuple(parts))
+    root = CheckpointRoot(slot=slot, append_id=append_id, parts=tuple(parts))
     body = root.model_dump_json(exclude_none=True).encode()
     path = checkpoint_path(slot, f"{name}.json")
     store.put_new([(path, body)])

@@ -34,7 +34,9 @@ class ConditionalAppend:
         self._environment = environment
         self._timeout_ms = timeout_ms
 
-    def put_until_known(self, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None) -> bytes | None:
+    def put_until_known(
+        self, slot: int, body: bytes, append_id: str, *, deadline_ms: int | None = None
+    ) -> bytes | None:
         """Put a slot until its outcome is known.
 
         Args:
@@ -65,7 +67,7 @@ class ConditionalAppend:
             except EosLogError as error:
                 # This refusal says nothing about an earlier put that got no answer.
                 if may_have_landed:
-                    raise self.unknown(slot, token) from error
+                    raise self.unknown(slot, append_id) from error
                 raise
             else:
                 if outcome is PutOutcome.EXISTS:
@@ -74,19 +76,19 @@ class ConditionalAppend:
                     except UnsupportedFormat:
                         raise
                     except EosLogError as error:
-                        raise self.unknown(slot, token) from error
+                        raise self.unknown(slot, append_id) from error
                     if found is None:
                         # The slot was taken, and has been deleted since. It may have been this record.
-                        raise self.unknown(slot, token)
+                        raise self.unknown(slot, append_id)
                     # The object store's client may retry inside, and then reports its own success as a lost race.
-                    if found.record.token == token:
+                    if found.record.append_id == append_id:
                         self._environment.reached("log.slot.own_record_found")
                         return None
                     self._environment.reached("log.slot.lost")
                     return found.body
             if self._environment.monotonic_ms() > deadline:
                 if may_have_landed:
-                    raise self.unknown(slot, token)
+                    raise self.unknown(slot, append_id)
                 raise StoreUnavailable(f"{self._store.url} kept refusing to create slot {slot}; nothing was appended")
             attempt += 1
             self.back_off(attempt, deadline)
@@ -97,6 +99,8 @@ class ConditionalAppend:
         while True:
             try:
                 body = self._store.get(slot_path(slot)).body
+                # The record may have requests of this process, which are acknowledged once it is folded.
+                self._store.make_durable(slot_path(slot))
                 return _Occupant(body, decode_line(first_line(body), slot))
             except ObjectNotFound:
                 return None
@@ -106,12 +110,12 @@ class ConditionalAppend:
             attempt += 1
             self.back_off(attempt, deadline)
 
-    def token_of(self, slot: int, deadline_ms: int | None = None) -> str | None:
-        """Return the token of the record in a slot; None if the slot is empty."""
+    def append_id_of(self, slot: int, deadline_ms: int | None = None) -> str | None:
+        """Return the append id of the record in a slot; None if the slot is empty."""
         occupant = self._occupant(slot, self._deadline(deadline_ms))
-        return None if occupant is None else occupant.record.token
+        return None if occupant is None else occupant.record.append_id
 
-    def continues(self, replica: Replica[Any], slot: int, token: str, deadline_ms: int | None = None) -> bool:
+    def continues(self, replica: Replica[Any], slot: int, append_id: str, deadline_ms: int | None = None) -> bool:
         """Return True if the record in ``slot`` is part of the log.
 
         It is not if the slot's name was deleted before this record was put. Then the slots above do not continue it.
@@ -122,20 +126,20 @@ class ConditionalAppend:
         if len(slots) == 1:
             return True
         successor = self._occupant(slot + 1, self._deadline(deadline_ms))
-        return successor is not None and successor.record.prev == token
+        return successor is not None and successor.record.prev == append_id
 
     def _deadline(self, deadline_ms: int | None) -> int:
         """Return when to give up: the callers' deadline or the log's own, whichever is earlier (elapsed time, ms)."""
         own_ms = self._environment.monotonic_ms() + self._timeout_ms
         return own_ms if deadline_ms is None else min(own_ms, deadline_ms)
 
-    def unknown(self, slot: int, token: str) -> CommitStateUnknown:
+    def unknown(self, slot: int, append_id: str) -> CommitStateUnknown:
         return CommitStateUnknown(
             f"{self._store.url}: it is not known whether the put of slot {slot} landed; it may land later. A producer "
             "repeats the same call: its work is recognized and never done twice. After any other append call "
             "Store.resolve(error)",
             slot=slot,
-            token=token,
+            append_id=append_id,
         )
 
     def back_off(self, attempt: int, deadline_ms: int | None = None) -> None:

@@ -64,10 +64,10 @@ class Log(Generic[S]):
         self.appender: Appender[S] = Appender(store, machine, environment, self.replica, self._claims)
         self._checkpointing = Checkpointing(environment, self._make_smaller_and_checkpoint)
 
-    def adopt_grace(self, grace_ms: int) -> None:
+    def adopt_slot_retention(self, slot_retention_ms: int) -> None:
         """Use the slot retention of the store's description. All processes of a store must use the same."""
         with self.replica.lock:
-            self.config = self.replica.config = replace(self.config, grace_ms=grace_ms)
+            self.config = self.replica.config = replace(self.config, slot_retention_ms=slot_retention_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
         """Call ``function`` with the state and its slot; by default with those of the newest slot of the log.
@@ -116,7 +116,7 @@ class Log(Generic[S]):
         self.appender.settle(proposal)
         proposal.result()
 
-    def resolve(self, slot: int, token: str, *, timeout_ms: int | None = None) -> bool:
+    def resolve(self, slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
         """Return whether the record of an append that raised ``CommitStateUnknown`` landed.
 
         If its slot is empty, a no-op is appended there first, so that the record cannot land later.
@@ -129,14 +129,14 @@ class Log(Generic[S]):
             OutcomeLost: the slot has been deleted since.
         """
         try:
-            return self.winner(slot, timeout_ms=timeout_ms) == token
+            return self.winner(slot, timeout_ms=timeout_ms) == append_id
         except (RetriableError, StoreAccessDenied) as error:
             raise CommitStateUnknown(
-                f"it is still unknown whether the append to slot {slot} landed: {error}", slot=slot, token=token
+                f"it is still unknown whether the append to slot {slot} landed: {error}", slot=slot, append_id=append_id
             ) from error
 
     def winner(self, slot: int, *, timeout_ms: int | None = None) -> str:
-        """Return the token of the record that has a slot. If the slot is empty, append a no-op there first.
+        """Return the append id of the record that has a slot. If the slot is empty, append a no-op there first.
 
         Raises:
             OutcomeLost: the slot has been deleted, or is damaged.
@@ -149,17 +149,17 @@ class Log(Generic[S]):
             self.appender.settle(fence)
             fence.result()
         try:
-            token = self._claims.token_of(slot, deadline_ms)
+            append_id = self._claims.append_id_of(slot, deadline_ms)
             why = "has been deleted since"
         except (CorruptRecord, UnsupportedFormat) as error:
-            token, why = None, f"cannot be read: {without_code(error)}"
+            append_id, why = None, f"cannot be read: {without_code(error)}"
         # Refresh after the slot was read, not before. If the slot was deleted and another record was put under its
         # name, the checkpoints above are older than that put. So this refresh sees them, and the check below works.
         self.read(lambda state, newest: None)
-        if token is not None and (
-            not self._may_be_deleted(slot) or self._claims.continues(self.replica, slot, token, deadline_ms)
+        if append_id is not None and (
+            not self._may_be_deleted(slot) or self._claims.continues(self.replica, slot, append_id, deadline_ms)
         ):
-            return token
+            return append_id
         raise OutcomeLost(
             f"an append to slot {slot} was not answered, and the slot {why}; look at the work itself to learn whether "
             "it landed (admin.last_committed, the group's offsets, or the rows)"
@@ -202,10 +202,10 @@ class Log(Generic[S]):
 
         def copied(state: S, slot: int) -> tuple[S, int, str, CheckpointRoot | None, int]:
             copy = self.machine.frozen_copy(state)
-            return copy, slot, replica.token, replica.checkpoint_root, self.store.clock.last_date_ms
+            return copy, slot, replica.append_id, replica.checkpoint_root, self.store.clock.last_date_ms
 
-        state, slot, token, shared, upload_ms = self.read(copied, refresh=False)
-        reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, token, shared)
+        state, slot, append_id, shared, upload_ms = self.read(copied, refresh=False)
+        reference, root = write_checkpoint(self.store, self.environment, self.machine, state, slot, append_id, shared)
         own = {part.path for part in root.parts if part.path is not None}
         shares = shared is not None and any(part.path in own for part in shared.parts if part.path is not None)
         entry = CheckpointEntry(

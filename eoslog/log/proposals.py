@@ -21,7 +21,7 @@ class InFlight(NamedTuple):
     """A record whose put was sent and whose outcome is not known yet."""
 
     slot: int
-    token: str
+    append_id: str
 
 
 class Published(NamedTuple):

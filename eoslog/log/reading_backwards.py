@@ -30,7 +30,7 @@ def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
                 return
             repeated = decode_tail(stored.body, slot) if store.tail_bytes > 0 else []
             for record in (decode_line(first_line(stored.body), slot), *(each for _, each in reversed(repeated))):
-                if above is not None and record.token != above.prev:
+                if above is not None and record.append_id != above.prev:
                     return
                 yield record
                 above = record

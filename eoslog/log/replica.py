@@ -1,7 +1,7 @@
 """One process's replica of the log: the state after the newest slot it knows, and the last freshness check.
 
-A replica whose proof is older than half the grace is not continued. It is opened again, because the slots after it may
-have been deleted. A missing slot then does not prove that the log ends there.
+A replica whose last freshness check is older than half the retention of slots is not continued. It is opened again,
+because the slots after it may have been deleted. A missing slot then does not prove that the log ends there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CHECKPOINT_ENTRY = "checkpoint"
 class LogConfig:
     """How the log behaves. The defaults suit every store."""
 
-    grace_ms: int = 24 * 3600 * 1000
+    slot_retention_ms: int = 24 * 3600 * 1000
     """Slots younger than this are never deleted, and a replica is trusted for half of it."""
     checkpoint_slots: int = 64
     """A checkpoint is written after so many slots."""
@@ -100,7 +100,7 @@ class Replica(Generic[S]):
         """Held while the state is changed or read, never during a request to the store."""
         self.state: S = machine.initial()
         self.slot = -1
-        self.token = ""
+        self.append_id = ""
         self.checkpoint: CheckpointReference | None = None
         self.previous_checkpoint: CheckpointReference | None = None
         self.checkpoint_root: CheckpointRoot | None = None
@@ -137,7 +137,7 @@ class Replica(Generic[S]):
 
     def is_long_after(self, moment: Moment) -> bool:
         """Whether a slot that was put at the moment, or later, may have been deleted by now."""
-        half = self.config.grace_ms // 2
+        half = self.config.slot_retention_ms // 2
         elapsed_ms = self.environment.monotonic_ms() - moment.monotonic_ms
         return elapsed_ms > half or self.store.clock.latest_claim_ms - moment.date_ms > half
 
@@ -236,13 +236,20 @@ class Replica(Generic[S]):
         return self.slot >= slot
 
     def _read(self, slots: Iterable[int]) -> list[bytes | None]:
+        """Read slots. What is returned is durable: no reader may show, and no writer acknowledge, what may be lost."""
         paths = [slot_path(slot) for slot in slots]
+        found: list[bytes | None]
         if len(paths) == 1:
             try:
-                return [self.store.get(paths[0]).body]
+                found = [self.store.get(paths[0]).body]
             except ObjectNotFound:
                 return [None]
-        return [None if found is None else found.body for found in self.store.get_many(paths)]
+        else:
+            found = [None if each is None else each.body for each in self.store.get_many(paths)]
+        newest = max((path for path, body in zip(paths, found, strict=True) if body is not None), default=None)
+        if newest is not None:
+            self.store.make_durable(newest)
+        return found
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -266,7 +273,7 @@ class Replica(Generic[S]):
         with self.changing():
             if slot <= self.slot:
                 return True
-            if slot != self.slot + 1 or record.prev != self.token:
+            if slot != self.slot + 1 or record.prev != self.append_id:
                 return False
             self.fold(record, line)
             return True
@@ -303,7 +310,7 @@ class Replica(Generic[S]):
     def advance(self, record: SlotRecord, line: bytes) -> None:
         """Step to a slot whose entries have been applied."""
         slot = self.slot = record.slot
-        self.token = record.token
+        self.append_id = record.append_id
         self.is_contended = bool(record.contended)
         for request in record.requests or ():
             self.included[request.request_id.partition("-")[0]] = None
@@ -401,7 +408,8 @@ class Replica(Generic[S]):
 
         Raises:
             NotAStore, CorruptRecord, UnsupportedFormat
-            StoreUnavailable: the log changed while it was read, or reading took longer than half the grace, each time.
+            StoreUnavailable: the log changed while it was read, or reading took longer than half the retention of
+                slots, each time.
         """
         problem = ""
         with self.lock:
@@ -419,7 +427,8 @@ class Replica(Generic[S]):
         if problem:
             raise StoreUnavailable(f"{self.store.url}: the log changes faster than it can be read: {problem}")
         raise StoreUnavailable(
-            f"{self.store.url}: reading the log took longer than half its grace of {self.config.grace_ms} ms; try again"
+            f"{self.store.url}: reading the log took longer than half the retention of slots "
+            f"({self.config.slot_retention_ms} ms); try again"
         )
 
     def _open_once(self, replaced: _Replaced | None) -> None:
@@ -454,7 +463,7 @@ class Replica(Generic[S]):
                 lines[slot] = (first_line(found), decode_line(first_line(found), slot))
         for slot in range(fresh.slot + 1, newest + 1):
             slot_line, slot_record = lines[slot]
-            if slot_record.prev != fresh.token:
+            if slot_record.prev != fresh.append_id:
                 raise CorruptRecord(f"the record of slot {slot} does not continue that of slot {slot - 1}")
             fresh.fold(slot_record, slot_line)
         with self.lock:
@@ -491,7 +500,7 @@ class Replica(Generic[S]):
             self._become(Replica(self.store, self.machine, self.environment, self.config))
 
     def _become(self, other: Replica[S]) -> None:
-        self.state, self.slot, self.token, self.invalid = other.state, other.slot, other.token, other.invalid
+        self.state, self.slot, self.append_id, self.invalid = other.state, other.slot, other.append_id, other.invalid
         self.checkpoint, self.previous_checkpoint = other.checkpoint, other.previous_checkpoint
         self.checkpoint_root, self.checkpoint_bytes = other.checkpoint_root, other.checkpoint_bytes
         self.is_contended, self.included = other.is_contended, other.included
@@ -521,7 +530,7 @@ class Replica(Generic[S]):
                     _logger.warning("%s: %s", self.store.url, error)
                     newest_problem = newest_problem or error
                     continue
-                self.slot, self.token = root.slot, root.token
+                self.slot, self.append_id = root.slot, root.append_id
                 self.checkpoint = reference
                 self._know_parts_of(root)
                 self.previous_checkpoint = record.previous_checkpoint if reference == record.checkpoint else None

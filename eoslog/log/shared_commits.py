@@ -3,7 +3,8 @@
 This is flat combining over the object store. A process that lost races publishes its requests: it puts them into one
 object. Then it lists the publications. The process whose publication is the first reads the others, and puts one record
 with all requests that are valid. The other processes wait for that record. If it does not come, the next process in the
-list puts it.
+list puts it. On one host a queue takes the place of the list: a process that is far back in the queue publishes, and
+the process whose turn it is puts the record.
 
 The order is a hint. Put-if-absent alone decides which record a slot gets, and each record is validated against the
 state before it. A published request may reach the log late, or through several processes. So a request is published
@@ -15,12 +16,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
-from eoslog.errors import EosLogError, StoreAccessDenied
+from eoslog.errors import EosLogError, StoreAccessDenied, StoreVanished
 from eoslog.log.machine import Machine, shared_entries
 from eoslog.log.proposals import Proposal, Published
 from eoslog.log.replica import Replica
@@ -110,8 +112,7 @@ class SharedCommits:
     @property
     def is_possible(self) -> bool:
         """Whether processes may share records in this store."""
-        # On one host, turns are faster than shared records.
-        return self._is_allowed and not self._store.queues_writers
+        return self._is_allowed
 
     def publish(self, replica: Replica[Any], proposals: Iterable[Proposal]) -> OwnPublication:
         """Publish the proposals that other processes may append.
@@ -119,9 +120,9 @@ class SharedCommits:
         Returns:
             The publication. Its path is empty if other processes may append none of the proposals.
         """
-        if not replica.is_open:
+        if not replica.is_open or not self._is_allowed:
             return OwnPublication("", 0)
-        name = self._environment.new_token()
+        name = self._environment.new_id()
         requests: list[PendingRequest] = []
         published: list[Proposal] = []
         size = 0
@@ -149,15 +150,29 @@ class SharedCommits:
         began_ms = self._environment.monotonic_ms()
         try:
             self._environment.reached("log.shared.before_publish")
-            self._store.put_new([(path, to_json(Publication(requests=tuple(requests))))])
+            self._store.put_new([(path, to_json(Publication(requests=tuple(requests))))], durable=False)
             self._environment.reached("log.shared.published")
-        except StoreAccessDenied as error:
+        except (StoreAccessDenied, StoreVanished) as error:
+            if self._store.host_queue is not None:
+                # A local directory refuses before anything has landed. So the outcome of these requests is not unknown.
+                self._retract(replica, published)
+                if isinstance(error, StoreVanished):
+                    raise
+                _logger.debug("%s: requests cannot be published: %s", self._store.url, error)
+                return OwnPublication("", 0)
             _logger.warning("%s: requests cannot be published: %s", self._store.url, error)
             self._is_allowed = False
         except EosLogError as error:
             # The publication may land late. In any case this process goes on to append the requests itself.
             _logger.debug("%s: a publication was not answered: %s", self._store.url, error)
         return OwnPublication(path, self._environment.monotonic_ms() - began_ms)
+
+    def _retract(self, replica: Replica[Any], proposals: Iterable[Proposal]) -> None:
+        for proposal in proposals:
+            assert proposal.published is not None
+            proposal.attempts.publications.remove(proposal.published)
+            replica.awaited.pop(proposal.published.request_id, None)
+            proposal.published = None
 
     def look(self, replica: Replica[Any], own: OwnPublication) -> bool:
         """List the publications that no record has yet.
@@ -227,11 +242,16 @@ class SharedCommits:
             return OthersPublication(path, ())
         return OthersPublication(path, [(f"{name.name}-{place}", request) for place, request in enumerate(requests)])
 
+    def delete_own(self, own: OwnPublication) -> None:
+        if own.path:
+            self.delete([own.path])
+
     def delete(self, paths: Sequence[str]) -> None:
         """Delete publications in the background. To delete one too early is safe: its process has the requests, too."""
         if not paths:
             return
-        self._environment.background(lambda: self._delete(list(paths)))
+        with suppress(RuntimeError):  # The interpreter exits. Another process deletes them later.
+            self._environment.background(lambda: self._delete(list(paths)))
 
     def _delete(self, paths: list[str]) -> None:
         try:

@@ -2,7 +2,7 @@
 publications.
 
 A paused writer could put a slot again whose object was deleted. So slots are deleted in ascending order and only when
-they are older than the grace, and no process trusts a replica for longer than half the grace. A process may die after
+they are older than their retention, and no process trusts a replica for longer than half of it. A process may die after
 each step, and each step may be repeated.
 """
 
@@ -33,7 +33,7 @@ class _Named(NamedTuple):
 
 
 def delete_old_slots(log: Log[S]) -> int:
-    """Delete slots that no cold reader needs and that are older than the grace. Returns how many.
+    """Delete slots that no cold reader needs and that are older than their retention. Returns how many.
 
     Only slots below the older of the log's two checkpoints go, and only after both were read back whole.
     """
@@ -48,7 +48,7 @@ def delete_old_slots(log: Log[S]) -> int:
         if (slot := slot_of(info.path)) is not None and slot < floor
     )
     # Judged by the store's clock as of its last answer: never later than it is there.
-    newest_deletable_ms = log.store.clock.last_date_ms - log.config.grace_ms
+    newest_deletable_ms = log.store.clock.last_date_ms - log.config.slot_retention_ms
     paths = [info.path for _, info in _old_enough(listed, floor, newest_deletable_ms)]
     if not paths:
         return 0

@@ -62,10 +62,10 @@ class SlotRecord(BaseModel):
 
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
-    token: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    append_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """The append id: a random name of this record. At most one slot of the log has it."""
     prev: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
-    """The token of the record before."""
+    """The append id of the record before."""
     checkpoint: CheckpointReference | None = None
     """The newest checkpoint before this record."""
     previous_checkpoint: CheckpointReference | None = None

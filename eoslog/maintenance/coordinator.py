@@ -24,8 +24,8 @@ from eoslog.errors import (
 )
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.log.slot_record import CheckpointReference
-from eoslog.maintenance.file_compaction import MergedSegments, merge_files
-from eoslog.maintenance.key_compaction import CompactedPartition, compact
+from eoslog.maintenance.file_compaction import CompactedSegments, compact_files
+from eoslog.maintenance.key_compaction import CompactedPartition, compact_keys
 from eoslog.maintenance.retention import DroppedRows, apply_retention
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
@@ -33,10 +33,10 @@ from eoslog.session.heartbeats import Heartbeats
 from eoslog.session.session import Session
 from eoslog.session.settings import CoordinatorSettings
 from eoslog.state.expiry import (
+    DELETED_FILE_RETENTION_MS,
     NEVER,
     OFFSETS_RETENTION_MS,
     PRODUCER_ID_EXPIRATION_MS,
-    READER_GRACE_MS,
     STAGED_MAX_AGE_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
     ExpireUnused,
@@ -113,18 +113,18 @@ def _vacuumed(coordinator: Coordinator) -> Mapping[str, Any]:
     return {"deleted_files": len(report.paths), "deleted_bytes": report.bytes}
 
 
-def _merged(coordinator: Coordinator) -> Mapping[str, Any]:
-    merged = coordinator.merge()
+def _files_compacted(coordinator: Coordinator) -> Mapping[str, Any]:
+    compacted = coordinator.compact_files()
     return {
-        "merged_segments": [f"{each.topic}-{each.partition}" for each in merged],
-        "merged_files": sum(each.files_before for each in merged),
-        "written_files": sum(each.files_after for each in merged),
-        "written_bytes": sum(each.bytes_written for each in merged),
+        "compacted_segments": [f"{each.topic}-{each.partition}" for each in compacted],
+        "compacted_files": sum(each.files_before for each in compacted),
+        "written_files": sum(each.files_after for each in compacted),
+        "written_bytes": sum(each.bytes_written for each in compacted),
     }
 
 
-def _compacted(coordinator: Coordinator) -> Mapping[str, Any]:
-    compacted = coordinator.compact()
+def _keys_compacted(coordinator: Coordinator) -> Mapping[str, Any]:
+    compacted = coordinator.compact_keys()
     return {
         "compacted_partitions": [f"{each.topic}-{each.partition} up to {each.cleaned_offset}" for each in compacted],
         "removed_rows": sum(each.rows_removed for each in compacted),
@@ -187,8 +187,8 @@ STEPS = (
         lambda coordinator: {"sealed_segments": [f"{topic}-{number}" for topic, number in coordinator.seal()]},
     ),
     Step("apply-retention", "log_retention_check_interval_ms", _retained),
-    Step("compact-topics", "log_cleaner_backoff_ms", _compacted),
-    Step("merge-files", "merge_interval_ms", _merged),
+    Step("compact-keys", "log_cleaner_backoff_ms", _keys_compacted),
+    Step("compact-files", "file_compaction_interval_ms", _files_compacted),
     Step("write-checkpoint", "checkpoint_check_interval_ms", _checkpoint_written),
     Step("vacuum", "vacuum_interval_ms", _vacuumed),
     Step("delete-old-slots", "slot_deletion_interval_ms", _slots_deleted),
@@ -252,7 +252,7 @@ class Coordinator:
         producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
         staged_max_age_ms: int = STAGED_MAX_AGE_MS,
-        reader_grace_ms: int = READER_GRACE_MS,
+        deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
         intervals_ms: Mapping[str, int] | None = None,
     ) -> None:
         """Set up the maintenance of a store.
@@ -260,7 +260,7 @@ class Coordinator:
         Args:
             transactional_id_expiration_ms, producer_id_expiration_ms: an id expires after this time without use (ms).
             offsets_retention_ms: a group's offsets expire this long after the group became empty (ms); -1 keeps them.
-            staged_max_age_ms, reader_grace_ms: see ``vacuum``.
+            staged_max_age_ms, deleted_file_retention_ms: see ``vacuum``.
             intervals_ms: intervals of steps by name (ms). Other steps have the interval of ``CoordinatorSettings``.
 
         Raises:
@@ -274,7 +274,7 @@ class Coordinator:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._offsets_retention_ms = offsets_retention_ms
         self._staged_max_age_ms = staged_max_age_ms
-        self._reader_grace_ms = reader_grace_ms
+        self._deleted_file_retention_ms = deleted_file_retention_ms
 
     def run_once(
         self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] = lambda _: None
@@ -425,17 +425,17 @@ class Coordinator:
             refresh=False,
         )
 
-    def merge(self) -> list[MergedSegments]:
+    def compact_files(self) -> list[CompactedSegments]:
         """Compact small data files and small segments into large ones. Rows, offsets and outcomes do not change."""
         store = self._store
         store.describe()
-        return merge_files(store.log, store.object_store, store.environment).merged
+        return compact_files(store.log, store.object_store, store.environment).compacted
 
-    def compact(self) -> list[CompactedPartition]:
+    def compact_keys(self) -> list[CompactedPartition]:
         """Compact by key the topics whose ``cleanup_policy`` includes ``compact``, where compaction is due."""
         store = self._store
         store.describe()
-        return compact(store.log, store.object_store, store.environment).partitions
+        return compact_keys(store.log, store.object_store, store.environment).partitions
 
     def checkpoint(self) -> CheckpointReference | None:
         """Write a checkpoint if one is due. Return it, or None if none was due.
@@ -458,7 +458,7 @@ class Coordinator:
             store.log,
             store.object_store,
             staged_max_age_ms=self._staged_max_age_ms,
-            reader_grace_ms=self._reader_grace_ms,
+            deleted_file_retention_ms=self._deleted_file_retention_ms,
         )
 
     def delete_old_slots(self) -> tuple[int, int]:

@@ -7,12 +7,11 @@ a few times, however often compaction runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
 
-from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import read_files
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.log.log import Log
@@ -22,15 +21,13 @@ from eoslog.maintenance.segment_rewriting import (
     SegmentRun,
     SourceFile,
     append_unless_lost,
-    is_there,
-    partition_ids_of,
     read_aborted,
     read_batches,
+    rewrite_all,
     source_files,
     write_replacement,
 )
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
@@ -42,7 +39,7 @@ _SEALED_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class MergedSegments:
+class CompactedSegments:
     """One run of segments that compaction replaced by one segment."""
 
     topic: str
@@ -58,22 +55,22 @@ class MergedSegments:
 
 
 @dataclass(slots=True)
-class MergeReport:
-    """The results of one call of ``merge_files``."""
+class FileCompactionReport:
+    """The results of one call of ``compact_files``."""
 
-    merged: list[MergedSegments] = field(default_factory=list)
+    compacted: list[CompactedSegments] = field(default_factory=list)
     lost_races: int = 0
     """Replacements that were given up because another process changed the segments meanwhile."""
 
 
-def merge_files(
+def compact_files(
     log: Log[StoreState],
     store: ObjectStore,
     environment: Environment,
     *,
     topic: str | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
-) -> MergeReport:
+) -> FileCompactionReport:
     """Compact small files and segments. Several processes may do so at once.
 
     Args:
@@ -84,34 +81,16 @@ def merge_files(
         UnknownTopicOrPartition
         CorruptRecord: a file is missing or damaged. The function compacts all other segments before it raises.
     """
-    report = MergeReport()
-    damage: CorruptRecord | None = None
-    for each in log.read(lambda state, slot: partition_ids_of(state, topic)):
-        for run in log.read(lambda state, slot, each=each: _runs(state, each, target_file_bytes), refresh=False):  # type: ignore[misc]
-            try:
-                _merge(log, store, environment, run, target_file_bytes, report)
-            except CorruptRecord as error:
-                # Another process may have replaced the segments, and a vacuum may have deleted their files. That is a
-                # lost race and no damage. Only a file of a segment that the log still names is damaged.
-                if is_there(log, run):
-                    damage = error
-                else:
-                    report.lost_races += 1
-    if damage is not None:
-        raise damage
+    report = FileCompactionReport()
+
+    def plan(topic: Topic, partition: Partition) -> Iterator[_FileCompaction]:
+        for segments in _segments_together(topic, partition):
+            if len(segments) > 1 or _has_small_files(segments[0], target_file_bytes):
+                run = SegmentRun(topic, partition.id.partition, tuple(segments))
+                yield _FileCompaction(log, store, environment, run, target_file_bytes, report.compacted)
+
+    report.lost_races = rewrite_all(log, topic, plan)
     return report
-
-
-def _runs(state: StoreState, partition_id: PartitionId, target_file_bytes: int) -> list[SegmentRun]:
-    """Return the runs of segments of a partition that may need compaction. Each run is to become one segment."""
-    topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
-    if topic is None or partition is None:
-        return []
-    return [
-        SegmentRun(topic, partition_id.partition, tuple(segments))
-        for segments in _segments_together(topic, partition)
-        if len(segments) > 1 or _has_small_files(segments[0], target_file_bytes)
-    ]
 
 
 def _has_small_files(segment: SealedSegment, target_file_bytes: int) -> bool:
@@ -130,75 +109,78 @@ def _segments_together(topic: Topic, partition: Partition) -> list[Sequence[Seal
     return together
 
 
-def _merge(
-    log: Log[StoreState],
-    store: ObjectStore,
-    environment: Environment,
-    run: SegmentRun,
-    target_file_bytes: int,
-    report: MergeReport,
-) -> None:
-    # Read the date before the first put: the log compares this lower bound with the horizon of vacuum.
-    upload_ms = store.clock.last_date_ms
-    batches = read_batches(store, run.segments)
-    sources = source_files(batches)
-    small = [
-        each
-        for chunk in chunks(sources, lambda source: source.file.length, target_file_bytes)
-        for each in doubling_runs(chunk, lambda source: source.file.length)
-        if len(each) > 1
-    ]
-    if not small and len(run.segments) == 1:
-        return
-    moved: dict[str, tuple[FileReference, int]] = {}
-    for each in small:
-        moved |= _merge_files(store, environment, run, each)
-    environment.reached("segment.merge.files_written")
-    merged = [_moved(batch, moved) for batch in batches]
-    entry = write_replacement(
-        store,
-        environment,
-        run,
-        merged,
-        read_aborted(store, run.segments),
-        "merge",
-        removed_end_slot=None,
-        upload_ms=upload_ms,
-    )
-    environment.reached("segment.merge.index_written")
-    if not append_unless_lost(log, entry):
-        report.lost_races += 1
-        return
-    environment.reached("segment.merge.replaced")
-    report.merged.append(
-        MergedSegments(
-            run.topic.topic,
-            run.partition,
-            entry.base_offset,
-            entry.end_offset,
-            len(run.segments),
-            len(sources),
-            entry.file_count,
-            sum({file.path: file.length for file, _ in moved.values()}.values()),
+@dataclass(frozen=True, slots=True)
+class _FileCompaction:
+    """The compaction of a run of segments, which become one segment."""
+
+    log: Log[StoreState]
+    store: ObjectStore
+    environment: Environment
+    expected: SegmentRun
+    target_file_bytes: int
+    compacted: list[CompactedSegments]
+    """The results so far."""
+
+    def run(self) -> bool:
+        """Compact the segments. Return False if another process changed them meanwhile."""
+        # Read the date before the first put: the log compares this lower bound with the horizon of vacuum.
+        upload_ms = self.store.clock.last_date_ms
+        batches = read_batches(self.store, self.expected.segments)
+        sources = source_files(batches)
+        small = [
+            each
+            for chunk in chunks(sources, lambda source: source.file.length, self.target_file_bytes)
+            for each in doubling_runs(chunk, lambda source: source.file.length)
+            if len(each) > 1
+        ]
+        if not small and len(self.expected.segments) == 1:
+            return True
+        moved: dict[str, tuple[FileReference, int]] = {}
+        for each in small:
+            moved |= self._join(each)
+        self.environment.reached("segment.compact_files.files_written")
+        entry = write_replacement(
+            self.store,
+            self.environment,
+            self.expected,
+            [_moved(batch, moved) for batch in batches],
+            read_aborted(self.store, self.expected.segments),
+            "merge",
+            removed_end_slot=None,
+            upload_ms=upload_ms,
         )
-    )
+        self.environment.reached("segment.compact_files.index_written")
+        if not append_unless_lost(self.log, entry):
+            return False
+        self.environment.reached("segment.compact_files.replaced")
+        self.compacted.append(
+            CompactedSegments(
+                topic=self.expected.topic.topic,
+                partition=self.expected.partition,
+                base_offset=entry.base_offset,
+                end_offset=entry.end_offset,
+                segments=len(self.expected.segments),
+                files_before=len(sources),
+                files_after=entry.file_count,
+                bytes_written=sum({file.path: file.length for file, _ in moved.values()}.values()),
+            )
+        )
+        return True
 
+    def _join(self, sources: Sequence[SourceFile]) -> dict[str, tuple[FileReference, int]]:
+        """Write the rows of several files into a new one.
 
-def _merge_files(
-    store: ObjectStore, environment: Environment, run: SegmentRun, sources: Sequence[SourceFile]
-) -> dict[str, tuple[FileReference, int]]:
-    """Write the rows of several files into a new one.
-
-    Returns:
-        By the path of each source: the new file, and the number of the row at which the source's rows begin in it.
-    """
-    written = RewrittenFile(store, f"{run.new_path(environment)}.parquet", stored_schema(run.topic))
-    begins: dict[str, int] = {}
-    for source, body in zip(sources, read_files(store, [source.file for source in sources]), strict=True):
-        begins[source.file.path] = written.rows
-        written.add(source, body)
-    file = written.upload()
-    return {path: (file, begin) for path, begin in begins.items()}
+        Returns:
+            By the path of each source: the new file, and the number of the row at which the source's rows begin in it.
+        """
+        path = f"{self.expected.new_path(self.environment)}.parquet"
+        written = RewrittenFile(self.store, path, stored_schema(self.expected.topic))
+        begins: dict[str, int] = {}
+        for source, body in zip(sources, read_files(self.store, [each.file for each in sources]), strict=True):
+            begins[source.file.path] = written.rows
+            written.add(source, body)
+        file = written.upload()
+        return {path: (file, begin) for path, begin in begins.items()}
 
 
 def _moved(batch: Batch, moved: dict[str, tuple[FileReference, int]]) -> Batch:

@@ -48,40 +48,24 @@ class DamagedFile:
     """True if the file is correct now. Always False in a dry run."""
 
 
-def rebuild_derived_files(
+def restore_index_files(
     log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str, *, dry_run: bool = False
 ) -> list[DamagedFile]:
     """Check the index files of a topic's sealed segments, and restore the files whose content can be derived.
 
     Returns:
-        The missing and damaged files.
+        The missing and damaged files. A file cannot be restored if no other object has its content.
 
     Raises:
         UnknownTopicOrPartition
-        CorruptRecord: a file cannot be restored, because no other object has its content. The function restores all
-            other files before it raises. A dry run does not raise, but lists the file.
     """
-    found = put_back_derived_files(log, store, environment, topic, dry_run=dry_run)
-    lost = [each for each in found if not each.restored]
-    if lost and not dry_run:
-        raise CorruptRecord(
-            f"{len(lost)} files of topic {topic} cannot be restored, because no other object has their content. The "
-            f"first is {lost[0].path} ({lost[0].problem}). Bring them back from a backup or an earlier version"
-        )
-    return found
-
-
-def put_back_derived_files(
-    log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str, *, dry_run: bool = False
-) -> list[DamagedFile]:
-    """Do the same as ``rebuild_derived_files``, but only list files that cannot be restored instead of raising."""
     found: list[DamagedFile] = []
     for partition_id, sealed in log.read(lambda state, slot: _sealed(state, topic)):
         for position, segment in enumerate(sealed):
             damaged = list(_damaged_files(store, topic, partition_id, segment))
             if not dry_run:
                 damaged = [
-                    replace(each, restored=_put_back(store, environment, sealed[: position + 1], each))
+                    replace(each, restored=_restore(store, environment, sealed[: position + 1], each))
                     for each in damaged
                 ]
             if damaged and _is_named(log, partition_id, segment):
@@ -177,7 +161,7 @@ def _is_what_the_log_says(body: bytes, file: FileReference) -> bool:
     return True
 
 
-def _put_back(
+def _restore(
     store: ObjectStore, environment: Environment, sealed: Sequence[SealedSegment], damaged: DamagedFile
 ) -> bool:
     """Restore a file of the last of these segments. Return False if no other object has its content."""
@@ -187,7 +171,7 @@ def _put_back(
     if file is None or body is None or not _is_what_the_log_says(body, file):
         return False
     store.put(file.path, body)
-    environment.reached("segment.rebuild.file_written")
+    environment.reached("segment.restore.file_written")
     return _is_what_the_log_says(store.get(file.path).body, file)
 
 

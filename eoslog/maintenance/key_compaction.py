@@ -7,14 +7,13 @@ correct, and the next pass starts again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import read_files
 from eoslog.format.row_keys import RowKeys
 from eoslog.format.topic_schema_json import stored_schema
@@ -26,17 +25,15 @@ from eoslog.maintenance.segment_rewriting import (
     SegmentRun,
     SourceFile,
     append_unless_lost,
-    is_there,
-    partition_ids_of,
     read_aborted,
     read_batches,
     read_rows,
+    rewrite_all,
     row_offsets,
     source_files,
     write_replacement,
 )
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import (
     NO_SLOT,
     NO_TIME,
@@ -270,8 +267,8 @@ class CompactedPartition:
 
 
 @dataclass(slots=True)
-class CompactionReport:
-    """The results of one call of ``compact``."""
+class KeyCompactionReport:
+    """The results of one call of ``compact_keys``."""
 
     partitions: list[CompactedPartition] = field(default_factory=list)
     """The partitions whose pass reached its end."""
@@ -279,7 +276,7 @@ class CompactionReport:
     """Passes that were given up because another process changed a segment meanwhile. They run again when due."""
 
 
-def compact(
+def compact_keys(
     log: Log[StoreState],
     store: ObjectStore,
     environment: Environment,
@@ -288,7 +285,7 @@ def compact(
     force: bool = False,
     offset_map_bytes: int = OFFSET_MAP_BYTES,
     target_file_bytes: int = TARGET_FILE_BYTES,
-) -> CompactionReport:
+) -> KeyCompactionReport:
     """Compact by key the partitions that are due. Several processes may do so at once.
 
     Args:
@@ -301,32 +298,16 @@ def compact(
         UnknownTopicOrPartition
         CorruptRecord: a file is missing or damaged. The function compacts all other partitions before it raises.
     """
-    report = CompactionReport()
-    damage: CorruptRecord | None = None
-    for each in log.read(lambda state, slot: partition_ids_of(state, topic)):
-        found = log.read(lambda state, slot, each=each: _compactable(state, each), refresh=False)  # type: ignore[misc]
-        if found is None:
-            continue
-        pass_ = _Pass(log, store, environment, *found, offset_map_bytes, target_file_bytes)
-        try:
-            if force or pass_.is_due():
-                pass_.run(report)
-        except CorruptRecord as error:
-            # If another process replaced a segment, vacuum may have deleted its files: a lost race, no damage.
-            if is_there(log, pass_.still_expected):
-                damage = error
-            else:
-                report.lost_races += 1
-    if damage is not None:
-        raise damage
+    report = KeyCompactionReport()
+
+    def plan(topic: Topic, partition: Partition) -> Iterator[_Pass]:
+        if topic.config.is_compacted and partition.sealed:
+            yield _Pass(
+                log, store, environment, topic, partition, report.partitions, force, offset_map_bytes, target_file_bytes
+            )
+
+    report.lost_races = rewrite_all(log, topic, plan)
     return report
-
-
-def _compactable(state: StoreState, partition_id: PartitionId) -> tuple[Topic, Partition] | None:
-    topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
-    if topic is None or partition is None or not topic.config.is_compacted or not partition.sealed:
-        return None
-    return topic, partition
 
 
 class _Pass:
@@ -339,6 +320,8 @@ class _Pass:
         environment: Environment,
         topic: Topic,
         partition: Partition,
+        compacted: list[CompactedPartition],
+        force: bool,
         offset_map_bytes: int,
         target_file_bytes: int,
     ) -> None:
@@ -347,13 +330,14 @@ class _Pass:
         self._environment = environment
         self._topic = topic
         self._partition = partition
+        self._compacted = compacted
+        self._force = force
         self._offset_map_bytes = offset_map_bytes
         self._target_file_bytes = target_file_bytes
         self._now_ms = store.clock.now_ms()
-        self.still_expected = SegmentRun(topic, partition.id.partition, partition.sealed)
-        """The segments that this pass has not replaced. If one is gone, another process replaced or dropped it."""
+        self.expected = SegmentRun(topic, partition.id.partition, partition.sealed)
 
-    def is_due(self) -> bool:
+    def _is_due(self) -> bool:
         """Return True if a large enough part is dirty, or if rows are dirty for too long (``LogCleanerManager``)."""
         end = self._uncleanable_offset()
         dirty = self._dirty_segments(end)
@@ -383,8 +367,14 @@ class _Pass:
                 return segment.base_offset
         return end
 
-    def run(self, report: CompactionReport) -> None:
-        """Clean the partition and record the offset up to which it is compacted."""
+    def run(self) -> bool:
+        """Clean the partition if it is due, and record the offset up to which it is compacted.
+
+        Returns:
+            False if another process changed a segment meanwhile.
+        """
+        if not self._force and not self._is_due():
+            return True
         partition = self._partition
         end = max(partition.cleaned_offset, self._uncleanable_offset())
         start = max(partition.cleaned_offset, partition.log_start_offset)
@@ -405,8 +395,7 @@ class _Pass:
         for segment in cleanable:
             removed, size = self._clean(cleaner, segment)
             if removed is None:
-                report.lost_races += 1
-                return
+                return False
             replaced += size is not None
             rows_removed += removed
             bytes_after += segment.bytes if size is None else size
@@ -419,20 +408,20 @@ class _Pass:
                 time_ms=self._now_ms,
             )
             if not append_unless_lost(self._log, entry):
-                report.lost_races += 1
-                return
-            self._environment.reached("segment.compact.cleaned")
-        report.partitions.append(
+                return False
+            self._environment.reached("segment.compact_keys.cleaned")
+        self._compacted.append(
             CompactedPartition(
-                self._topic.topic,
-                partition.id.partition,
-                offset_map.end_offset,
-                replaced,
-                rows_removed,
-                sum(segment.bytes for segment in cleanable),
-                bytes_after,
+                topic=self._topic.topic,
+                partition=partition.id.partition,
+                cleaned_offset=offset_map.end_offset,
+                segments_replaced=replaced,
+                rows_removed=rows_removed,
+                bytes_before=sum(segment.bytes for segment in cleanable),
+                bytes_after=bytes_after,
             )
         )
+        return True
 
     def _clean(self, cleaner: Cleaner, segment: SealedSegment) -> tuple[int | None, int | None]:
         """Clean one segment and append the entry that replaces it.
@@ -447,7 +436,7 @@ class _Pass:
         cleaned = cleaner.clean(run)
         if not cleaned.has_changed:
             return 0, None
-        self._environment.reached("segment.compact.files_written")
+        self._environment.reached("segment.compact_keys.files_written")
         entry = write_replacement(
             self._store,
             self._environment,
@@ -458,10 +447,10 @@ class _Pass:
             removed_end_slot=None if cleaned.removed_end_slot == NO_SLOT else cleaned.removed_end_slot,
             upload_ms=upload_ms,
         )
-        self._environment.reached("segment.compact.index_written")
+        self._environment.reached("segment.compact_keys.index_written")
         if not append_unless_lost(self._log, entry):
             return None, None
-        others = tuple(each for each in self.still_expected.segments if each is not segment)
-        self.still_expected = replace(self.still_expected, segments=others)
-        self._environment.reached("segment.compact.replaced")
+        others = tuple(each for each in self.expected.segments if each is not segment)
+        self.expected = replace(self.expected, segments=others)
+        self._environment.reached("segment.compact_keys.replaced")
         return cleaned.rows_removed, entry.bytes

@@ -14,7 +14,7 @@ from eoslog.format.data_file import read_files
 from eoslog.format.row_keys import RowKeys
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, read_batches, read_rows, row_offsets, source_files
-from eoslog.state.partition_state import Batch, SealedSegment, Verdict
+from eoslog.state.partition_state import Batch, Outcome, SealedSegment
 from eoslog.state.store_state import Topic
 from eoslog.storage.object_store import ObjectStore
 
@@ -57,7 +57,7 @@ def build_offset_map(
         for source, body in zip(sources, read_files(store, [each.file for each in sources]), strict=True):
             offsets = row_offsets(source, body, stored)
             wanted = np.repeat(
-                [batch.verdict is Verdict.COMMITTED for batch in source.batches],
+                [batch.outcome is Outcome.COMMITTED for batch in source.batches],
                 [batch.record_count for batch in source.batches],
             ) & (offsets >= start_offset)
             row = 0
@@ -85,4 +85,4 @@ def _is_mapped(source: SourceFile, start_offset: int) -> bool:
 
 
 def _is_committed(batch: Batch) -> bool:
-    return batch.verdict is Verdict.COMMITTED
+    return batch.outcome is Outcome.COMMITTED

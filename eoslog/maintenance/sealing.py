@@ -67,7 +67,7 @@ def _write_files(
     upload_ms = store.clock.last_date_ms
     count = bisect_left(partition.active, end_offset, key=lambda batch: batch.base_offset)
     base_offset = partition.segment_base_offset
-    name = environment.new_token()
+    name = environment.new_id()
     prefix = f"{topic.prefix}{partition.id.partition}/{base_offset:020d}/{name}"
     aborted = [txn for txn in partition.aborted if txn.last_offset < end_offset]
     txnindex = encode_transaction_index(aborted)

@@ -5,16 +5,16 @@ Rows are streamed. Memory holds one source file and one new file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.errors import OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
@@ -22,7 +22,7 @@ from eoslog.log.log import Log
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import AbortedTransaction, Batch, SealedSegment
+from eoslog.state.partition_state import AbortedTransaction, Batch, Partition, SealedSegment
 from eoslog.state.segment_entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
@@ -44,7 +44,7 @@ class SegmentRun:
     def new_path(self, environment: Environment) -> str:
         """Return the path of a new file of the run, without its suffix."""
         base_offset = self.segments[0].base_offset
-        return f"{self.topic.prefix}{self.partition}/{base_offset:020d}/{environment.new_token()}"
+        return f"{self.topic.prefix}{self.partition}/{base_offset:020d}/{environment.new_id()}"
 
 
 def read_batches(store: ObjectStore, segments: Sequence[SealedSegment]) -> list[Batch]:
@@ -157,14 +157,52 @@ def is_there(log: Log[StoreState], run: SegmentRun) -> bool:
     return log.read(are_named)
 
 
-def partition_ids_of(state: StoreState, topic: str | None) -> list[PartitionId]:
-    """Return the partitions of a topic; None returns those of all topics.
+class Rewrite(Protocol):
+    """A planned rewrite of segments."""
+
+    @property
+    def expected(self) -> SegmentRun:
+        """The segments that are still to be replaced. If one is gone, another process replaced or dropped it."""
+
+    def run(self) -> bool:
+        """Rewrite the segments. Return False if another process changed them meanwhile."""
+
+
+def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, Partition], Iterable[Rewrite]]) -> int:
+    """Run the rewrites that are planned for each partition of a topic; None means all topics.
+
+    Returns:
+        The number of rewrites that were given up because another process changed the segments meanwhile.
 
     Raises:
         UnknownTopicOrPartition
+        CorruptRecord: a file is missing or damaged. The function runs all other rewrites before it raises.
     """
-    topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
-    return [partition_id for each in topics for partition_id in each.partition_ids()]
+
+    def partition_ids(state: StoreState, slot: int) -> list[PartitionId]:
+        topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
+        return [partition_id for each in topics for partition_id in each.partition_ids()]
+
+    def planned(state: StoreState, partition_id: PartitionId) -> list[Rewrite]:
+        each, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
+        return [] if each is None or partition is None else list(plan(each, partition))
+
+    lost_races = 0
+    damage: CorruptRecord | None = None
+    for each in log.read(partition_ids):
+        for rewrite in log.read(lambda state, slot, each=each: planned(state, each), refresh=False):  # type: ignore[misc]
+            try:
+                lost_races += not rewrite.run()
+            except CorruptRecord as error:
+                # Another process may have replaced the segments, and a vacuum may have deleted their files. That is a
+                # lost race and no damage. Only a file of a segment that the log still names is damaged.
+                if is_there(log, rewrite.expected):
+                    damage = error
+                else:
+                    lost_races += 1
+    if damage is not None:
+        raise damage
+    return lost_races
 
 
 TARGET_FILE_BYTES = 64 << 20

@@ -22,9 +22,9 @@ from eoslog.log.log import Log
 from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.expiry import READER_GRACE_MS, STAGED_MAX_AGE_MS
-from eoslog.state.expiry_entries import DoomedDeleted, HorizonMoved
-from eoslog.state.store_state import Doomed, StoreState
+from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
+from eoslog.state.expiry_entries import HorizonMoved, PendingDeletionsDone
+from eoslog.state.store_state import PendingDeletion, StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 
 _DELETED_AT_ONCE = 500
@@ -48,7 +48,7 @@ def vacuum(
     store: ObjectStore,
     *,
     staged_max_age_ms: int = STAGED_MAX_AGE_MS,
-    reader_grace_ms: int = READER_GRACE_MS,
+    deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
     dry_run: bool = False,
 ) -> VacuumReport:
     """Delete old files that no entry names, and files that entries dropped long enough ago.
@@ -56,7 +56,8 @@ def vacuum(
     Args:
         staged_max_age_ms: delete files that no entry names once they are older than this (ms). A job that takes longer
             between its first upload and its commit fails with ``StagedFilesExpired``.
-        reader_grace_ms: delete dropped files this long after the drop (ms). Plans made before the drop still need them.
+        deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
+            still need them.
         dry_run: only report the files.
 
     Returns:
@@ -85,8 +86,8 @@ def vacuum(
     state = log.read(lambda state, slot: state.frozen_copy())
     report = VacuumReport(horizon_ms, dry_run)
     referenced = set(referenced_files(store, state))
-    expired = _past_grace(store, state.doomed, now_ms - reader_grace_ms)
-    waiting, dropped = DroppedFiles(store, state.doomed[len(expired) :]), DroppedFiles(store, expired)
+    expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
+    waiting, dropped = DroppedFiles(store, state.pending_deletions[len(expired) :]), DroppedFiles(store, expired)
     for info in _data_files(store):
         old = info.last_modified_ms < horizon_ms
         if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
@@ -100,18 +101,18 @@ def vacuum(
         log.environment.reached("segment.vacuum.files_deleted")
         if expired:
             # Only after the deletion: if the process dies before, the next vacuum still knows these files.
-            log.append(AppendEntry(DoomedDeleted(slot=expired[-1].slot), unless=(InvalidEntry,)))
+            log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
     return report
 
 
 class DroppedFiles:
     """The files that entries dropped and that wait for their deletion."""
 
-    def __init__(self, store: ObjectStore, pending_deletion: Sequence[Doomed]) -> None:
-        self._prefixes = tuple(each.prefix for each in pending_deletion if each.prefix)
-        self._files = {file.path for each in pending_deletion for file in (*each.files, *each.indexes)}
+    def __init__(self, store: ObjectStore, pending_deletions: Sequence[PendingDeletion]) -> None:
+        self._prefixes = tuple(each.prefix for each in pending_deletions if each.prefix)
+        self._files = {file.path for each in pending_deletions for file in (*each.files, *each.indexes)}
         unread = set()
-        for each in pending_deletion:
+        for each in pending_deletions:
             # A vacuum that crashed may have deleted the index. Its files are then deleted too, or vacuum deletes them
             # by their age.
             found = store.get_many([index.path for index in each.indexes])
@@ -137,17 +138,19 @@ def _newest_slot_ms(log: Log[StoreState], store: ObjectStore) -> int:
     return store.get(slot_path(log.read(lambda state, slot: slot))).last_modified_ms
 
 
-def _past_grace(store: ObjectStore, pending_deletion: tuple[Doomed, ...], newest_ms: int) -> tuple[Doomed, ...]:
+def _past_retention(
+    store: ObjectStore, pending_deletions: tuple[PendingDeletion, ...], newest_ms: int
+) -> tuple[PendingDeletion, ...]:
     """Return the drops that happened at or before ``newest_ms``.
 
     A drop has no time of its own. But a slot at or after it with an old Last-Modified proves that it is old. The drops
     are in the order of their slots, so the result is a prefix.
     """
-    if not pending_deletion:
+    if not pending_deletions:
         return ()
     old = [slot_of(info.path) for info in store.list(SLOTS) if info.last_modified_ms <= newest_ms]
     newest = max((slot for slot in old if slot is not None), default=-1)
-    return tuple(each for each in pending_deletion if each.slot <= newest)
+    return tuple(each for each in pending_deletions if each.slot <= newest)
 
 
 def referenced_files(store: ObjectStore, state: StoreState) -> Iterator[str]:

@@ -37,7 +37,7 @@ from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_
 from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
 from eoslog.state.store_state import Topic
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Producer:
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction."""
         exit_flush.discard(self)
-        self._committing: tuple[ApplicationToken | None] | None = None
+        self._committing: tuple[ApplicationVersion | None] | None = None
         self._began_ms = self._store.environment.monotonic_ms()
         self._requests.forget()
         self._sender.forget()
@@ -233,7 +233,7 @@ class Producer:
         """
         with self._calls.of("send_table()"):
             target = self._admit(topic, "send_table()")
-            tables = self._limits.repeat(lambda: self._sender.deal_out(target, table))
+            tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, table))
             exit_flush.add(self)
             self._guarded(lambda: self._sender.add_tables(target, tables))
 
@@ -388,17 +388,17 @@ class Producer:
             self._need_transactional("commit_transaction()")
             self._calls.check_not_repeated()
             self._lifecycle.check_not_abortable()
-            token = self._token(application_id, version)
+            work = self._application_version(application_id, version)
             self._lifecycle.enter(ProducerPhase.COMMITTING, "commit_transaction()")
-            self._committing = (token,)
+            self._committing = (work,)
             self.flush()
             staged = self._sender.staged_batches()
-            holds = self._sender.has_appended or staged or self._requests.has_offsets or token is not None
+            holds = self._sender.has_appended or staged or self._requests.has_offsets or work is not None
             committed = True
             if holds or self._requests.prepared is not None:
                 upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
-                committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, token, summary))
+                committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
             return committed
@@ -407,24 +407,24 @@ class Producer:
         """Return the time since this producer began the transaction (ms)."""
         return self._store.environment.monotonic_ms() - self._began_ms
 
-    def _token(self, application_id: str | None, version: int | None) -> ApplicationToken | None:
+    def _application_version(self, application_id: str | None, version: int | None) -> ApplicationVersion | None:
         """Return the application version to commit; None if the caller gave none."""
         if version is None and application_id is not None:
             raise InvalidRequest(f"application_id {quoted(application_id)} is given without a version; give both")
         if version is not None and (type(version) is not int or not 0 <= version < 2**63):
             raise InvalidRequest(f"version {quoted(version)} is invalid; it must be a whole number, 0 or more")
-        token = None
+        work = None
         if version is not None:
             named = (self.transactional_id or "") if application_id is None else application_id
             check_id("application id", named)
-            token = ApplicationToken(application_id=named, sink="*", version=version)
-        if token is not None and self._requests.prepared is not None:
+            work = ApplicationVersion(application_id=named, sink="*", version=version)
+        if work is not None and self._requests.prepared is not None:
             raise IllegalState("a prepared transaction takes no version; commit it without one")
-        if self._committing not in (None, (token,)):
+        if self._committing not in (None, (work,)):
             raise IllegalState(
                 "the unanswered commit had another application id or version; repeat it with the same ones"
             )
-        return token
+        return work
 
     def abort_transaction(self) -> None:
         """Abort the transaction: ``read_committed`` never shows any of its rows.

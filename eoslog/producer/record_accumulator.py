@@ -38,7 +38,7 @@ class RecordAccumulator:
         self._store = store
         self._home = home
         self._limit = buffer_bytes
-        self._writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=buffer_bytes // 2)
+        self._writer = DataFileWriter(store.object_store, store.environment.new_id, buffer_bytes=buffer_bytes // 2)
         self._sticky = int(store.environment.jitter() * 1_000_003)
         self._clear()
 

@@ -118,7 +118,7 @@ def partition_of_key(topic: Topic, key: bytes | None, sticky: int) -> int:
     return sticky if key is None else partition_for_key(bytes(key), topic.partitions)
 
 
-def deal_out(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, pa.Table]]:
+def rows_by_partition(topic: Topic, table: pa.Table, sticky: int) -> Iterator[tuple[int, pa.Table]]:
     """Partition the rows of a table. Yield each partition's rows in the topic's schema and in their original order.
 
     A topic of Kafka records takes ``value``, and optionally ``key``, ``headers``, ``timestamp`` and ``partition``. A
@@ -179,7 +179,7 @@ _STORED_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 
 def rows_to_write(topic: Topic, table: pa.Table, append_time_ms: int) -> pa.Table:
-    """Return the rows in the form that ``send_table`` and ``deal_out`` take.
+    """Return the rows in the form that ``send_table`` and ``rows_by_partition`` take.
 
     Columns that say where a row was read are dropped. Keys and values of Kafka records become bytes, and their
     timestamps milliseconds.

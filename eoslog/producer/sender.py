@@ -14,7 +14,7 @@ from eoslog.errors import EosLogError, SchemaMismatch, UnknownProducerId
 from eoslog.format.file_writer import WrittenFile
 from eoslog.producer.record_accumulator import RecordAccumulator
 from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture
-from eoslog.producer.rows import deal_out, partition_of_key, record_row, with_timestamps
+from eoslog.producer.rows import partition_of_key, record_row, rows_by_partition, with_timestamps
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.session import Session
@@ -278,7 +278,7 @@ class Sender:
             number = check_partition(topic, partition)
         return self._accumulator.add_record(topic, number, row)
 
-    def deal_out(self, topic: Topic, table: pa.Table | pa.RecordBatch) -> list[tuple[int, pa.Table]]:
+    def rows_by_partition(self, topic: Topic, table: pa.Table | pa.RecordBatch) -> list[tuple[int, pa.Table]]:
         """Partition the rows, in the topic's schema. Nothing is added yet.
 
         If the rows do not fit the known schema, the newest schema is tried: the topic may have got more columns.
@@ -297,13 +297,13 @@ class Sender:
         table = with_timestamps(topic, table, self._store.now_ms())
         sticky = self._accumulator.sticky_partition(topic)
         try:
-            return list(deal_out(topic, table, sticky))
+            return list(rows_by_partition(topic, table, sticky))
         except SchemaMismatch:
             newest = self._store.read(lambda state, slot: state.topics.get(topic.topic_id))
             if newest is None or newest.topic_schema == topic.topic_schema:
                 raise
         self.topics[topic.topic] = newest
-        return list(deal_out(newest, table, sticky))
+        return list(rows_by_partition(newest, table, sticky))
 
     def add_tables(self, topic: Topic, tables: list[tuple[int, pa.Table]]) -> None:
         """Add the partitioned rows.

@@ -10,7 +10,7 @@ from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.prepared import check_prepared_timeout
 from eoslog.state.producer_ids import ProducerIdentity, check_timeout
-from eoslog.state.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
 from eoslog.state.transaction_requests import (
     EndTransaction,
     InitProducerId,
@@ -97,7 +97,7 @@ class TransactionManager:
         outcome: str,
         staged: Sequence[StagedBatch] = (),
         upload_ms: int | None = None,
-        token: ApplicationToken | None = None,
+        application_version: ApplicationVersion | None = None,
         summary: CommitSummary | None = None,
     ) -> bool:
         """End the transaction. A commit appends these staged batches and the added offsets.
@@ -105,10 +105,10 @@ class TransactionManager:
         Args:
             outcome: ``commit`` or ``abort``.
             upload_ms: a lower bound of the time of the first upload (ms by the store's clock).
-            token: the application version to commit.
+            application_version: the version of the application's work.
 
         Returns:
-            False if the version of ``token`` was committed before: then the transaction was aborted.
+            False if ``application_version`` was committed before: then the transaction was aborted.
         """
         assert self.identity is not None
         assert self._transactional_id is not None
@@ -119,7 +119,7 @@ class TransactionManager:
             batches=staged,
             upload_ms=upload_ms if staged else None,
             offsets=self._offsets if outcome == "commit" else (),
-            token=token,
+            application_version=application_version,
             summary=summary,
             time_ms=self._store.now_ms(),
         )

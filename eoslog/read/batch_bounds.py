@@ -6,7 +6,7 @@ from eoslog.format.statistics import ALL_NULL, UNKNOWN, ColumnBounds, decode_sta
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.predicate import BoundsOf, Predicate
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
+from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Outcome, Partition, SealedSegment
 
 _MICROSECONDS = 1000
 """Microseconds in a millisecond. Readers get times in microseconds."""
@@ -74,7 +74,7 @@ def _times(least_ms: int, greatest_ms: int) -> ColumnBounds:
 
 
 def _origin(batch: Batch) -> dict[str, ColumnBounds]:
-    committed = batch.verdict is Verdict.COMMITTED and batch.end_time_ms != NO_TIME
+    committed = batch.outcome is Outcome.COMMITTED and batch.end_time_ms != NO_TIME
     return {
         "_transactional_id": ColumnBounds.constant(batch.transactional_id),
         "_producer_id": ColumnBounds.constant(batch.producer_id),

@@ -14,7 +14,7 @@ import numpy as np
 from eoslog.format.batch_columns import NO_CONTROL
 from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.planner import active_between, sealed_between
-from eoslog.state.partition_state import NO_SLOT, Partition, Verdict
+from eoslog.state.partition_state import NO_SLOT, Outcome, Partition
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -133,12 +133,12 @@ def _committed(
             columns.transactional
             & (columns.control == NO_CONTROL)
             & (columns.record_count > 0)
-            & columns.has_verdict(Verdict.COMMITTED)
+            & columns.has_outcome(Outcome.COMMITTED)
         )
         rows = np.arange(between.start, between.stop)[wanted[between.start : between.stop]]
         yield from map(
             _Rows, columns.base_offset[rows].tolist(), columns.slot[rows].tolist(), columns.end_slot[rows].tolist()
         )
     for batch in active_between(partition, start, end):
-        if batch.transactional and batch.control is None and batch.record_count and batch.verdict is Verdict.COMMITTED:
+        if batch.transactional and batch.control is None and batch.record_count and batch.outcome is Outcome.COMMITTED:
             yield _Rows(batch.base_offset, batch.slot, batch.end_slot)

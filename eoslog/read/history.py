@@ -45,7 +45,7 @@ _NO_CHANGE = frozenset(
         "seal",
         "clean",
         "horizon",
-        "doomed_deleted",
+        "pending_deletions_done",
         "expire",
         "checkpoint",
     }
@@ -75,7 +75,7 @@ class Operation:
     """Total size of these files in bytes."""
     duration_ms: int | None = None
     """Time from the start of the transaction, or from Spark's planning of the write, to the commit (ms)."""
-    verdict: str | None = None
+    outcome: str | None = None
     """``commit`` or ``abort``."""
     reason: str | None = None
     """The reason for the end of the transaction: ``client``, ``timeout``, ``fence`` or ``admin``."""
@@ -140,7 +140,7 @@ class _Slot:
                     replaced.append(entry)
                 case LogStartMoved():
                     moved.setdefault((entry.topic_id, entry.reason), []).append(entry)
-                case TransactionEnded(verdict="commit"):
+                case TransactionEnded(outcome="commit"):
                     # An overwrite first moves the log start. The commit that replaces the rows follows in this record.
                     yield self._commit(entry, replaced)
                     replaced = []
@@ -166,18 +166,18 @@ class _Slot:
     def _commit(self, entry: TransactionEnded, replaced: Sequence[LogStartMoved]) -> Operation | None:
         written = _written(entry)
         touched = {marker.topic_id for marker in entry.markers} | {each.topic_id for each in replaced}
-        summary, token = entry.summary, entry.token
+        summary, work = entry.summary, entry.application_version
         operation = (summary.operation if summary is not None else None) or "append"
         if not touched and entry.task_count == 0:
             operation = "commit"
-        if token is not None and not touched and ":" in token.sink:
+        if work is not None and not touched and ":" in work.sink:
             # A job without rows; its sink names the topic.
-            touched = {token.sink.rpartition(":")[2]}
+            touched = {work.sink.rpartition(":")[2]}
         groups = sorted({each.group for each in entry.offsets})
         found = self._operation(
             operation,
             touched,
-            verdict="commit",
+            outcome="commit",
             reason=entry.reason,
             transactional_id=entry.transactional_id,
             producer_id=entry.producer_id,
@@ -186,8 +186,8 @@ class _Slot:
             parameters={"groups": groups} if groups else {},
             **self._numbers(written),
         )
-        if found is not None and token is not None:
-            found = replace(found, application_id=token.application_id, version=token.version)
+        if found is not None and work is not None:
+            found = replace(found, application_id=work.application_id, version=work.version)
         if found is not None and summary is not None:
             found = replace(
                 found,
@@ -203,7 +203,7 @@ class _Slot:
         return self._operation(
             "abort",
             {marker.topic_id for marker in entry.markers},
-            verdict="abort",
+            outcome="abort",
             reason=entry.reason,
             transactional_id=entry.transactional_id,
             producer_id=entry.producer_id,
@@ -216,7 +216,7 @@ class _Slot:
         return self._operation(
             "append",
             {each.topic_id for each in batches},
-            verdict="commit",
+            outcome="commit",
             producer_id=batches[0].producer_id,
             producer_epoch=batches[0].producer_epoch,
             **self._numbers(written),
@@ -344,7 +344,7 @@ class History(ExclusiveIterator[Operation]):
             ):
                 if self._transactional_id not in (None, operation.transactional_id):
                     continue
-                if operation.verdict == "abort" and not self._include_aborts:
+                if operation.outcome == "abort" and not self._include_aborts:
                     continue
                 yield operation
         self.is_cut = self.oldest_slot is not None and self.oldest_slot > self._bounds.oldest

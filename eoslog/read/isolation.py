@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from eoslog.errors import InvalidOption, quoted
 from eoslog.format.batch_columns import BatchColumns
-from eoslog.state.partition_state import Batch, Partition, Verdict
+from eoslog.state.partition_state import Batch, Outcome, Partition
 
 
 class IsolationLevel(StrEnum):
@@ -55,7 +55,7 @@ def is_visible(
     """
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return True
-    if batch.verdict is not Verdict.COMMITTED:
+    if batch.outcome is not Outcome.COMMITTED:
         return False
     if isolation is IsolationLevel.READ_COMMITTED:
         return True
@@ -72,7 +72,7 @@ def visible_rows(
     """Return ``is_visible`` for each batch of a segment."""
     if isolation is IsolationLevel.READ_UNCOMMITTED:
         return np.ones(len(columns), np.bool_)
-    visible = columns.has_verdict(Verdict.COMMITTED)
+    visible = columns.has_outcome(Outcome.COMMITTED)
     if isolation is IsolationLevel.READ_COMMITTED:
         return visible
     visible &= after_slot < columns.end_slot

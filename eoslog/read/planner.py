@@ -21,7 +21,8 @@ from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate
-from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Partition, SealedSegment, Verdict
+from eoslog.read.time_travel import AsOf, check_as_of
+from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Batch, Outcome, Partition, SealedSegment
 from eoslog.state.sequences import sequence_after
 
 _SLICES_AT_ONCE = 128
@@ -46,7 +47,7 @@ class RowOrigin(NamedTuple):
 NO_ORIGIN = RowOrigin()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlice:
     """Consecutive rows of one data file, or one control row. A control row has an empty ``path``."""
 
@@ -234,68 +235,81 @@ class PartitionPlan:
         return self.slices.bytes
 
 
-def plan_partition(
-    indexes: SegmentIndexes,
-    topic: str,
-    partition: Partition,
-    isolation: IsolationLevel,
-    *,
-    start_offset: int | None = None,
-    end_offset: int | None = None,
-    after_slot: int = NO_SLOT,
-    slot: int | None = None,
-    time_ms: int | None = None,
-    control_rows: bool = False,
-    predicate: Predicate | None = None,
-) -> PartitionPlan:
-    """Plan the visible rows of a partition.
+@dataclass(frozen=True, slots=True)
+class ReadPlanner:
+    """Plans the reads of one topic's partitions, all at the same snapshot."""
 
-    Args:
-        start_offset: the first offset (inclusive); None starts at the log start.
-        end_offset: the end (exclusive); None ends where the isolation level ends now. A later end has no effect.
-        after_slot, slot: for ``snapshot``, include the transactions that ended in the slots (after_slot, slot].
-        time_ms: for ``snapshot``, the latest log time of these slots (ms, inclusive).
-        control_rows: whether the plan includes control rows. A control row is visible if the rows that it ends are.
-        predicate: leave out batches that cannot match, by their statistics, offsets and producer. The plan may still
-            include rows that do not match.
+    indexes: SegmentIndexes
+    topic: str
+    isolation: IsolationLevel
+    as_of: AsOf | None = None
+    """For ``snapshot``, its end; None for the newest state."""
+    control_rows: bool = False
+    """Whether plans include control rows. A control row is visible if the rows that it ends are."""
+    predicate: Predicate | None = None
+    """Plans leave out batches that cannot match, by their statistics, offsets and producer. They may still include rows
+    that do not match."""
 
-    Raises:
-        OffsetOutOfRange: the start is outside of [log start, high watermark].
-    """
-    if start_offset is None:
-        start_offset = partition.log_start_offset
-    check_offset(topic, partition, start_offset)
-    last = visible_end(partition, isolation)
-    end = max(start_offset, last if end_offset is None else min(end_offset, last))
+    def plan(self, partition: Partition, start: int | None = None, end: int | None = None) -> PartitionPlan:
+        """Plan the visible rows of a partition.
 
-    def may_hold(segment: SealedSegment) -> bool:
-        return predicate is None or may_hold_wanted(predicate, topic, partition, segment)
+        Args:
+            start: the first offset (inclusive); None starts at the log start.
+            end: the end (exclusive); None ends where the isolation level ends now. A later end has no effect.
 
-    parts: list[Sequence[FileSlice]] = []
-    for columns, between in sealed_between(indexes, partition, start_offset, end, after_slot, slot, may_hold):
-        rows = np.arange(between.start, between.stop)
-        wanted = visible_rows(columns, isolation, after_slot, slot, time_ms)[rows] & (columns.record_count[rows] > 0)
-        if not control_rows:
-            wanted &= columns.control[rows] == NO_CONTROL
-        rows = rows[wanted]
-        if predicate is not None:
-            may_match = [
-                may_be_wanted(predicate, topic, partition.id, batch, start_offset, end) for batch in columns.taken(rows)
-            ]
-            rows = rows[np.array(may_match, np.bool_)]
-        if len(rows):
-            parts.append(SegmentSlices(columns, rows, start_offset, end))
-    parts.append(
-        tuple(
-            slice_of(batch, batch.record_count, start_offset, end)
-            for batch in active_between(partition, start_offset, end)
-            if batch.record_count
-            and (control_rows or batch.control is None)
-            and is_visible(batch, isolation, after_slot, slot, time_ms)
-            and (predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start_offset, end))
+        Raises:
+            OffsetOutOfRange: the start is outside of [log start, high watermark], or rows of the snapshot have been
+                removed since.
+        """
+        if self.as_of is not None:
+            check_as_of(self.topic, partition, self.as_of)
+        start = partition.log_start_offset if start is None else start
+        check_offset(self.topic, partition, start)
+        last = visible_end(partition, self.isolation)
+        end = max(start, last if end is None else min(end, last))
+        slot, time_ms = self.as_of or (None, None)
+        return self._plan(partition, start, end, NO_SLOT, slot, time_ms)
+
+    def plan_commits(self, partition: Partition, after_slot: int, slot: int | None = None) -> PartitionPlan:
+        """Plan the rows of the transactions that ended in the slots (after_slot, slot]; None sets no end.
+
+        Rows that have been removed since are left out. The isolation level must be ``snapshot``.
+        """
+        return self._plan(partition, partition.log_start_offset, partition.high_watermark, after_slot, slot, None)
+
+    def _plan(
+        self, partition: Partition, start: int, end: int, after_slot: int, slot: int | None, time_ms: int | None
+    ) -> PartitionPlan:
+        topic, predicate, parts = self.topic, self.predicate, list[Sequence[FileSlice]]()
+
+        def may_hold(segment: SealedSegment) -> bool:
+            return predicate is None or may_hold_wanted(predicate, topic, partition, segment)
+
+        def may_match(batch: Batch) -> bool:
+            return predicate is None or may_be_wanted(predicate, topic, partition.id, batch, start, end)
+
+        for columns, between in sealed_between(self.indexes, partition, start, end, after_slot, slot, may_hold):
+            rows = np.arange(between.start, between.stop)
+            visible = visible_rows(columns, self.isolation, after_slot, slot, time_ms)[rows]
+            wanted = visible & (columns.record_count[rows] > 0)
+            if not self.control_rows:
+                wanted &= columns.control[rows] == NO_CONTROL
+            rows = rows[wanted]
+            if predicate is not None:
+                rows = rows[np.array([may_match(batch) for batch in columns.taken(rows)], np.bool_)]
+            if len(rows):
+                parts.append(SegmentSlices(columns, rows, start, end))
+        parts.append(
+            tuple(
+                slice_of(batch, batch.record_count, start, end)
+                for batch in active_between(partition, start, end)
+                if batch.record_count
+                and (self.control_rows or batch.control is None)
+                and is_visible(batch, self.isolation, after_slot, slot, time_ms)
+                and may_match(batch)
+            )
         )
-    )
-    return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start_offset, end, Slices(parts))
+        return PartitionPlan(topic, partition.id.topic_id, partition.id.partition, start, end, Slices(parts))
 
 
 def check_offset(topic: str, partition: Partition, offset: int) -> None:
@@ -390,21 +404,30 @@ def slice_of(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
         batch.producer_epoch,
         NO_SEQUENCE if batch.base_sequence < 0 else sequence_after(batch.base_sequence, first - batch.base_offset),
         batch.end_slot,
-        batch.end_time_ms if batch.verdict is Verdict.COMMITTED else NO_TIME,
+        batch.end_time_ms if batch.outcome is Outcome.COMMITTED else NO_TIME,
     )
     if batch.file is None:
-        control = batch.control.value if batch.control is not None else None
-        return FileSlice("", 0, 0, 1, 0, 1, batch.base_offset, batch.max_timestamp, control, None, origin)
+        return FileSlice(
+            path="",
+            length=0,
+            crc32c=0,
+            file_rows=1,
+            first_row=0,
+            record_count=1,
+            base_offset=batch.base_offset,
+            timestamp=batch.max_timestamp,
+            control=batch.control.value if batch.control is not None else None,
+            origin=origin,
+        )
     return FileSlice(
-        batch.file.path,
-        batch.file.length,
-        batch.file.crc32c,
-        file_rows,
-        batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),
-        batch.record_count if batch.has_gaps else last - first,
-        first,
-        batch.max_timestamp,
-        None,
-        last if batch.has_gaps else None,
-        origin,
+        path=batch.file.path,
+        length=batch.file.length,
+        crc32c=batch.file.crc32c,
+        file_rows=file_rows,
+        first_row=batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),
+        record_count=batch.record_count if batch.has_gaps else last - first,
+        base_offset=first,
+        timestamp=batch.max_timestamp,
+        gaps_end_offset=last if batch.has_gaps else None,
+        origin=origin,
     )

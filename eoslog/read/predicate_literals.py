@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from eoslog.errors import is_whole_number, quoted
+from eoslog.format.column_types import digits_before_point, kind_of, whole_numbers
 from eoslog.format.statistics import Value, order
 from eoslog.read.predicate import Below, Condition, Not, OneOf
 
@@ -73,7 +74,6 @@ _NOT_FINITE = {
     "-inf": -math.inf,
     "-infinity": -math.inf,
 }
-_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def one_of(column: pa.Field[Any], literals: Sequence[Literal]) -> Condition:
@@ -93,10 +93,10 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     Raises:
         CannotCompare: the literal cannot be compared with the column.
     """
-    if pa.types.is_boolean(column.type):
+    if kind_of(column.type) == "boolean":
         raise CannotCompare("a boolean is compared with = or <>")
     value, is_exact = _placed(literal, column.type)
-    if pa.types.is_integer(column.type) and _within(value, pa.int64()):
+    if kind_of(column.type) == "integer" and _within(value, pa.int64()):
         # Spark takes such a comparison for true even if the column is null.
         raise CannotCompare(f"{literal.text} is outside the range of integers; omit the comparison")
     beyond = _within(value, column.type)
@@ -106,29 +106,29 @@ def below(column: pa.Field[Any], literal: Literal, *, inclusive: bool) -> Condit
     return Below(column.name, value, inclusive or not is_exact)
 
 
-def _placed(literal: Literal, data_type: pa.DataType) -> _Placed:
-    types = pa.types
+def _placed(literal: Literal, data_type: Any) -> _Placed:
     text = literal.text
-    if types.is_integer(data_type):
-        return _number(literal, 0, _INTEGER_DIGITS[data_type.bit_width], "an integer")
-    if isinstance(data_type, pa.Decimal128Type):
-        return _number(literal, data_type.scale, data_type.precision - data_type.scale, "a decimal")
-    if types.is_floating(data_type):
-        return _Placed(_float(literal), True)
-    if types.is_boolean(data_type):
-        _expect(literal, "a boolean", LiteralKind.BOOLEAN)
-        return _Placed(text == "true", True)
-    if types.is_string(data_type):
-        _expect(literal, "text", LiteralKind.TEXT)
-        return _Placed(text, True)
-    if types.is_date32(data_type):
-        _expect(literal, "a date", LiteralKind.DATE, LiteralKind.TEXT)
-        return _Placed(_days(text), True)
-    if types.is_time64(data_type):
-        _expect(literal, "a time", LiteralKind.TIME, LiteralKind.TEXT)
-        return _Placed(_nanoseconds(text), True)
-    if isinstance(data_type, pa.TimestampType):
-        return _Placed(_microseconds(literal, with_zone=data_type.tz is not None), True)
+    match kind_of(data_type):
+        case "integer":
+            return _number(literal, 0, digits_before_point(data_type), "an integer")
+        case "decimal":
+            return _number(literal, data_type.scale, digits_before_point(data_type), "a decimal")
+        case "float":
+            return _Placed(_float(literal), True)
+        case "boolean":
+            _expect(literal, "a boolean", LiteralKind.BOOLEAN)
+            return _Placed(text == "true", True)
+        case "text":
+            _expect(literal, "text", LiteralKind.TEXT)
+            return _Placed(text, True)
+        case "date":
+            _expect(literal, "a date", LiteralKind.DATE, LiteralKind.TEXT)
+            return _Placed(_days(text), True)
+        case "time":
+            _expect(literal, "a time", LiteralKind.TIME, LiteralKind.TEXT)
+            return _Placed(_nanoseconds(text), True)
+        case "timestamp":
+            return _Placed(_microseconds(literal, with_zone=data_type.tz is not None), True)
     raise CannotCompare(f"its type is {data_type}, of which only IS NULL and IS NOT NULL are supported")
 
 
@@ -136,11 +136,8 @@ def _within(value: Value, data_type: pa.DataType) -> int:
     """Return -1 or 1 if the value is below or above the type's range, else 0."""
     if not is_whole_number(value):
         return 0
-    if isinstance(data_type, pa.Decimal128Type):
-        least, greatest = -(10**data_type.precision) + 1, 10**data_type.precision - 1
-    else:
-        least, greatest = -(2 ** (data_type.bit_width - 1)), 2 ** (data_type.bit_width - 1) - 1
-    return -1 if value < least else int(value > greatest)
+    numbers = whole_numbers(data_type)
+    return -1 if value < numbers.start else int(value >= numbers.stop)
 
 
 def _expect(literal: Literal, what: str, *kinds: LiteralKind) -> None:

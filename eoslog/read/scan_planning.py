@@ -12,10 +12,10 @@ from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import check_offset, plan_partition
+from eoslog.read.planner import ReadPlanner, check_offset
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.scan import Scan
-from eoslog.read.time_travel import check_as_of, resolve, timestamp_ms
+from eoslog.read.time_travel import resolve, timestamp_ms
 from eoslog.session.session import Session
 from eoslog.session.topic_lookup import check_partition
 from eoslog.state.names import PartitionId
@@ -70,27 +70,14 @@ def plan_scan(
 
     topic_state, found, newest, log_time_ms = store.overdue_transactions.read_unblocked(snapshot, is_held_back)
     as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
-    if as_of is not None:
-        for partition in found:
-            check_as_of(topic, partition, as_of)
     wanted = _columns(topic_state, columns, include_control_rows)
     compiled = None if predicate is None else compile_predicate(predicate, topic_state)
     if transaction_consistent:
         ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
+    planner = ReadPlanner(store.indexes, topic, isolation, as_of, include_control_rows, compiled)
     plans = [
-        plan_partition(
-            store.indexes,
-            topic,
-            partition,
-            isolation,
-            start_offset=starting_offsets.get(partition.id.partition),
-            end_offset=ending_offsets.get(partition.id.partition),
-            slot=as_of.slot if as_of else None,
-            time_ms=as_of.time_ms if as_of else None,
-            control_rows=include_control_rows,
-            predicate=compiled,
-        )
-        for partition in found
+        planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
+        for each in found
     ]
     return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, compiled)
 

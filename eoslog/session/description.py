@@ -41,7 +41,7 @@ class StoreDescription(BaseModel):
     """Features that a writer must know. A writer that does not know one refuses the store."""
     created_ms: Annotated[int, Field(strict=True, ge=0)]
     """The time of the creation, by the store's clock (ms since the epoch)."""
-    slot_grace_ms: Annotated[int, Field(strict=True, gt=0, lt=2**53)] = LogConfig.grace_ms
+    slot_retention_ms: Annotated[int, Field(strict=True, gt=0, lt=2**53)] = LogConfig.slot_retention_ms
     """The retention of slots (ms). No process deletes a younger slot, or trusts its replica for longer than half of
     it."""
     probe: ProbeRecord

@@ -93,7 +93,7 @@ class IdempotentAppend:
         except CommitStateUnknown as error:
             # The log has searched up to this slot: no record before it has the request. The next search starts there.
             attempts.publications = [
-                each._replace(slot=error.slot) if error.is_published and each.request_id == error.token else each
+                each._replace(slot=error.slot) if error.is_published and each.request_id == error.append_id else each
                 for each in attempts.publications
             ]
             raise
@@ -128,12 +128,12 @@ class IdempotentAppend:
         # id finds the record of either process.
         attempts = self._attempts
         is_published = bool(attempts.publications)
-        slot, token = attempts.publications[-1][:2] if is_published else next(reversed(attempts.puts))
+        slot, append_id = attempts.publications[-1][:2] if is_published else next(reversed(attempts.puts))
         return CommitStateUnknown(
             f"{self._store.url}: an attempt was not answered, and its outcome could not be read. It may have landed, "
             "or may land later. Repeat the same call: nothing is done twice",
             slot=slot,
-            token=token,
+            append_id=append_id,
             is_published=is_published,
         )
 

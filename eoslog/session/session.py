@@ -116,7 +116,7 @@ class Session:
         if self._description is None:
             self._description = read_description(self.object_store)
             self.object_store.watch(DESCRIPTION_PATH, self._is_this_store)
-            self.log.adopt_grace(self._description.slot_grace_ms)
+            self.log.adopt_slot_retention(self._description.slot_retention_ms)
         return self._description
 
     def _is_this_store(self, description: bytes) -> bool:
@@ -227,9 +227,9 @@ class Session:
     def _describe_anew(self) -> StoreDescription:
         now_ms = self.object_store.clock.now_ms()
         description = StoreDescription(
-            store_id=self.environment.new_token(),
+            store_id=self.environment.new_id(),
             created_ms=now_ms,
-            slot_grace_ms=self.log.config.grace_ms,
+            slot_retention_ms=self.log.config.slot_retention_ms,
             probe=ProbeRecord(put_if_absent=True, time_ms=now_ms),
         )
         body = description.model_dump_json(indent=2).encode() + b"\n"
@@ -254,10 +254,10 @@ class Session:
         self.describe()
         if error.is_published:
             # Another process may append the request in any later slot. So fencing one slot cannot settle the outcome.
-            if self.log.appender.find_request(error.slot, error.token) is not None:
+            if self.log.appender.find_request(error.slot, error.append_id) is not None:
                 return True
-            raise CommitStateUnknown(str(error), slot=error.slot, token=error.token, is_published=True)
-        return self.log.resolve(error.slot, error.token, timeout_ms=timeout_ms)
+            raise CommitStateUnknown(str(error), slot=error.slot, append_id=error.append_id, is_published=True)
+        return self.log.resolve(error.slot, error.append_id, timeout_ms=timeout_ms)
 
     def _before_checkpoint(self, log: Log[StoreState]) -> None:
         """Make the state smaller before a checkpoint of it is written."""

@@ -19,10 +19,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from eoslog.errors import InvalidOption
 from eoslog.log.replica import LogConfig
 from eoslog.state.expiry import (
+    DELETED_FILE_RETENTION_MS,
     NEVER,
     OFFSETS_RETENTION_MS,
     PRODUCER_ID_EXPIRATION_MS,
-    READER_GRACE_MS,
     STAGED_MAX_AGE_MS,
     TRANSACTIONAL_ID_EXPIRATION_MS,
 )
@@ -43,7 +43,7 @@ class _Section(BaseModel):
 class LogSettings(_Section):
     """Settings of the log; see ``LogConfig``."""
 
-    grace_ms: _Positive = LogConfig.grace_ms
+    slot_retention_ms: _Positive = LogConfig.slot_retention_ms
     checkpoint_slots: _Positive = LogConfig.checkpoint_slots
     commit_timeout_ms: _Positive = LogConfig.commit_timeout_ms
 
@@ -69,7 +69,7 @@ class VacuumSettings(_Section):
     """The ages below which vacuum keeps files."""
 
     staged_max_age_ms: _Positive = STAGED_MAX_AGE_MS
-    reader_grace_ms: _Positive = READER_GRACE_MS
+    deleted_file_retention_ms: _Positive = DELETED_FILE_RETENTION_MS
 
 
 class GroupSettings(_Section):
@@ -89,7 +89,7 @@ class CoordinatorSettings(_Section):
     segment_check_interval_ms: _Positive = 60_000
     log_retention_check_interval_ms: _Positive = 300_000
     log_cleaner_backoff_ms: _Positive = 15_000
-    merge_interval_ms: _Positive = 60_000
+    file_compaction_interval_ms: _Positive = 60_000
     checkpoint_check_interval_ms: _Positive = 60_000
     vacuum_interval_ms: _Positive = 24 * 3_600_000
     slot_deletion_interval_ms: _Positive = 3_600_000

@@ -7,6 +7,7 @@ from typing import Any
 
 from eoslog.errors import InvalidEntry
 from eoslog.format import checkpoint_codec as checkpoint
+from eoslog.format.schema_changes import added_columns
 from eoslog.state import batches, partitions, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry
@@ -27,7 +28,7 @@ class StoreMachine:
         return state.frozen_copy()
 
     def new_draft(self, state: StoreState, slot: int) -> Draft:
-        return new_draft(state, slot)
+        return new_draft(state, slot, added_columns)
 
     def add_overdue(self, draft: Draft, now_ms: int) -> None:
         AbortOverdueTransactions(now_ms).apply(draft)
@@ -51,7 +52,7 @@ class StoreMachine:
         return encode_entry(entry)
 
     def fold(self, state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
-        return fold(state, slot, entries)
+        return fold(state, slot, entries, added_columns)
 
     def check_upload(self, state: StoreState, upload_ms: int) -> None:
         partitions.check_upload(state, upload_ms)

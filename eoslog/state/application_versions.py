@@ -4,7 +4,8 @@ An application numbers its work by versions. The state keeps the last committed 
 A version at or below it is a replay, and is not committed twice.
 
 The version alone is not enough. A streaming query numbers its micro-batches from 0. If its checkpoint is lost, a new
-query starts at 0 again and brings other rows under the same numbers. A token therefore names the query, too.
+query starts at 0 again and brings other rows under the same numbers. An application version therefore names the query,
+too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Mapping
 
 from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.state.draft import Draft
-from eoslog.state.store_state import LastVersion, StoreState, TokenKey
-from eoslog.state.transaction_entries import ApplicationToken, QueryVersion
+from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState
+from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
 
 
 def last_version(
@@ -22,61 +23,63 @@ def last_version(
 ) -> LastVersion | None:
     """Return the last committed version; None if nothing was committed.
 
-    The version is returned even if ``starts_anew`` says that a token restarts after it.
+    The version is returned even if ``starts_anew`` says that the application restarts after it.
     """
-    return state.tokens.get(TokenKey(transactional_id, application_id, sink))
+    return state.application_versions.get(ApplicationVersionKey(transactional_id, application_id, sink))
 
 
-def remember_version(state: StoreState | Draft, key: TokenKey, last: LastVersion) -> None:
+def remember_version(state: StoreState | Draft, key: ApplicationVersionKey, last: LastVersion) -> None:
     """Store the last version that an application committed, and index it by its streaming query."""
-    before = state.tokens.get(key)
-    state.tokens[key] = last
+    before = state.application_versions.get(key)
+    state.application_versions[key] = last
     query_id = _counted_by(key, last)
     if before is not None and _counted_by(key, before) != query_id:
-        others = tuple(each for each in state.query_tokens[_counted_by(key, before)] if each != key)
+        others = tuple(each for each in state.query_versions[_counted_by(key, before)] if each != key)
         if others:
-            state.query_tokens[_counted_by(key, before)] = others
+            state.query_versions[_counted_by(key, before)] = others
         else:
-            del state.query_tokens[_counted_by(key, before)]
-    known = state.query_tokens.get(query_id, ())
+            del state.query_versions[_counted_by(key, before)]
+    known = state.query_versions.get(query_id, ())
     if key not in known:
-        state.query_tokens[query_id] = tuple(sorted((*known, key)))
+        state.query_versions[query_id] = tuple(sorted((*known, key)))
 
 
-def keys_by_query(tokens: Mapping[TokenKey, LastVersion]) -> dict[str, tuple[TokenKey, ...]]:
-    """Return the sorted keys of each streaming query's tokens. ``remember_version`` maintains the same index."""
-    found: dict[str, list[TokenKey]] = {}
-    for key, last in tokens.items():
+def keys_by_query(
+    versions: Mapping[ApplicationVersionKey, LastVersion],
+) -> dict[str, tuple[ApplicationVersionKey, ...]]:
+    """Return the sorted keys of each streaming query's versions. ``remember_version`` maintains the same index."""
+    found: dict[str, list[ApplicationVersionKey]] = {}
+    for key, last in versions.items():
         found.setdefault(_counted_by(key, last), []).append(key)
     return {query_id: tuple(sorted(keys)) for query_id, keys in found.items()}
 
 
-def _counted_by(key: TokenKey, last: LastVersion) -> str:
+def _counted_by(key: ApplicationVersionKey, last: LastVersion) -> str:
     """Return the id of the query that counted a version.
 
-    Old tokens name no query. A stream used its query id as the application id then.
+    Old versions name no query. A stream used its query id as the application id then.
     """
     return key.application_id if last.query_id is None else last.query_id
 
 
-def check_token(draft: Draft, transactional_id: str, token: ApplicationToken | None) -> None:
-    """Check that the work of a token was not committed before. A transaction without a token always passes.
+def check_application_version(draft: Draft, transactional_id: str, work: ApplicationVersion | None) -> None:
+    """Check that the work was not committed before. A transaction without an application version always passes.
 
     Raises:
         Replayed: the same query committed this version or a later one before.
         CheckpointMismatch: another streaming query counted the version, or no query did.
     """
-    if token is None:
+    if work is None:
         return
-    last = last_version(draft, transactional_id, token.application_id, token.sink)
-    if last is not None and not starts_anew(token, last):
-        _check_query(transactional_id, token, last)
-        if token.version <= last.version:
-            raise Replayed(token.application_id, token.version, last.version)
+    last = last_version(draft, transactional_id, work.application_id, work.sink)
+    if last is not None and not starts_anew(work, last):
+        _check_query(transactional_id, work, last)
+        if work.version <= last.version:
+            raise Replayed(work.application_id, work.version, last.version)
 
 
 def check_micro_batch(
-    draft: Draft, transactional_id: str, token: ApplicationToken, *, goes_on: bool = False, rows: int | None = None
+    draft: Draft, transactional_id: str, work: ApplicationVersion, *, goes_on: bool = False, rows: int | None = None
 ) -> None:
     """Check that a micro-batch was not committed before, under this transactional id or another.
 
@@ -95,12 +98,12 @@ def check_micro_batch(
         CheckpointMismatch: it is an earlier micro-batch, it is another query's, or its number of rows has changed.
         ProducerFenced: another run continues the query under another transactional id.
     """
-    own = last_version(draft, transactional_id, token.application_id, token.sink)
-    own_counts = own is not None and not starts_anew(token, own)
+    own = last_version(draft, transactional_id, work.application_id, work.sink)
+    own_counts = own is not None and not starts_anew(work, own)
     if own is not None and own_counts:
-        _check_query(transactional_id, token, own)
-    before_id, last = _last_of_query(draft, transactional_id, token)
-    anew = last is not None and starts_anew(token, last)
+        _check_query(transactional_id, work, own)
+    before_id, last = _last_of_query(draft, transactional_id, work)
+    anew = last is not None and starts_anew(work, last)
     if last is not None and not anew:
         # A new run may continue the query under this id. A run that already holds this id was overtaken: two runs
         # write from two copies of one checkpoint. If it continued, both would commit in turn, each its own rows.
@@ -110,27 +113,27 @@ def check_micro_batch(
                 "checkpoint was probably moved or copied. Stop one of the two runs"
             )
         # Spark never replays more than the last micro-batch, so this is no replay. To skip it could lose rows.
-        if token.version < last.version:
-            raise _older_copy(before_id, token, last)
-        if token.version == last.version:
+        if work.version < last.version:
+            raise _older_copy(before_id, work, last)
+        if work.version == last.version:
             # The same version with another number of rows is other work. To skip it as a replay would lose its rows.
-            before = committed_rows(draft, before_id, token)
+            before = committed_rows(draft, before_id, work)
             if rows is not None and before is not None and rows != before:
-                raise _other_rows(before_id, token, last, before, rows)
-            raise Replayed(token.application_id, token.version, last.version)
-    if own is not None and own_counts and token.version <= own.version:
+                raise _other_rows(before_id, work, last, before, rows)
+            raise Replayed(work.application_id, work.version, last.version)
+    if own is not None and own_counts and work.version <= own.version:
         # The query's last commit is under another id, but it committed here before that. It restarted since, and its
         # versions have reached those of this id again. The checks above did not compare with them.
         if last is not None and anew:
             raise CheckpointMismatch(
                 f"transactional id {transactional_id!r}: micro-batch {own.version} of the same query was also "
-                f"committed to {_topic(token)} under this id. For a fresh start choose another transactionalId, "
+                f"committed to {_topic(work)} under this id. For a fresh start choose another transactionalId, "
                 f"and {_anew(last)}"
             )
-        raise _older_copy(transactional_id, token, own)
+        raise _older_copy(transactional_id, work, own)
 
 
-def committed_rows(state: StoreState | Draft, transactional_id: str, token: ApplicationToken) -> int | None:
+def committed_rows(state: StoreState | Draft, transactional_id: str, work: ApplicationVersion) -> int | None:
     """Return how many rows a stream's sink committed in a micro-batch, even if the sink has changed since.
 
     Returns:
@@ -139,54 +142,54 @@ def committed_rows(state: StoreState | Draft, transactional_id: str, token: Appl
     """
     transaction = state.transactions.get(transactional_id)
     commit = None if transaction is None else transaction.last_commit
-    if commit is None or commit.token is None:
+    if commit is None or commit.application_version is None:
         return None
-    counted = commit.token
-    if (counted.application_id, counted.version, counted.query_id) != (transactional_id, token.version, token.query_id):
+    counted = commit.application_version
+    if (counted.application_id, counted.version, counted.query_id) != (transactional_id, work.version, work.query_id):
         return None
-    if counted.sink != token.sink:
+    if counted.sink != work.sink:
         # The last commit went to the sink that was configured before or after this one. If this sink has the same
         # version, too, the rows of its own commit are no longer known.
-        own = last_version(state, transactional_id, transactional_id, token.sink)
-        if own is not None and (own.version, own.query_id) == (token.version, token.query_id):
+        own = last_version(state, transactional_id, transactional_id, work.sink)
+        if own is not None and (own.version, own.query_id) == (work.version, work.query_id):
             return None
     return sum(each.rows for each in commit.rows)
 
 
 def _other_rows(
-    transactional_id: str, token: ApplicationToken, last: LastVersion, before: int, rows: int
+    transactional_id: str, work: ApplicationVersion, last: LastVersion, before: int, rows: int
 ) -> CheckpointMismatch:
     """Return the error for a replayed micro-batch whose number of rows has changed.
 
     Spark replays a micro-batch with the same source offsets, unless the checkpoint has lost them.
     """
     return CheckpointMismatch(
-        f"transactional id {transactional_id!r}: micro-batch {token.version} was committed to {_topic(token)} with "
+        f"transactional id {transactional_id!r}: micro-batch {work.version} was committed to {_topic(work)} with "
         f"{before} rows, and has {rows} now, so its content has changed. Nothing was committed. If the checkpoint is "
         "an older copy, or has lost its newest entry in 'offsets', restore it. Or "
-        f"{_anew(last)}: then rows committed as {token.version} are written again. If the query returns different rows "
+        f"{_anew(last)}: then rows committed as {work.version} are written again. If the query returns different rows "
         "each time it runs, or its source lost rows, give option failOnDataLoss=false to the sink: then the committed "
         "rows count, and the query continues"
     )
 
 
-def _older_copy(transactional_id: str, token: ApplicationToken, last: LastVersion) -> CheckpointMismatch:
+def _older_copy(transactional_id: str, work: ApplicationVersion, last: LastVersion) -> CheckpointMismatch:
     """Return the error for a micro-batch before the last one that its query committed."""
     return CheckpointMismatch(
-        f"transactional id {transactional_id!r}: micro-batch {token.version} comes after micro-batch {last.version} "
-        f"of the same query was committed to {_topic(token)}. The checkpoint is an older copy, and this micro-batch "
-        f"may hold other rows than those committed as {token.version}. Nothing was committed. Restore the newest "
+        f"transactional id {transactional_id!r}: micro-batch {work.version} comes after micro-batch {last.version} "
+        f"of the same query was committed to {_topic(work)}. The checkpoint is an older copy, and this micro-batch "
+        f"may hold other rows than those committed as {work.version}. Nothing was committed. Restore the newest "
         f"checkpoint. Or {_anew(last)}: then the query continues from this checkpoint, and rows committed since are "
         "written again"
     )
 
 
-def starts_anew(token: ApplicationToken, last: LastVersion) -> bool:
-    """Return True if the token asks to restart after exactly this version, and the restart has not happened yet.
+def starts_anew(work: ApplicationVersion, last: LastVersion) -> bool:
+    """Return True if the application asks to restart after exactly this version, and the restart has not happened yet.
 
-    The token carries the option ``startAnewAfter``. A restart happens once for each value of the option.
+    The version carries the option ``startAnewAfter``. A restart happens once for each value of the option.
     """
-    after = token.starts_anew_after
+    after = work.starts_anew_after
     # The last condition makes the restart happen once. After it the versions count up again and may reach the named
     # one a second time. Then that version is a commit of the restarted query, and a repetition of it is a replay.
     return (
@@ -200,13 +203,14 @@ def _committed_slot(state: StoreState | Draft, transactional_id: str, sink: str,
     """Return the slot that committed a version; None if it is not the last commit of its transactional id."""
     transaction = state.transactions.get(transactional_id)
     commit = None if transaction is None else transaction.last_commit
-    if commit is None or commit.token is None:
+    if commit is None or commit.application_version is None:
         return None
-    same = (commit.token.sink, commit.token.version, commit.token.query_id) == (sink, last.version, last.query_id)
+    work = commit.application_version
+    same = (work.sink, work.version, work.query_id) == (sink, last.version, last.query_id)
     return commit.slot if same else None
 
 
-def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken) -> tuple[str, LastVersion | None]:
+def _last_of_query(draft: Draft, transactional_id: str, work: ApplicationVersion) -> tuple[str, LastVersion | None]:
     """Return the last commit of a query and its transactional id.
 
     Two kinds of commits count. Commits to this sink count under every id: the query may have moved to another id and
@@ -214,12 +218,12 @@ def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken)
     another id does not count: it belongs to an independent copy of the query.
 
     Returns:
-        The transactional id and its last version. The id of the token and None if the query has committed nothing.
+        The transactional id and its last version. The given id and None if the query has committed nothing.
     """
     found: dict[str, tuple[int | None, LastVersion]] = {}
-    for key in draft.query_tokens.get(token.query_id or "", ()):
-        last = draft.tokens[key]
-        if key.sink != token.sink and (key.transactional_id != transactional_id or not _is_of_stream(key, last)):
+    for key in draft.query_versions.get(work.query_id or "", ()):
+        last = draft.application_versions[key]
+        if key.sink != work.sink and (key.transactional_id != transactional_id or not _is_of_stream(key, last)):
             continue
         slot = _committed_slot(draft, key.transactional_id, key.sink, last)
         other = found.get(key.transactional_id)
@@ -235,10 +239,10 @@ def _last_of_query(draft: Draft, transactional_id: str, token: ApplicationToken)
     before_id = max(
         found, key=lambda each: (found[each][0] if slots_known else found[each][1].version, each == transactional_id)
     )
-    return before_id, found[before_id][1]._replace(query_id=token.query_id)
+    return before_id, found[before_id][1]._replace(query_id=work.query_id)
 
 
-def _is_of_stream(key: TokenKey, last: LastVersion) -> bool:
+def _is_of_stream(key: ApplicationVersionKey, last: LastVersion) -> bool:
     """Return True if a stream's sink counted the version, False if a ``foreachBatch`` did.
 
     The writes of a ``foreachBatch`` have an application id of their own.
@@ -246,22 +250,22 @@ def _is_of_stream(key: TokenKey, last: LastVersion) -> bool:
     return last.query_id is None or key.application_id == key.transactional_id
 
 
-def _check_query(transactional_id: str, token: ApplicationToken, last: LastVersion) -> None:
+def _check_query(transactional_id: str, work: ApplicationVersion, last: LastVersion) -> None:
     """Check that a version was counted by the query that counted the last one.
 
     Raises:
         CheckpointMismatch: another query counted it, so its number says nothing about its rows.
     """
-    if token.query_id == last.query_id:
+    if work.query_id == last.query_id:
         return
-    if token.version > last.version and (token.query_id is None or last.query_id is None):
+    if work.version > last.version and (work.query_id is None or last.query_id is None):
         # A client that does not report its query, such as Spark Connect, may continue the count. It may not repeat a
         # version: without the query nobody can tell a replay from other work.
         return
-    names = "transactionalId" if token.application_id == transactional_id else "txnAppId"
+    names = "transactionalId" if work.application_id == transactional_id else "txnAppId"
     raise CheckpointMismatch(
-        f"application {token.application_id!r}: the last commit to {_topic(token)} is version {last.version} of "
-        f"{_query(last.query_id)}. Version {token.version} of {_query(token.query_id)} is other work, so it was "
+        f"application {work.application_id!r}: the last commit to {_topic(work)} is version {last.version} of "
+        f"{_query(last.query_id)}. Version {work.version} of {_query(work.query_id)} is other work, so it was "
         "neither committed nor skipped. If a checkpoint was deleted, restore it. For a fresh start choose another "
         f"{names}, or {_anew(last)}: then rows that the source delivers again are written again"
     )
@@ -282,5 +286,5 @@ def _query(query_id: str | None) -> str:
     return "no streaming query" if query_id is None else f"streaming query {query_id}"
 
 
-def _topic(token: ApplicationToken) -> str:
-    return "the topics that the rows name" if token.sink == "*" else f"topic {token.sink.partition(':')[0]}"
+def _topic(work: ApplicationVersion) -> str:
+    return "the topics that the rows name" if work.sink == "*" else f"topic {work.sink.partition(':')[0]}"

@@ -15,13 +15,14 @@ from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import (
     STATE_MAPS,
     STATE_VALUES,
-    Doomed,
+    ApplicationVersionKey,
+    ColumnPath,
     Group,
     IdempotentProducer,
     LastVersion,
     Moment,
+    PendingDeletion,
     StoreState,
-    TokenKey,
     Topic,
     Transaction,
 )
@@ -29,6 +30,10 @@ from eoslog.state.store_state import (
 K = TypeVar("K")
 V = TypeVar("V")
 E = TypeVar("E", bound=Entry)
+
+AddedColumns = Callable[[str, str], tuple[ColumnPath, ...]]
+"""Returns the columns that a topic's schema adds to an earlier one, or refuses the change. Both schemas are in Arrow's
+encoding, which the state machine does not know. So its caller passes this function."""
 
 
 class _Removed:
@@ -100,7 +105,7 @@ class Draft:
     writer_features: tuple[str, ...]
     time_ms: int
     horizon_ms: int
-    doomed: tuple[Doomed, ...]
+    pending_deletions: tuple[PendingDeletion, ...]
     topic_ids: Overlay[str, str]
     topics: Overlay[str, Topic]
     partitions: Overlay[PartitionId, Partition]
@@ -108,12 +113,15 @@ class Draft:
     ongoing: Overlay[str, int]
     producers: Overlay[int, IdempotentProducer]
     groups: Overlay[str, Group]
-    tokens: Overlay[TokenKey, LastVersion]
-    query_tokens: Overlay[str, tuple[TokenKey, ...]]
+    application_versions: Overlay[ApplicationVersionKey, LastVersion]
+    query_versions: Overlay[str, tuple[ApplicationVersionKey, ...]]
 
-    def __init__(self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], Entry]) -> None:
+    def __init__(
+        self, base: StoreState | Draft, slot: int, apply: Callable[[Draft, Entry], Entry], added_columns: AddedColumns
+    ) -> None:
         self.base = base
         self.slot = slot
+        self.added_columns = added_columns
         self._apply = apply
         self.entries: list[Entry] = []
         self.id_given_out: bool = base.id_given_out if isinstance(base, Draft) else False
@@ -157,7 +165,7 @@ class Draft:
         Several writers may share a record. Each one's entries go into a child of their own, so a refusal drops only
         these.
         """
-        return Draft(self, self.slot, self._apply)
+        return Draft(self, self.slot, self._apply, self.added_columns)
 
     def merge(self) -> None:
         """Apply the changes to the state or draft below this one."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from eoslog.state.entry_fields import Hex, Milliseconds, Model
-from eoslog.state.expiry_entries import DoomedDeleted, Expired, HorizonMoved
+from eoslog.state.expiry_entries import Expired, HorizonMoved, PendingDeletionsDone
 from eoslog.state.group_entries import GroupChanged, GroupDeleted, GroupOffsetsDeleted, OffsetsCommitted
 from eoslog.state.segment_entries import LogCleaned, LogStartMoved, SegmentSealed, SegmentsReplaced
 from eoslog.state.topic_entries import (
@@ -69,7 +69,7 @@ Entry = Annotated[
     | LogCleaned
     | LogStartMoved
     | HorizonMoved
-    | DoomedDeleted
+    | PendingDeletionsDone
     | Expired,
     Field(discriminator="type"),
 ]

@@ -9,13 +9,13 @@ from itertools import islice
 from eoslog.errors import GroupSubscribedToTopic, InvalidEntry
 from eoslog.state.draft import Draft
 from eoslog.state.expiry_entries import (
-    DoomedDeleted,
     Expired,
     ExpiredGroup,
     ExpiredOffset,
     ExpiredProducer,
     ExpiredTransactionalId,
     HorizonMoved,
+    PendingDeletionsDone,
 )
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted
 from eoslog.state.groups import EMPTY_GROUP, check_empty, group_named
@@ -150,7 +150,7 @@ def _subscribed(members: Iterable[Member]) -> set[str]:
 
 
 STAGED_MAX_AGE_MS = 7 * 24 * 3600 * 1000
-READER_GRACE_MS = 24 * 3600 * 1000
+DELETED_FILE_RETENTION_MS = 24 * 3600 * 1000
 TRANSACTIONAL_ID_EXPIRATION_MS = 7 * 24 * 3600 * 1000
 PRODUCER_ID_EXPIRATION_MS = 24 * 3600 * 1000
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -173,16 +173,16 @@ def move_horizon(draft: Draft, entry: HorizonMoved) -> None:
     draft.horizon_ms = entry.horizon_ms
 
 
-def forget_doomed(draft: Draft, entry: DoomedDeleted) -> None:
+def drop_pending_deletions(draft: Draft, entry: PendingDeletionsDone) -> None:
     """Remove files from those pending deletion, after vacuum has deleted them.
 
     Raises:
         InvalidEntry: no files that were dropped up to the slot are pending.
     """
-    remaining = tuple(doomed for doomed in draft.doomed if doomed.slot > entry.slot)
-    if remaining == draft.doomed:
+    remaining = tuple(deletion for deletion in draft.pending_deletions if deletion.slot > entry.slot)
+    if remaining == draft.pending_deletions:
         raise InvalidEntry(f"no files that were dropped up to slot {entry.slot} are pending deletion")
-    draft.doomed = remaining
+    draft.pending_deletions = remaining
 
 
 @dataclass(frozen=True)

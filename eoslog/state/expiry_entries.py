@@ -25,10 +25,10 @@ class HorizonMoved(Model):
     horizon_ms: Milliseconds
 
 
-class DoomedDeleted(Model):
+class PendingDeletionsDone(Model):
     """The files that entries up to ``slot`` dropped were deleted from the object store."""
 
-    type: Literal["doomed_deleted"] = "doomed_deleted"
+    type: Literal["pending_deletions_done"] = "pending_deletions_done"
     slot: Offset
 
 

@@ -13,7 +13,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.entries import FeaturesAdded
 
 STARTS_ANEW_AFTER = "starts_anew_after"
-"""A token may restart an application's versions. A version that does not know it would take the commit for a replay."""
+"""An application may restart its versions. Code that does not know it would take the commit for a replay."""
 
 STATISTICS_COLUMNS = "statistics_columns"
 """The setting of this name may change alone. A version that does not know it would see an entry without a change, and

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_OFFSET, NO_SEQUENCE, NO_SLOT, AbortedTransaction, Batch, Partition, Verdict
+from eoslog.state.partition_state import NO_OFFSET, NO_SEQUENCE, NO_SLOT, AbortedTransaction, Batch, Outcome, Partition
 from eoslog.state.sequences import BATCHES_TO_RETAIN, last_sequence_of
 from eoslog.state.store_state import StoreState, Topic, TransactionState
 
@@ -33,7 +33,7 @@ def broken_in_store(state: StoreState, slot: int) -> Iterator[Broken]:
     yield from _topics(state)
     yield from _transactions(state, slot)
     yield from _groups(state, slot)
-    if [each.slot for each in state.doomed] != sorted(each.slot for each in state.doomed):
+    if [each.slot for each in state.pending_deletions] != sorted(each.slot for each in state.pending_deletions):
         yield Broken("times-inconsistent", "the files pending deletion are not in the order of their slots")
 
 
@@ -45,7 +45,7 @@ def broken_in_partition(state: StoreState, topic: Topic, partition: Partition, s
     for broken in (
         *_offsets(partition, slot),
         *broken_in_batches(partition.active, topic, partition.id.partition, state.time_ms, slot),
-        *_verdicts(partition),
+        *_outcomes(partition),
         *_aborted(partition),
         *_producers(partition),
         *_index_paths(topic, partition),
@@ -73,8 +73,8 @@ def broken_in_batches(
         if batch.min_timestamp > batch.max_timestamp:
             problem = f"the smallest timestamp {batch.min_timestamp} is after the largest, {batch.max_timestamp}"
             yield Broken("times-inconsistent", problem, offsets=here)
-        if (batch.end_slot == NO_SLOT) != (batch.verdict is Verdict.OPEN):
-            yield Broken("verdicts-inconsistent", f"a batch is {batch.verdict.value}, with end slot {batch.end_slot}")
+        if (batch.end_slot == NO_SLOT) != (batch.outcome is Outcome.OPEN):
+            yield Broken("outcomes-inconsistent", f"a batch is {batch.outcome.value}, with end slot {batch.end_slot}")
         elif batch.end_slot != NO_SLOT:
             if not batch.slot <= batch.end_slot <= newest_slot or batch.end_time_ms > time_ms:
                 problem = f"rows of slot {batch.slot} ended at slot {batch.end_slot}, {batch.end_time_ms} ms"
@@ -207,22 +207,22 @@ def _offsets(partition: Partition, slot: int) -> Iterator[Broken]:
         yield Broken("times-inconsistent", f"the partition was changed after the log's end, slot {slot}")
 
 
-def _verdicts(partition: Partition) -> Iterator[Broken]:
-    kind = "verdicts-inconsistent"
+def _outcomes(partition: Partition) -> Iterator[Broken]:
+    kind = "outcomes-inconsistent"
     firsts = list(partition.open_transactions.values())
     if firsts != sorted(firsts):
         yield Broken(kind, "the open transactions are not in the order of their offsets")
     begun = {batch.base_offset: batch for batch in partition.active}
     for producer_id, first in partition.open_transactions.items():
         batch = begun.get(first)
-        if batch is None or batch.producer_id != producer_id or batch.verdict is not Verdict.OPEN:
+        if batch is None or batch.producer_id != producer_id or batch.outcome is not Outcome.OPEN:
             yield Broken(kind, f"the open transaction of producer {producer_id} has no row at {first}")
     for batch in partition.active:
         here = (batch.base_offset, batch.end_offset)
         first_open = partition.open_transactions.get(batch.producer_id)
-        if batch.verdict is Verdict.OPEN and (first_open is None or first_open > batch.base_offset):
+        if batch.outcome is Outcome.OPEN and (first_open is None or first_open > batch.base_offset):
             yield Broken(kind, f"rows of producer {batch.producer_id} have no outcome, but its transaction has ended")
-        if batch.verdict is Verdict.OPEN and batch.control is not None:
+        if batch.outcome is Outcome.OPEN and batch.control is not None:
             yield Broken(kind, "a control row has no outcome", offsets=here)
 
 
@@ -244,11 +244,11 @@ def broken_in_aborted(batches: Sequence[Batch], aborted: Sequence[AbortedTransac
     for each in aborted:
         listed.setdefault(each.producer_id, []).append(each)
         marker = markers.get(each.last_offset)
-        if marker is None or marker.verdict is not Verdict.ABORTED or marker.producer_id != each.producer_id:
+        if marker is None or marker.outcome is not Outcome.ABORTED or marker.producer_id != each.producer_id:
             yield Broken(kind, f"an aborted transaction of producer {each.producer_id} has no ABORT marker")
     ends_here = {(marker.producer_id, marker.end_slot) for marker in markers.values()}
     for batch in batches:
-        is_aborted = batch.control is None and batch.verdict is Verdict.ABORTED
+        is_aborted = batch.control is None and batch.outcome is Outcome.ABORTED
         if (
             is_aborted
             and (batch.producer_id, batch.end_slot) in ends_here

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eoslog.errors import ConcurrentTransactions, InvalidRequest, ProducerFenced
-from eoslog.state.application_versions import check_micro_batch, check_token, last_version, starts_anew
+from eoslog.state.application_versions import check_application_version, check_micro_batch, last_version, starts_anew
 from eoslog.state.draft import Draft
 from eoslog.state.features import STARTS_ANEW_AFTER, need_feature
 from eoslog.state.partitions import topic_of
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity
 from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.store_state import Transaction, TransactionState
-from eoslog.state.transaction_entries import ApplicationToken, CommitSummary, StagedBatch
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
 from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId, end_request
 
 
@@ -53,7 +53,7 @@ def _check_not_fenced(transaction: Transaction | None, job_id: str, owner: str, 
 
 @dataclass(frozen=True)
 class TakeOverJob:
-    """Fence the earlier runs of a job. The answer is False if the version of the token was committed before.
+    """Fence the earlier runs of a job. The answer is False if its version was committed before.
 
     This request does not check which query committed that version. The query is not known before the tasks run; the
     commit checks it.
@@ -61,15 +61,15 @@ class TakeOverJob:
 
     job_id: str
     owner: str
-    token: ApplicationToken | None
+    application_version: ApplicationVersion | None
     time_ms: int
 
     def apply(self, draft: Draft) -> bool:
-        """Take the job over, unless the version of the token was committed before."""
-        token = self.token
-        if token is not None:
-            last = last_version(draft, self.job_id, token.application_id, token.sink)
-            if last is not None and token.version <= last.version and not starts_anew(token, last):
+        """Take the job over, unless its version was committed before."""
+        work = self.application_version
+        if work is not None:
+            last = last_version(draft, self.job_id, work.application_id, work.sink)
+            if last is not None and work.version <= last.version and not starts_anew(work, last):
                 return False
         _take_over(draft, self.job_id, self.owner, self.time_ms)
         return True
@@ -86,7 +86,7 @@ class CommitJob:
     """Commit the transactions of all tasks of a job in one slot. The answer is the slot.
 
     A fenced run never commits again. A run that never held the job takes it over if ``take_over`` is true; otherwise it
-    is refused as fenced. A run without a token commits once: a repeated request gets the same answer.
+    is refused as fenced. A run without an application version commits once: a repeated request gets the same answer.
     """
 
     job_id: str
@@ -95,14 +95,14 @@ class CommitJob:
     take_over: bool
     batches: Sequence[StagedBatch]
     upload_ms: int
-    token: ApplicationToken | None
+    application_version: ApplicationVersion | None
     task_count: int
     summary: CommitSummary
     time_ms: int
     replaces: str | None = None
     """The id of a topic whose existing rows are dropped in the same slot. Overdue transactions in it are aborted."""
     micro_batch: bool = False
-    """True if the token belongs to a stream's sink.
+    """True if the application version belongs to a stream's sink.
 
     Then a query that committed under another transactional id before continues under this one. Runs that still use the
     other id are fenced.
@@ -116,26 +116,26 @@ class CommitJob:
         """Commit the job, and return the slot.
 
         Raises:
-            CheckpointMismatch: the token does not follow the last committed version.
+            CheckpointMismatch: the application version does not follow the last committed version.
             ConcurrentTransactions: a transaction is open in the topic whose rows are to be replaced.
             InvalidRequest: the job has too many tasks.
             ProducerFenced: another run holds the job.
-            Replayed: the application token was committed before.
+            Replayed: the application version was committed before.
         """
         check_task_count(self.task_count)
         transaction = draft.transactions.get(self.job_id)
         is_holder = transaction is not None and transaction.owner == self.owner
         _check_not_fenced(transaction, self.job_id, self.owner, take_over=self.take_over)
-        self.check_token(draft, goes_on=is_holder)
+        self.check_application_version(draft, goes_on=is_holder)
         if transaction is not None and is_holder:
             is_committed = transaction.state is TransactionState.COMPLETE_COMMIT
-            # The answer to an earlier attempt was lost. Without a token only the owner tells that the job is done.
-            if self.token is None and is_committed:
+            # The answer to an earlier attempt was lost. Without a version only the owner tells that the job is done.
+            if self.application_version is None and is_committed:
                 return transaction.last_slot
             identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
         else:
             identity = _take_over(draft, self.job_id, self.owner, self.time_ms)
-        if self.token is not None and self.token.starts_anew_after is not None:
+        if self.application_version is not None and self.application_version.starts_anew_after is not None:
             need_feature(draft, STARTS_ANEW_AFTER)
         if self.replaces is not None:
             # The writer aborts overdue transactions at the end of each record. That is too late here: a topic with an
@@ -150,7 +150,7 @@ class CommitJob:
                 owner=self.owner,
                 batches=self.batches,
                 upload_ms=self.upload_ms if self.batches else None,
-                token=self.token,
+                application_version=self.application_version,
                 task_count=self.task_count,
                 summary=self.summary,
                 time_ms=self.time_ms,
@@ -158,8 +158,8 @@ class CommitJob:
         )
         return draft.slot
 
-    def check_token(self, draft: Draft, *, goes_on: bool = False) -> None:
-        """Check that the work of the token was not committed before.
+    def check_application_version(self, draft: Draft, *, goes_on: bool = False) -> None:
+        """Check that the job's work was not committed before.
 
         Args:
             goes_on: True if this run holds the job.
@@ -167,10 +167,10 @@ class CommitJob:
         Raises:
             CheckpointMismatch, ProducerFenced, Replayed: as ``apply``.
         """
-        if self.micro_batch and self.token is not None:
-            check_micro_batch(draft, self.job_id, self.token, goes_on=goes_on, rows=self.rows)
+        if self.micro_batch and self.application_version is not None:
+            check_micro_batch(draft, self.job_id, self.application_version, goes_on=goes_on, rows=self.rows)
         else:
-            check_token(draft, self.job_id, self.token)
+            check_application_version(draft, self.job_id, self.application_version)
 
 
 def replace_rows(draft: Draft, topic_id: str) -> None:

@@ -12,11 +12,11 @@ from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_SLOT, Batch, Partition, SealedSegment, Verdict
+from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition, SealedSegment
 from eoslog.state.partitions import partition_of
 from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.segment_start import move_segment_start
-from eoslog.state.store_state import Doomed
+from eoslog.state.store_state import PendingDeletion
 from eoslog.state.topic_entries import TopicConfig
 
 
@@ -64,7 +64,7 @@ def move_log_start(draft: Draft, entry: LogStartMoved) -> None:
         files += [file for file in (segment.txnindex, segment.snapshot) if file is not None]
     if files or dropped:
         indexes = tuple(segment.index for segment in dropped)
-        draft.doomed = (*draft.doomed, Doomed(draft.slot, "", tuple(files), indexes))
+        draft.pending_deletions = (*draft.pending_deletions, PendingDeletion(draft.slot, "", tuple(files), indexes))
 
 
 def _removed_end_slot(partition: Partition, entry: LogStartMoved) -> int:
@@ -104,7 +104,7 @@ def last_end_slot_below(batches: Iterable[Batch], offset: int) -> int:
 
 
 def _is_committed(batch: Batch) -> bool:
-    return batch.control is None and batch.verdict is Verdict.COMMITTED
+    return batch.control is None and batch.outcome is Outcome.COMMITTED
 
 
 class _SegmentSize(NamedTuple):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
@@ -53,7 +54,7 @@ NO_SLOT = -1
 NO_TIME = -1
 
 
-class Verdict(Enum):
+class Outcome(Enum):
     """The outcome of a batch's transaction."""
 
     OPEN = "open"
@@ -79,7 +80,7 @@ class Batch(NamedTuple):
     file: FileReference | None
     """None for a control row, and for a batch without rows."""
     first_row: int
-    """The index of the batch's first row in its file, from 0. A merged file holds several batches."""
+    """The index of the batch's first row in its file, from 0. A compacted file holds several batches."""
     control: Control | None
     slot: int
     """The slot that gave the rows their offsets."""
@@ -87,7 +88,7 @@ class Batch(NamedTuple):
     """The slot that ended the rows' transaction; ``NO_SLOT`` while it is open."""
     end_time_ms: int
     """The log's time at the end slot, which never runs backwards (ms); ``NO_TIME`` while the transaction is open."""
-    verdict: Verdict
+    outcome: Outcome
     transactional_id: str | None
     producer_id: int
     producer_epoch: int
@@ -188,7 +189,7 @@ class Partition:
     """
     cleaned_offset: int = 0
     """The offset up to which compaction is done (exclusive). Sealed segments beyond it are dirty."""
-    start_producers: dict[int, ProducerState] = field(default_factory=dict)
+    start_producers: Mapping[int, ProducerState] = field(default_factory=dict)
     """The state of producers at the start of the active segment, each with its last batch only."""
 
     @property
@@ -208,21 +209,14 @@ class Partition:
 
     def copy(self) -> Partition:
         """Return a copy that a draft may change."""
-        return Partition(
-            self.id,
-            self.log_start_offset,
-            self.next_offset,
-            self.segment_base_offset,
-            self.sealed,
-            list(self.active),
-            self.active_bytes,
-            dict(self.open_transactions),
-            list(self.aborted),
-            dict(self.producers),
-            self.changed_slot,
-            self.snapshot_floor,
-            self.snapshot_floor_ms,
-            self.removed_end_slot,
-            self.cleaned_offset,
-            dict(self.start_producers),
-        )
+        values = [*_values_of(self)]
+        for index in _CHANGED_IN_PLACE:
+            values[index] = values[index].copy()
+        return Partition(*values)
+
+
+_values_of: Callable[[Partition], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(Partition)))
+_CHANGED_IN_PLACE = tuple(
+    index for index, each in enumerate(fields(Partition)) if str(each.type).startswith(("list[", "dict[", "set["))
+)
+"""Fields that a copy must not share. All others, such as tuples and mappings, are only replaced as a whole."""

@@ -24,9 +24,9 @@ from eoslog.state.partition_state import (
     AbortedTransaction,
     Batch,
     Control,
+    Outcome,
     Partition,
     SealedSegment,
-    Verdict,
 )
 from eoslog.state.segment_entries import SegmentSealed
 from eoslog.state.segment_start import move_segment_start
@@ -101,23 +101,23 @@ def append_batch(partition: Partition, entry: BatchAppended, moment: Moment) -> 
     transactional = entry.transactional_id is not None
     partition.active.append(
         Batch(
-            entry.base_offset,
-            entry.record_count,
-            entry.record_count - 1,
-            entry.file,
-            0,
-            None,
-            moment.slot,
-            NO_SLOT if transactional else moment.slot,
-            NO_TIME if transactional else moment.time_ms,
-            Verdict.OPEN if transactional else Verdict.COMMITTED,
-            entry.transactional_id,
-            entry.producer_id,
-            entry.producer_epoch,
-            entry.base_sequence,
-            entry.min_timestamp,
-            entry.max_timestamp,
-            transactional,
+            base_offset=entry.base_offset,
+            record_count=entry.record_count,
+            last_offset_delta=entry.record_count - 1,
+            file=entry.file,
+            first_row=0,
+            control=None,
+            slot=moment.slot,
+            end_slot=NO_SLOT if transactional else moment.slot,
+            end_time_ms=NO_TIME if transactional else moment.time_ms,
+            outcome=Outcome.OPEN if transactional else Outcome.COMMITTED,
+            transactional_id=entry.transactional_id,
+            producer_id=entry.producer_id,
+            producer_epoch=entry.producer_epoch,
+            base_sequence=entry.base_sequence,
+            min_timestamp=entry.min_timestamp,
+            max_timestamp=entry.max_timestamp,
+            transactional=transactional,
             statistics=entry.statistics,
         )
     )
@@ -147,27 +147,27 @@ def append_staged(
 ) -> None:
     """Append a staged batch at the end of the partition, in the slot that commits it.
 
-    It leaves no producer state. A retry is recognized by the epoch and the application token of its transaction.
+    It leaves no producer state. A retry is recognized by the epoch and the application version of its transaction.
     """
     partition.active.append(
         Batch(
-            batch.base_offset,
-            batch.record_count,
-            batch.record_count - 1,
-            batch.file,
-            0,
-            None,
-            moment.slot,
-            moment.slot,
-            moment.time_ms,
-            Verdict.COMMITTED,
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            -1,
-            batch.min_timestamp,
-            batch.max_timestamp,
-            True,
+            base_offset=batch.base_offset,
+            record_count=batch.record_count,
+            last_offset_delta=batch.record_count - 1,
+            file=batch.file,
+            first_row=0,
+            control=None,
+            slot=moment.slot,
+            end_slot=moment.slot,
+            end_time_ms=moment.time_ms,
+            outcome=Outcome.COMMITTED,
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=-1,
+            min_timestamp=batch.min_timestamp,
+            max_timestamp=batch.max_timestamp,
+            transactional=True,
             statistics=batch.statistics,
         )
     )
@@ -199,9 +199,9 @@ def place_marker(
     settled = 0
     first_offset = partition.open_transactions.pop(producer_id, None)
     if first_offset is not None:
-        verdict = Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED
-        settled = _settle(partition, producer_id, first_offset, verdict, moment)
-        if verdict is Verdict.ABORTED:
+        outcome = Outcome.COMMITTED if control is Control.COMMIT else Outcome.ABORTED
+        settled = _settle(partition, producer_id, first_offset, outcome, moment)
+        if outcome is Outcome.ABORTED:
             # This transaction was removed above, so the next open one gives the last stable offset after the marker.
             stable = next(iter(partition.open_transactions.values()), marker_offset + 1)
             partition.aborted.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable))
@@ -213,37 +213,37 @@ def place_marker(
         )
     partition.active.append(
         Batch(
-            marker_offset,
-            1,
-            0,
-            None,
-            0,
-            control,
-            moment.slot,
-            moment.slot,
-            moment.time_ms,
-            Verdict.COMMITTED if control is Control.COMMIT else Verdict.ABORTED,
-            transactional_id,
-            producer_id,
-            marker_epoch,
-            -1,
-            timestamp,
-            timestamp,
-            True,
+            base_offset=marker_offset,
+            record_count=1,
+            last_offset_delta=0,
+            file=None,
+            first_row=0,
+            control=control,
+            slot=moment.slot,
+            end_slot=moment.slot,
+            end_time_ms=moment.time_ms,
+            outcome=Outcome.COMMITTED if control is Control.COMMIT else Outcome.ABORTED,
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=marker_epoch,
+            base_sequence=-1,
+            min_timestamp=timestamp,
+            max_timestamp=timestamp,
+            transactional=True,
         )
     )
     partition.next_offset += 1
     return settled
 
 
-def _settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Moment) -> int:
+def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: Outcome, moment: Moment) -> int:
     """Give a producer's open batches from an offset on their outcome. Returns their number of rows."""
     settled = 0
     start = bisect_left(partition.active, first_offset, key=lambda batch: batch.base_offset)
     for index in range(start, len(partition.active)):
         batch = partition.active[index]
-        if batch.producer_id == producer_id and batch.verdict is Verdict.OPEN:
-            partition.active[index] = batch._replace(verdict=verdict, end_slot=moment.slot, end_time_ms=moment.time_ms)
+        if batch.producer_id == producer_id and batch.outcome is Outcome.OPEN:
+            partition.active[index] = batch._replace(outcome=outcome, end_slot=moment.slot, end_time_ms=moment.time_ms)
             settled += batch.record_count
     return settled
 
@@ -304,18 +304,18 @@ def seal(draft: Draft, entry: SegmentSealed) -> None:
     partition.sealed = (
         *partition.sealed,
         SealedSegment(
-            entry.base_offset,
-            entry.end_offset,
-            count,
-            size,
-            min(batch.min_timestamp for batch in batches),
-            max(batch.max_timestamp for batch in batches),
-            max((batch.end_slot for batch in batches if batch.verdict is Verdict.COMMITTED), default=0),
-            entry.index,
-            entry.txnindex,
-            entry.snapshot,
-            draft.slot,
-            len(files),
+            base_offset=entry.base_offset,
+            end_offset=entry.end_offset,
+            batch_count=count,
+            bytes=size,
+            min_timestamp=min(batch.min_timestamp for batch in batches),
+            max_timestamp=max(batch.max_timestamp for batch in batches),
+            max_end_slot=max((batch.end_slot for batch in batches if batch.outcome is Outcome.COMMITTED), default=0),
+            index=entry.index,
+            txnindex=entry.txnindex,
+            snapshot=entry.snapshot,
+            slot=draft.slot,
+            file_count=len(files),
         ),
     )
     move_segment_start(draft, partition, batches)

@@ -78,7 +78,8 @@ def forget_producer_ids(draft: Draft, producer_ids: Set[int]) -> None:
             partition = draft.edit_partition(partition_id)
             for producer_id in producer_ids:
                 partition.producers.pop(producer_id, None)
-                partition.start_producers.pop(producer_id, None)
+            left = {each: known for each, known in partition.start_producers.items() if each not in producer_ids}
+            partition.start_producers = left
 
 
 def check_timeout(timeout_ms: int) -> None:

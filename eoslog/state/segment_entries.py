@@ -44,7 +44,7 @@ class SegmentsReplaced(Model):
     topic_id: Hex
     partition: PartitionIndex
     reason: Literal["merge", "compact"]
-    """A merge removes no row, batch or control row."""
+    """``merge`` is compaction of files, ``compact`` compaction by key. A merge removes no row, batch or control row."""
     replaced: Annotated[tuple[ReplacedSegment, ...], Field(min_length=1)]
     """The replaced segments, in order."""
     base_offset: Offset

@@ -10,10 +10,10 @@ from bisect import bisect_left
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_TIME, Batch, Partition, ProducerState, SealedSegment, Verdict
+from eoslog.state.partition_state import NO_TIME, Batch, Outcome, Partition, ProducerState, SealedSegment
 from eoslog.state.partitions import check_file_place, check_upload, partition_of, topic_of
 from eoslog.state.segment_entries import LogCleaned, SegmentsReplaced
-from eoslog.state.store_state import Doomed
+from eoslog.state.store_state import PendingDeletion
 
 
 class CleanedTransactions:
@@ -78,7 +78,7 @@ def is_last_of_its_producer(batch: Batch, producers: dict[int, ProducerState]) -
 
 def is_aborted(batch: Batch) -> bool:
     """Return True if a batch belongs to an aborted transaction. Compaction removes its rows at once."""
-    return batch.control is None and batch.verdict is Verdict.ABORTED
+    return batch.control is None and batch.outcome is Outcome.ABORTED
 
 
 def may_drop_tombstones(batch: Batch, now_ms: int) -> bool:
@@ -122,18 +122,18 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
     partition.sealed = (
         *partition.sealed[:first],
         SealedSegment(
-            entry.base_offset,
-            entry.end_offset,
-            entry.batch_count,
-            entry.bytes,
-            entry.min_timestamp,
-            entry.max_timestamp,
-            max(segment.max_end_slot for segment in replaced),
-            entry.index,
-            entry.txnindex,
-            entry.snapshot,
-            draft.slot,
-            entry.file_count,
+            base_offset=entry.base_offset,
+            end_offset=entry.end_offset,
+            batch_count=entry.batch_count,
+            bytes=entry.bytes,
+            min_timestamp=entry.min_timestamp,
+            max_timestamp=entry.max_timestamp,
+            max_end_slot=max(segment.max_end_slot for segment in replaced),
+            index=entry.index,
+            txnindex=entry.txnindex,
+            snapshot=entry.snapshot,
+            slot=draft.slot,
+            file_count=entry.file_count,
         ),
         *partition.sealed[first + len(replaced) :],
     )
@@ -141,9 +141,9 @@ def replace_segments(draft: Draft, entry: SegmentsReplaced) -> None:
         _note_removed_rows(draft, partition, entry.removed_end_slot)
     kept = (entry.txnindex, entry.snapshot)
     derived = [file for segment in replaced for file in (segment.txnindex, segment.snapshot) if file is not None]
-    draft.doomed = (
-        *draft.doomed,
-        Doomed(
+    draft.pending_deletions = (
+        *draft.pending_deletions,
+        PendingDeletion(
             draft.slot,
             "",
             tuple(file for file in derived if file not in kept),

@@ -15,9 +15,9 @@ from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat, first_pr
 from eoslog.state import batches, groups, partitions, prepared, producer_ids, topics, transactions
 from eoslog.state import expiry as group_deletion
 from eoslog.state import group_members as members
-from eoslog.state.draft import Draft
+from eoslog.state.draft import AddedColumns, Draft
 from eoslog.state.entries import ENTRY, Entry, StoreCreated
-from eoslog.state.expiry import expire, forget_doomed, move_horizon
+from eoslog.state.expiry import drop_pending_deletions, expire, move_horizon
 from eoslog.state.features import add_features, check_features
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.log_start import move_log_start
@@ -62,7 +62,7 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     "clean": clean_log,
     "log_start": move_log_start,
     "horizon": move_horizon,
-    "doomed_deleted": forget_doomed,
+    "pending_deletions_done": drop_pending_deletions,
     "expire": expire,
 }
 
@@ -95,9 +95,9 @@ def apply_entry(draft: Draft, entry: Entry) -> Entry:
         raise
 
 
-def new_draft(state: StoreState, slot: int) -> Draft:
+def new_draft(state: StoreState, slot: int, added_columns: AddedColumns) -> Draft:
     """Return an empty draft for the record of ``slot``, on the state after the slot before."""
-    return Draft(state, slot, apply_entry)
+    return Draft(state, slot, apply_entry, added_columns)
 
 
 def decode_entry(value: object) -> Entry:
@@ -115,7 +115,7 @@ def decode_entry(value: object) -> Entry:
         raise InvalidEntry(f"malformed entry: {first_problem(error)}") from None
 
 
-def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
+def fold(state: StoreState, slot: int, entries: Sequence[object], added_columns: AddedColumns) -> str | None:
     """Apply all entries of a record, or none if one of them is invalid.
 
     Returns:
@@ -124,7 +124,7 @@ def fold(state: StoreState, slot: int, entries: Sequence[object]) -> str | None:
     Raises:
         UnsupportedFormat: a newer version of eoslog wrote the record.
     """
-    draft = new_draft(state, slot)
+    draft = new_draft(state, slot, added_columns)
     try:
         for value in entries:
             entry = decode_entry(value)

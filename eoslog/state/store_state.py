@@ -15,8 +15,10 @@ from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, NO_TIME, Partition
 from eoslog.state.topic_entries import TopicConfig, TopicSchema
-from eoslog.state.topic_schemas import ColumnPath
-from eoslog.state.transaction_entries import ApplicationToken, QueryVersion, TransactionPrepared
+from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion, TransactionPrepared
+
+ColumnPath = tuple[str, ...]
+"""A column or a field within it: the names from the outside in, with ``element`` for lists and ``value`` for maps."""
 
 
 class Moment(NamedTuple):
@@ -96,7 +98,7 @@ class LastCommit(NamedTuple):
     producer_id: int
     producer_epoch: int
     """The producer id and the epoch together name the transaction."""
-    token: ApplicationToken | None = None
+    application_version: ApplicationVersion | None = None
     offsets: tuple[GroupOffsets, ...] = ()
     rows: tuple[TopicRows, ...] = ()
 
@@ -196,7 +198,7 @@ class Group:
     """The log's time when the last member left (ms); ``NO_TIME`` if it has members or never had one."""
 
 
-class TokenKey(NamedTuple):
+class ApplicationVersionKey(NamedTuple):
     """The key of an application's versions: each application has its own versions per transactional id and sink."""
 
     transactional_id: str
@@ -214,7 +216,7 @@ class LastVersion(NamedTuple):
     """The version after which its commit restarted the count. A restart after the same version is done only once."""
 
 
-class Doomed(NamedTuple):
+class PendingDeletion(NamedTuple):
     """Files that are pending deletion, because the entry of a slot dropped them.
 
     Vacuum deletes them when no reader that planned before the slot can still need them.
@@ -239,7 +241,7 @@ class StoreState:
     """The log's time: the latest time of any entry so far (ms since the epoch). It never runs backwards."""
     horizon_ms: int = 0
     """Vacuum may have deleted unnamed files uploaded at or before this time (ms since the epoch)."""
-    doomed: tuple[Doomed, ...] = ()
+    pending_deletions: tuple[PendingDeletion, ...] = ()
     """The files that are pending deletion, in the order of their slots."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     """The id of each topic by name."""
@@ -251,10 +253,10 @@ class StoreState:
     """The start (ms) of each open transaction by transactional id."""
     producers: dict[int, IdempotentProducer] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
-    tokens: dict[TokenKey, LastVersion] = field(default_factory=dict)
+    application_versions: dict[ApplicationVersionKey, LastVersion] = field(default_factory=dict)
     """The last version of each application. It outlives the transactional id, so that a late replay is recognized."""
-    query_tokens: dict[str, tuple[TokenKey, ...]] = field(default_factory=dict)
-    """The keys of each streaming query's tokens, sorted."""
+    query_versions: dict[str, tuple[ApplicationVersionKey, ...]] = field(default_factory=dict)
+    """The keys of each streaming query's application versions, sorted."""
 
     def frozen_copy(self) -> StoreState:
         """Return a copy that later records do not change. It costs O(number of keys) and shares the values."""

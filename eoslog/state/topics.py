@@ -19,7 +19,7 @@ from eoslog.state.draft import Draft
 from eoslog.state.groups import without_topic
 from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import Partition
-from eoslog.state.store_state import Doomed, SchemaVersion, StoreState, Topic
+from eoslog.state.store_state import PendingDeletion, SchemaVersion, StoreState, Topic
 from eoslog.state.topic_entries import (
     PartitionsCreated,
     TopicConfig,
@@ -29,7 +29,6 @@ from eoslog.state.topic_entries import (
     TopicSchema,
     TopicSchemaChanged,
 )
-from eoslog.state.topic_schemas import added_columns
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:
@@ -107,7 +106,7 @@ def create_topic(draft: Draft, entry: TopicCreated) -> None:
     check_cleanup_policy(entry.topic, schema, entry.config)
     first = SchemaVersion(1, draft.slot, draft.time_ms)
     topic = Topic(entry.topic, entry.topic_id, entry.partitions, schema, entry.config, draft.slot, (first,))
-    if any(doomed.prefix == topic.prefix for doomed in draft.doomed):
+    if any(deletion.prefix == topic.prefix for deletion in draft.pending_deletions):
         raise InvalidTopic(f"topic id {entry.topic_id} belonged to a deleted topic, whose files are pending deletion")
     draft.topic_ids[entry.topic] = entry.topic_id
     draft.topics[entry.topic_id] = topic
@@ -149,7 +148,7 @@ def change_schema(draft: Draft, entry: TopicSchemaChanged) -> None:
         raise InvalidTopic(
             f"topic {entry.topic}: the columns of its key cannot change. They are: {', '.join(before.key) or 'none'}"
         )
-    added = added_columns(before.arrow, after.arrow)
+    added = draft.added_columns(before.arrow, after.arrow)
     if not added:
         raise InvalidEntry(f"topic {entry.topic} has these columns already")
     if entry.schema_version != topic.schema_version + 1:
@@ -206,7 +205,7 @@ def delete_topic(draft: Draft, entry: TopicDeleted) -> None:
         forgotten = without_topic(group, entry.topic_id)
         if forgotten != group:
             draft.groups[name] = forgotten
-    draft.doomed = (*draft.doomed, Doomed(draft.slot, topic.prefix))
+    draft.pending_deletions = (*draft.pending_deletions, PendingDeletion(draft.slot, topic.prefix))
 
 
 def _incarnation(draft: Draft, name: str, topic_id: str) -> Topic:

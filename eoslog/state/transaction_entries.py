@@ -111,7 +111,7 @@ class QueryVersion(Model):
     version: Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 
-class ApplicationToken(Model):
+class ApplicationVersion(Model):
     """The version of an application's work that a transaction commits. It lets the store recognize a replay."""
 
     application_id: Identifier
@@ -177,7 +177,7 @@ class TransactionPrepared(Model):
 
 
 class TransactionEnded(Model):
-    """The end of a transaction: outcome, markers, staged batches, group offsets and application token in one entry."""
+    """The end of a transaction: outcome, markers, batches, group offsets and application version in one entry."""
 
     type: Literal["end"] = "end"
     transactional_id: Identifier
@@ -186,7 +186,7 @@ class TransactionEnded(Model):
     """The epoch of the transaction. Its markers carry the next one."""
     owner: Identifier | None = None
     """The id of the job's run; None for a producer."""
-    verdict: Literal["commit", "abort"]
+    outcome: Literal["commit", "abort"]
     reason: Literal["client", "timeout", "fence", "admin"] = "client"
     """The cause: the client, a timeout, an init that fenced the client, or an administrator."""
     next_producer_id: ProducerId = 0
@@ -201,7 +201,7 @@ class TransactionEnded(Model):
     """A control row for each partition that the transaction touched."""
     offsets: tuple[GroupOffsets, ...] = ()
     """Group offsets that take effect in this slot."""
-    token: ApplicationToken | None = None
+    application_version: ApplicationVersion | None = None
     task_count: Annotated[int, Field(strict=True, ge=0, lt=2**20)] = 0
     """The number of the job's tasks. Their transactions end with this entry, too."""
     summary: CommitSummary | None = None

@@ -22,7 +22,7 @@ from eoslog.errors import (
     TransactionalIdNotFound,
     quoted,
 )
-from eoslog.state.application_versions import check_token
+from eoslog.state.application_versions import check_application_version
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
@@ -38,7 +38,7 @@ from eoslog.state.producer_ids import (
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import (
-    ApplicationToken,
+    ApplicationVersion,
     BatchAppended,
     CommitSummary,
     PreparedBatch,
@@ -252,25 +252,25 @@ class EndAnswer(NamedTuple):
     identity: ProducerIdentity
     """The producer's next identity."""
     is_done: bool
-    """False if the work of the application token had been committed before. Then this transaction was aborted."""
+    """False if the application version had been committed before. Then this transaction was aborted."""
 
 
 @dataclass(frozen=True)
 class EndTransaction:
     """Commit or abort a transaction. A repeated request gets the same answer.
 
-    If the work of the application token was committed before, a commit aborts the transaction instead.
+    If the application version was committed before, a commit aborts the transaction instead.
     """
 
     entry: TransactionEnded
 
     @property
     def name(self) -> str:
-        return self.entry.verdict
+        return self.entry.outcome
 
     @property
     def is_final(self) -> bool:
-        return self.entry.verdict == "commit"
+        return self.entry.outcome == "commit"
 
     def apply(self, draft: Draft) -> EndAnswer:
         """End the transaction, and return the producer's next identity.
@@ -289,10 +289,11 @@ class EndTransaction:
             pass
         except InvalidTxnState as refused:
             # An earlier attempt at this request may have aborted the transaction as a replay, and its answer was lost.
-            # Then the commit meets an aborted transaction. The token tells this from a real refusal: if its work was
-            # committed before, ``check_token`` raises ``Replayed``, and the first answer is given again.
+            # Then the commit meets an aborted transaction. The application version tells this from a real refusal: if
+            # it was committed before, ``check_application_version`` raises ``Replayed``, and the first answer is given
+            # again.
             with suppress(Replayed):
-                check_token(draft, entry.transactional_id, entry.token)
+                check_application_version(draft, entry.transactional_id, entry.application_version)
                 _check_not_aborted(draft.transactions[entry.transactional_id], identity, refused)
                 raise
         transaction = draft.transactions[entry.transactional_id]
@@ -314,7 +315,7 @@ class EndTransaction:
         """
         (entry,) = entries
         found = TransactionEnded.model_validate(entry)
-        named = ("transactional_id", "producer_id", "producer_epoch", "verdict")
+        named = ("transactional_id", "producer_id", "producer_epoch", "outcome")
         if any(getattr(found, name) != getattr(self.entry, name) for name in named):
             raise ValueError(f"another end of transactional id {found.transactional_id!r}")
         return EndAnswer(_next_identity(found), True)
@@ -343,7 +344,7 @@ def _next_identity(ended: TransactionEnded) -> ProducerIdentity:
 def end_request(
     transactional_id: str,
     identity: ProducerIdentity,
-    verdict: str,
+    outcome: str,
     *,
     time_ms: int,
     reason: str = "client",
@@ -351,7 +352,7 @@ def end_request(
     batches: Sequence[StagedBatch] = (),
     upload_ms: int | None = None,
     offsets: Sequence[GroupOffsets] = (),
-    token: ApplicationToken | None = None,
+    application_version: ApplicationVersion | None = None,
     task_count: int = 0,
     summary: CommitSummary | None = None,
 ) -> TransactionEnded:
@@ -362,12 +363,12 @@ def end_request(
             "producer_id": identity.producer_id,
             "producer_epoch": identity.producer_epoch,
             "owner": owner,
-            "verdict": verdict,
+            "outcome": outcome,
             "reason": reason,
             "batches": tuple(_leaving_room(batches)),
             "upload_ms": upload_ms,
             "offsets": tuple(offsets),
-            "token": token,
+            "application_version": application_version,
             "task_count": task_count,
             "summary": summary,
             "time_ms": time_ms,

@@ -18,7 +18,7 @@ from eoslog.errors import (
     InvalidTxnState,
     ProducerFenced,
 )
-from eoslog.state.application_versions import check_token, remember_version
+from eoslog.state.application_versions import check_application_version, remember_version
 from eoslog.state.draft import Draft
 from eoslog.state.groups import check_offsets, commit_offsets, is_from_outside
 from eoslog.state.names import PartitionId
@@ -43,10 +43,10 @@ from eoslog.state.producer_ids import (
     why_aborted,
 )
 from eoslog.state.store_state import (
+    ApplicationVersionKey,
     LastCommit,
     LastVersion,
     StoreState,
-    TokenKey,
     TopicRows,
     Transaction,
     TransactionState,
@@ -113,8 +113,8 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
         # An abort always passes: after a lost answer a producer cannot know whether its first batch began a
         # transaction (KIP-890). A commit needs an open transaction or content. The tasks of a job count as content even
         # without rows: the commit records that the job is done.
-        begins = bool(entry.batches or entry.offsets or entry.token or entry.task_count)
-        if entry.verdict == "commit" and transaction.state is not TransactionState.ONGOING and not begins:
+        begins = bool(entry.batches or entry.offsets or entry.application_version or entry.task_count)
+        if entry.outcome == "commit" and transaction.state is not TransactionState.ONGOING and not begins:
             raise InvalidTxnState(f"transactional id {entry.transactional_id!r} has no open transaction to commit")
         return transaction
     # Each end raises the epoch. A retry whose first answer was lost therefore comes with the identity before. It counts
@@ -134,7 +134,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
             f"{current.producer_epoch}, this producer has {wanted.producer_epoch}). Close this producer"
         )
     done = "commit" if transaction.state is TransactionState.COMPLETE_COMMIT else "abort"
-    if entry.verdict == done:
+    if entry.outcome == done:
         raise EndRepeated(current)
     why = why_aborted(transaction, wanted)
     raise InvalidTxnState(
@@ -146,7 +146,7 @@ def check_end(draft: Draft, entry: TransactionEnded) -> Transaction:
 def with_prepared_summary(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     """Return a commit with the summary that its prepared transaction has. For writers: the fold compares no summary."""
     transaction = draft.transactions.get(entry.transactional_id)
-    if transaction is None or transaction.prepared is None or entry.verdict != "commit":
+    if transaction is None or transaction.prepared is None or entry.outcome != "commit":
         return entry
     return entry.model_copy(update={"summary": transaction.prepared.summary})
 
@@ -157,12 +157,12 @@ def is_shareable_end(entry: TransactionEnded) -> bool:
     That is safe only if an end that the newest state refuses stays refused for good. Three kinds are excluded:
 
     - Offsets of a group's member: a partition that the member gave up may be assigned to it again.
-    - A commit with a token: it may turn into an abort, and only its own process decides that.
+    - A commit with an application version: it may turn into an abort, and only its own process decides that.
     - The end of a job: only its driver ends it.
     """
     return (
         entry.reason == "client"
-        and entry.token is None
+        and entry.application_version is None
         and entry.owner is None
         and not entry.task_count
         and all(is_from_outside(offsets) for offsets in entry.offsets)
@@ -172,9 +172,9 @@ def is_shareable_end(entry: TransactionEnded) -> bool:
 def _planned(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
     """Return the end with its results at this slot: base offsets, markers and the next identity."""
     transaction = check_end(draft, entry)
-    check_token(draft, entry.transactional_id, entry.token)
-    if entry.verdict == "abort" and (entry.batches or entry.offsets or entry.token):
-        raise InvalidEntry("an abort must have no staged batches, offsets or token")
+    check_application_version(draft, entry.transactional_id, entry.application_version)
+    if entry.outcome == "abort" and (entry.batches or entry.offsets or entry.application_version):
+        raise InvalidEntry("an abort must have no staged batches, offsets or application version")
     if transaction.prepared is not None:
         entry = _with_prepared(draft, transaction, entry)
     else:
@@ -229,14 +229,18 @@ def _with_prepared(draft: Draft, transaction: Transaction, entry: TransactionEnd
     Raises:
         InvalidTxnState: the entry brings other content than was prepared.
     """
-    commits = entry.verdict == "commit"
+    commits = entry.outcome == "commit"
     batches = committed_batches(draft, transaction) if commits else ()
     offsets = committed_offsets(draft, transaction) if commits else ()
     brought = tuple(batch.model_copy(update={"base_offset": 0}) for batch in entry.batches)
     if brought and tuple(batch.statistics for batch in brought) == (None,) * len(batches):
         # An older version of eoslog knows no statistics. It repeats the prepared batches without them.
         batches = tuple(batch.model_copy(update={"statistics": None}) for batch in batches)
-    if (brought and brought != batches) or (entry.offsets and entry.offsets != offsets) or entry.token is not None:
+    if (
+        (brought and brought != batches)
+        or (entry.offsets and entry.offsets != offsets)
+        or entry.application_version is not None
+    ):
         check_not_prepared(transaction)
     assert transaction.prepared is not None
     return entry.model_copy(
@@ -274,7 +278,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
 
     Raises:
         EndRepeated: the transaction was ended the same way before.
-        Replayed: the work of the application token was committed before.
+        Replayed: the application version was committed before.
         InvalidProducerIdMapping, ProducerFenced, InvalidTxnState: see ``check_end``.
         Further errors of ``check_upload``, ``check_offsets`` and ``partition_of`` for batches and offsets.
     """
@@ -296,7 +300,7 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
             rows.producer_epoch,
             draft.moment,
         )
-    commits = entry.verdict == "commit"
+    commits = entry.outcome == "commit"
     for marker in entry.markers:
         partition_id = PartitionId(marker.topic_id, marker.partition)
         counts[partition_id.topic_id] += place_marker(
@@ -311,9 +315,10 @@ def apply_end(draft: Draft, entry: TransactionEnded) -> TransactionEnded:
         )
     for offsets in entry.offsets:
         commit_offsets(draft, offsets, draft.slot if transaction.prepared is None else transaction.prepared_slot)
-    if entry.token is not None:
-        key = TokenKey(entry.transactional_id, entry.token.application_id, entry.token.sink)
-        last = LastVersion(entry.token.version, entry.token.query_id, entry.token.starts_anew_after)
+    work = entry.application_version
+    if work is not None:
+        key = ApplicationVersionKey(entry.transactional_id, work.application_id, work.sink)
+        last = LastVersion(work.version, work.query_id, work.starts_anew_after)
         remember_version(draft, key, last)
     last_commit = _last_commit(draft, entry, rows, counts) if commits else transaction.last_commit
     draft.transactions[entry.transactional_id] = _ended(draft, transaction, entry, last_commit)
@@ -334,7 +339,7 @@ def _last_commit(
         time_ms=draft.time_ms,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        token=entry.token,
+        application_version=entry.application_version,
         offsets=entry.offsets,
         rows=tuple(TopicRows(topic_id=topic_id, rows=count) for topic_id, count in sorted(rows.items())),
     )
@@ -345,11 +350,11 @@ def _ended(
 ) -> Transaction:
     begins = transaction.state is not TransactionState.ONGOING
     passed = []
-    if entry.verdict == "commit" and begins:
+    if entry.outcome == "commit" and begins:
         passed.append(TransactionState.ONGOING)
     if entry.reason == "fence":
         passed.append(TransactionState.PREPARE_EPOCH_FENCE)
-    if entry.verdict == "commit":
+    if entry.outcome == "commit":
         passed += [TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT]
     else:
         passed += [TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT]

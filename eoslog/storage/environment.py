@@ -46,7 +46,7 @@ class Environment:
         """
         return event.wait(None if patience_s is None else min(patience_s, threading.TIMEOUT_MAX))
 
-    def new_token(self) -> str:
+    def new_id(self) -> str:
         """Return a name that is unique in the store (128 random bits, also unique after a fork)."""
         return os.urandom(16).hex()
 
@@ -58,7 +58,11 @@ class Environment:
         """Mark a failpoint: a named point between two steps, where tests stop the process. It does nothing else."""
 
     def background(self, work: Callable[[], None]) -> None:
-        """Run ``work`` in the background."""
+        """Run ``work`` in the background.
+
+        Raises:
+            RuntimeError: no thread can start, because the interpreter exits.
+        """
         threading.Thread(target=work, daemon=True, name="eoslog-background").start()
 
 

@@ -59,7 +59,7 @@ class LocalClockFile:
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         kept = os.path.isdir(os.path.dirname(self._file))
-        name = self._file if kept else os.path.join(self._root, f".clock-{self._environment.new_token()}")
+        name = self._file if kept else os.path.join(self._root, f".clock-{self._environment.new_id()}")
         descriptor = os.open(name, flags, 0o600)
         try:
             return os.fstat(descriptor).st_ctime_ns // 1_000_000
@@ -88,6 +88,7 @@ _REFUSALS = frozenset(
 )
 """Errors after which nothing has landed, and which a retry does not overcome."""
 
+_NOTHING_TO_SYNC = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _LARGEST_WATCHED_BYTES = 1 << 20
 _TEMPORARY_AGE_MS = 24 * 3600 * 1000
@@ -102,7 +103,6 @@ class LocalStore(ObjectStore):
 
     least_poll_pause_ms = 20
     lists_in_order = True
-    queues_writers = True
 
     def __init__(self, root: str | os.PathLike[str], environment: Environment, fsync: bool = True) -> None:
         super().__init__(str(root), StoreClock(environment))
@@ -110,7 +110,7 @@ class LocalStore(ObjectStore):
         self._temporary = os.path.join(self._root, TEMPORARY)
         self._environment = environment
         self._fsync = fsync
-        self._host_queue = HostQueue(self._temporary)
+        self.host_queue = HostQueue(self._temporary, environment, self._check_watched)
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
         """Directories that exist durably and are not reached through a symbolic link."""
@@ -141,20 +141,29 @@ class LocalStore(ObjectStore):
         return outcome
 
     def put(self, path: str, body: bytes) -> None:
+        self._put(path, body, durable=True)
+
+    def put_new(self, objects: Sequence[tuple[str, bytes]], *, durable: bool = True) -> None:
+        for path, body in objects:
+            self._put(path, body, durable)
+
+    def _put(self, path: str, body: bytes, durable: bool) -> None:
         target = self._target(path)
-        with self._temporary_file(path, body) as temporary:
-            self._make_directory(path, target)
+        with self._temporary_file(path, body, durable) as temporary:
+            if durable:
+                self._make_directory(path, target)
             try:
                 try:
                     os.replace(temporary.name, target)
                 except FileNotFoundError:
-                    self._make_directory(path, target, anew=True)
+                    self._make_directory(path, target, durable=durable, anew=True)
                     os.replace(temporary.name, target)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
             temporary.is_named = False
             self.clock.observe(_ctime_ms(os.fstat(temporary.descriptor)))
-            self._make_durable(path, target)
+            if durable:
+                self._make_durable(path, target)
 
     def get(self, path: str) -> StoredObject:
         with self._opened(path) as (descriptor, status):
@@ -209,6 +218,16 @@ class LocalStore(ObjectStore):
         if paths:
             self.clock.observe(self._clock_file.date_ms())
 
+    def make_durable(self, path: str) -> None:
+        if not self._fsync:
+            return
+        try:
+            _fsync_directory(os.path.dirname(self._target(path)))
+        except OSError as error:
+            # Otherwise the object was deleted, or this process may not sync: then it may not write either.
+            if error.errno not in _NOTHING_TO_SYNC:
+                raise self._refused_or_unavailable(path, error) from error
+
     def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:
         # Start without an identity, so that the first request compares the bytes: the file may have been replaced since
         # the caller read it.
@@ -250,20 +269,16 @@ class LocalStore(ObjectStore):
             )
         self._watched = watched._replace(identity=identity)
 
-    def turn(self) -> contextlib.AbstractContextManager[bool]:
-        self._check_watched()
-        return self._host_queue.turn()
-
     @contextlib.contextmanager
-    def _temporary_file(self, path: str, body: bytes) -> Iterator[_TemporaryFile]:
-        """Write the body to a durable temporary file. Its name is removed at the end of the context."""
+    def _temporary_file(self, path: str, body: bytes, durable: bool = True) -> Iterator[_TemporaryFile]:
+        """Write the body to a temporary file. Its name is removed at the end of the context."""
         self.requests["PUT"] += 1
-        temporary = _TemporaryFile(os.path.join(self._temporary, self._environment.new_token()))
+        temporary = _TemporaryFile(os.path.join(self._temporary, self._environment.new_id()))
         try:
             try:
                 temporary.descriptor = self._create(temporary.name)
                 _write_fully(temporary.descriptor, body)
-                if self._fsync:
+                if self._fsync and durable:
                     os.fsync(temporary.descriptor)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
@@ -334,10 +349,11 @@ class LocalStore(ObjectStore):
         with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
             self.remove_leftovers(_TEMPORARY_AGE_MS)
 
-    def _make_directory(self, path: str, target: str, *, anew: bool = False) -> None:
-        """Create the target's directory durably, with all directories up to the root.
+    def _make_directory(self, path: str, target: str, *, durable: bool = True, anew: bool = False) -> None:
+        """Create the target's directory, with all directories up to the root.
 
         Args:
+            durable: whether they must outlive a power failure.
             anew: create it even if this process has created it before, because it has vanished.
         """
         directory = os.path.dirname(target)
@@ -347,7 +363,7 @@ class LocalStore(ObjectStore):
         try:
             os.makedirs(directory, exist_ok=True)
             self._refuse_symlinked_directory(path, directory)
-            if self._fsync:
+            if self._fsync and durable:
                 # Sync all of them, not only the new ones: another process may have created one and died before its
                 # fsync.
                 ancestor = directory
@@ -358,7 +374,8 @@ class LocalStore(ObjectStore):
                     _fsync_directory(os.path.dirname(self._root))
         except OSError as error:
             raise self._refused_or_unavailable(path, error) from error
-        self._known_directories.add(directory)
+        if durable:
+            self._known_directories.add(directory)
 
     def _link(self, path: str, temporary: _TemporaryFile, target: str) -> PutOutcome:
         self._make_directory(path, target)

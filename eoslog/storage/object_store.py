@@ -13,12 +13,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
 from eoslog.storage.clock import StoreClock
+from eoslog.storage.host_queue import HostQueue
 from eoslog.storage.process import cannot_be_pickled
 
 
@@ -117,10 +117,13 @@ class ObjectStore(ABC):
         for path, body in objects:
             self.put(path, body)
 
-    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
+    def put_new(self, objects: Sequence[tuple[str, bytes]], *, durable: bool = True) -> None:
         """Put several objects under new, unique names. They may be written in parallel.
 
         This works also if a policy forbids replacing objects. Transient failures are retried.
+
+        Args:
+            durable: False if only processes that run now need the objects. A power failure may lose them.
         """
         self.put_many(objects)
 
@@ -144,6 +147,13 @@ class ObjectStore(ABC):
         """Yield the paths of unfinished multipart uploads. eoslog itself starts none."""
         return iter(())
 
+    def make_durable(self, path: str) -> None:  # noqa: B027 - optional: in other stores, what can be read is durable
+        """Return when an object that was read is durable, with all objects of its directory that were read before it.
+
+        Raises:
+            StoreUnavailable, StoreAccessDenied
+        """
+
     def watch(self, path: str, is_same: Callable[[bytes], bool]) -> None:  # noqa: B027 - optional: only local stores do this
         """Watch an object that never changes, if the check costs no request (local disk).
 
@@ -155,15 +165,8 @@ class ObjectStore(ABC):
         """Return True if an object does not exist. Return False if the check would cost a request."""
         return False
 
-    queues_writers: bool = False
-    """True if ``turn`` makes the writers of this machine wait for each other."""
-
-    def turn(self) -> AbstractContextManager[bool]:
-        """Queue behind the other writers of this machine. It is a hint: it excludes no writer and never waits long.
-
-        The context's value is True if it had to wait. Then other writers have probably appended.
-        """
-        return nullcontext(False)
+    host_queue: HostQueue | None = None
+    """Where the writers of this machine queue up before they append; None if they do not."""
 
     def _get_or_none(self, path: str) -> StoredObject | None:
         try:

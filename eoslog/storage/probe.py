@@ -38,7 +38,7 @@ def probe_put_if_absent(store: ObjectStore, environment: Environment) -> ProbeRe
         PutIfAbsentUnsupported: a key had no winner, or more than one.
         StoreUnavailable: the store's answers were lost.
     """
-    directory = f"{PROBE_DIRECTORY}{environment.new_token()}"
+    directory = f"{PROBE_DIRECTORY}{environment.new_id()}"
     keys = [f"{directory}/twice", *(f"{directory}/race-{number}" for number in range(_ROUNDS))]
     try:
         _probe_twice(store, environment, keys[0])

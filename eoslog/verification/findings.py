@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from eoslog.state.invariants import Broken
 from eoslog.state.names import PartitionId
@@ -23,165 +23,153 @@ class Severity(StrEnum):
     """A healthy store may have it."""
 
 
-class Kind(NamedTuple):
-    """A kind of finding."""
+_ERROR, _WARNING, _INFO = (Severity.ERROR, False), (Severity.WARNING, False), (Severity.INFO, False)
+_DOUBT = (Severity.ERROR, True)
+_MISSING = "the object is missing"
+_PROBLEM = "{problem}"
+_FROM_BACKUP = "bring the object back from a backup or an earlier version of the bucket"
+_REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
+_REPAIR = "repair"
+
+
+class Kind(StrEnum):
+    """A kind of finding, in the order in which a verification checks them.
+
+    The columns are: its stable name, its severity (``_DOUBT`` is an error with ``log_in_doubt``), and the texts of
+    ``message``, ``follows`` and ``remedy``.
+    """
 
     severity: Severity
+    log_in_doubt: bool
+    """True if the log, or the state that it leads to, may differ from what was written. Then ``repair`` does nothing:
+    a repair would make the wrong state permanent, and could delete the only evidence of the right one."""
+    message: str
+    """What is wrong, with named fields."""
     follows: str
     """The consequence for users of the store."""
     remedy: str
     """What an operator can do about it."""
-    repairable: bool = False
-    """True if ``repair`` can fix it: the repair loses nothing and uses the ordinary protocol."""
-    log_in_doubt: bool = False
-    """True if the log, or the state that it leads to, may differ from what was written. Then ``repair`` does nothing:
-    a repair would make the wrong state permanent, and could delete the only evidence of the right one."""
 
+    def __new__(cls, name: str, *columns: Any) -> Kind:
+        kind = str.__new__(cls, name)
+        kind._value_ = name
+        (kind.severity, kind.log_in_doubt), kind.message, kind.follows, kind.remedy = columns
+        return kind
 
-_ERROR, _WARNING, _INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
-_FROM_BACKUP = "bring the object back from a backup or an earlier version of the bucket"
-_REPORT = "stop writers, keep a copy of the store, and report it: no correct writer makes this"
+    @property
+    def repairable(self) -> bool:
+        """True if ``repair`` can fix it: the repair loses nothing and uses the ordinary protocol."""
+        return self.remedy == _REPAIR
 
-KINDS: dict[str, Kind] = {
-    "description-missing": Kind(
-        _ERROR, "nobody can open the store", f"{_FROM_BACKUP}; slot 0 has the store's id", log_in_doubt=True
-    ),
-    "description-damaged": Kind(_ERROR, "nobody can open the store", _FROM_BACKUP, log_in_doubt=True),
-    "description-differs": Kind(
-        _ERROR,
-        "the description belongs to another store",
-        f"{_FROM_BACKUP}; slot 0 has the store's id",
-        log_in_doubt=True,
-    ),
-    "log-missing": Kind(
-        _ERROR,
+    # A table: its rows stay short.
+    # fmt: off
+    DESCRIPTION_MISSING = ("description-missing", _DOUBT, _MISSING, "nobody can open the store",
+        f"{_FROM_BACKUP}; slot 0 has the store's id")
+    DESCRIPTION_DAMAGED = ("description-damaged", _DOUBT, _PROBLEM, "nobody can open the store", _FROM_BACKUP)
+    DESCRIPTION_DIFFERS = ("description-differs", _DOUBT,
+        "the description is of store {described}, but the log is of store {of_log}",
+        "the description belongs to another store", f"{_FROM_BACKUP}; slot 0 has the store's id")
+    LOG_MISSING = ("log-missing", _DOUBT, "the store has a description, but no slot",
         "there are no topics: the creation of the store was interrupted, or all slots are lost",
-        "if the store was never used, create a topic; otherwise bring the slots back from a backup",
-        log_in_doubt=True,
-    ),
-    "slot-missing": Kind(
-        _ERROR,
+        "if the store was never used, create a topic; otherwise bring the slots back from a backup")
+    SLOT_MISSING = ("slot-missing", _DOUBT, "{what} is missing, though the log goes on to slot {next}",
         "no process can read across the gap, and one before it may take it for the end of the log: stop writers",
-        _FROM_BACKUP,
-        log_in_doubt=True,
-    ),
-    "slot-lost": Kind(
-        _WARNING, "the history of commits ends there; nothing else needs slots below the checkpoints", _FROM_BACKUP
-    ),
-    "slot-damaged": Kind(
-        _ERROR, "no process can read the log past this slot: stop writers", _FROM_BACKUP, log_in_doubt=True
-    ),
-    "slot-chain-broken": Kind(
-        _ERROR,
-        "the record does not continue the record before it: no process can read the log past this slot",
-        _FROM_BACKUP,
-        log_in_doubt=True,
-    ),
-    "slot-token-repeated": Kind(
-        _ERROR, "a record was appended twice: its changes may have been made twice", _REPORT, log_in_doubt=True
-    ),
-    "slot-tail-differs": Kind(
-        _ERROR,
-        "a process that opens the log here reads another record than processes that followed the log",
-        _FROM_BACKUP,
-        log_in_doubt=True,
-    ),
-    "slot-stray": Kind(
-        _INFO,
+        _FROM_BACKUP)
+    SLOT_LOST = ("slot-lost", _WARNING,
+        "slots {first} to {last} are missing, but older slots exist, and those are deleted first",
+        "the history of commits ends there; nothing else needs slots below the checkpoints", _FROM_BACKUP)
+    SLOT_DAMAGED = ("slot-damaged", _DOUBT, _PROBLEM, "no process can read the log past this slot: stop writers",
+        _FROM_BACKUP)
+    SLOT_CHAIN_BROKEN = ("slot-chain-broken", _DOUBT,
+        "the record does not continue that of slot {before}: this record or {path_before} is not what was written",
+        "the record does not continue the record before it: no process can read the log past this slot", _FROM_BACKUP)
+    SLOT_APPEND_ID_REPEATED = ("slot-append-id-repeated", _DOUBT, "the record has the same append id as slot {first}",
+        "a record was appended twice: its changes may have been made twice", _REPORT)
+    SLOT_TAIL_DIFFERS = ("slot-tail-differs", _DOUBT,
+        "the record repeats slot {repeated}, but with other content than that slot has",
+        "a process that opens the log here reads another record than processes that followed the log", _FROM_BACKUP)
+    SLOT_STRAY = ("slot-stray", _INFO, "slots {first} to {last} are below slots that were deleted or lost",
         "none: a paused writer put a record below the start of the log, and nothing reads it",
-        "none; the record is deleted together with old slots",
-    ),
-    "record-invalid": Kind(_ERROR, "the record changes nothing, and writers stop", _REPORT, log_in_doubt=True),
-    "reference-outside": Kind(
-        _ERROR,
-        "the record names an object outside of the store; the record changes nothing, and writers stop",
-        _REPORT,
-        log_in_doubt=True,
-    ),
-    "checkpoint-missing": Kind(
-        _ERROR, "processes open the other checkpoint or the whole log; slots are no longer deleted", "repair", True
-    ),
-    "checkpoint-damaged": Kind(
-        _ERROR, "processes open the other checkpoint or the whole log; slots are no longer deleted", "repair", True
-    ),
-    "checkpoint-differs": Kind(
-        _ERROR,
+        "none; the record is deleted together with old slots")
+    RECORD_INVALID = ("record-invalid", _DOUBT, _PROBLEM, "the record changes nothing, and writers stop", _REPORT)
+    REFERENCE_OUTSIDE = ("reference-outside", _DOUBT, "it names {outside!r}",
+        "the record names an object outside of the store; the record changes nothing, and writers stop", _REPORT)
+    CHECKPOINT_MISSING = ("checkpoint-missing", _ERROR, _MISSING,
+        "processes open the other checkpoint or the whole log; slots are no longer deleted", _REPAIR)
+    CHECKPOINT_DAMAGED = ("checkpoint-damaged", _ERROR, _PROBLEM,
+        "processes open the other checkpoint or the whole log; slots are no longer deleted", _REPAIR)
+    CHECKPOINT_DIFFERS = ("checkpoint-differs", _DOUBT, _PROBLEM,
         "the state depends on the checkpoint that a process opens",
-        "bring the slots or the checkpoint back from a backup, and report it",
-        log_in_doubt=True,
-    ),
-    "log-unreadable": Kind(_ERROR, "nobody can open the log", _FROM_BACKUP, log_in_doubt=True),
-    "topics-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT, log_in_doubt=True),
-    "transactions-inconsistent": Kind(
-        _ERROR,
-        "the state contradicts itself; rows of the partition may stay hidden from read_committed",
-        _REPORT,
-        log_in_doubt=True,
-    ),
-    "groups-inconsistent": Kind(_ERROR, "the state contradicts itself", _REPORT, log_in_doubt=True),
-    "offsets-inconsistent": Kind(_ERROR, "rows are lost or given twice to readers", _REPORT, log_in_doubt=True),
-    "verdicts-inconsistent": Kind(_ERROR, "readers may see rows that were not committed", _REPORT, log_in_doubt=True),
-    "aborted-inconsistent": Kind(
-        _ERROR, "Kafka's tools and readers see different aborted transactions", _REPORT, log_in_doubt=True
-    ),
-    "producers-inconsistent": Kind(_ERROR, "a repeated batch may not be recognized", _REPORT, log_in_doubt=True),
-    "times-inconsistent": Kind(_ERROR, "time travel and history may be wrong", _REPORT, log_in_doubt=True),
-    "file-misplaced": Kind(
-        _ERROR, "the file may be deleted together with another topic or partition", _REPORT, log_in_doubt=True
-    ),
-    "file-shared": Kind(_ERROR, "readers see its rows twice", _REPORT, log_in_doubt=True),
-    "index-missing": Kind(_ERROR, "rows of the segment cannot be read; vacuum refuses to run", _FROM_BACKUP),
-    "index-damaged": Kind(_ERROR, "rows of the segment cannot be read; vacuum refuses to run", _FROM_BACKUP),
-    "index-differs": Kind(_ERROR, "the segment differs from its entry", _REPORT, log_in_doubt=True),
-    "txnindex-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do not need it", "repair", True),
-    "txnindex-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do not need it", "repair", True),
-    "snapshot-missing": Kind(_WARNING, "Kafka's tools lack the file; readers do not need it", "repair", True),
-    "snapshot-damaged": Kind(_WARNING, "Kafka's tools lack the file; readers do not need it", "repair", True),
-    "snapshot-lost": Kind(
-        _WARNING,
-        "Kafka's tools lack the file; readers do not need it",
-        f"none for eoslog; for Kafka's tools, {_FROM_BACKUP}",
-    ),
-    "data-missing": Kind(
-        _ERROR,
-        "its rows cannot be read",
-        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records",
-    ),
-    "data-damaged": Kind(
-        _ERROR,
-        "its rows cannot be read",
-        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records",
-    ),
-    "data-unreadable": Kind(_ERROR, "its rows cannot be read: its writer wrote an invalid file", _REPORT),
-    "data-rows-differ": Kind(_ERROR, "its rows cannot be read: its writer wrote another number of rows", _REPORT),
-    "data-schema-differs": Kind(_ERROR, "its rows may not be readable with the topic's columns", _REPORT),
-    "data-offsets-differ": Kind(_ERROR, "rows have wrong offsets", _REPORT),
-    "data-timestamps-differ": Kind(_ERROR, "lookup by timestamp and retention may be wrong", _REPORT),
-    "data-statistics-false": Kind(
-        _ERROR, "reads with a predicate may miss rows", "read without a predicate, and report it"
-    ),
-    "transaction-overdue": Kind(
-        _WARNING,
-        "read_committed readers do not see rows behind the transaction",
-        "run a coordinator: eoslog coordinator --once",
-    ),
-    "transaction-prepared": Kind(
-        _INFO,
-        "the transaction waits for an outside decision",
-        "complete_transaction, or transactions force-terminate",
-    ),
-    "group-offset-beyond-end": Kind(
-        _WARNING, "the group's consumers start according to their auto_offset_reset", "groups reset-offsets"
-    ),
-    "not-an-object": Kind(_WARNING, "a store never follows or lists it", "remove it"),
-    "files-unreferenced": Kind(
-        _INFO, "none: no reader sees them", "none; vacuum deletes them when they are old enough"
-    ),
-    "files-unknown": Kind(_INFO, "none: they do not belong to the store", "none; nothing deletes them"),
-    "uploads-unfinished": Kind(_INFO, "none, but they are billed", "abort them, or give the bucket a lifecycle rule"),
-    "leftovers": Kind(_INFO, "none: a writer died while it wrote them", "repair", True),
-}
-"""The kinds by name, in the order in which a verification checks them."""
+        "bring the slots or the checkpoint back from a backup, and report it")
+    LOG_UNREADABLE = ("log-unreadable", _DOUBT, _PROBLEM, "nobody can open the log", _FROM_BACKUP)
+    TOPICS_INCONSISTENT = ("topics-inconsistent", _DOUBT, _PROBLEM, "the state contradicts itself", _REPORT)
+    TRANSACTIONS_INCONSISTENT = ("transactions-inconsistent", _DOUBT, _PROBLEM,
+        "the state contradicts itself; rows of the partition may stay hidden from read_committed", _REPORT)
+    GROUPS_INCONSISTENT = ("groups-inconsistent", _DOUBT, _PROBLEM, "the state contradicts itself", _REPORT)
+    OFFSETS_INCONSISTENT = ("offsets-inconsistent", _DOUBT, _PROBLEM, "rows are lost or given twice to readers",
+        _REPORT)
+    OUTCOMES_INCONSISTENT = ("outcomes-inconsistent", _DOUBT, _PROBLEM, "readers may see rows that were not committed",
+        _REPORT)
+    ABORTED_INCONSISTENT = ("aborted-inconsistent", _DOUBT, _PROBLEM,
+        "Kafka's tools and readers see different aborted transactions", _REPORT)
+    PRODUCERS_INCONSISTENT = ("producers-inconsistent", _DOUBT, _PROBLEM, "a repeated batch may not be recognized",
+        _REPORT)
+    TIMES_INCONSISTENT = ("times-inconsistent", _DOUBT, _PROBLEM, "time travel and history may be wrong", _REPORT)
+    FILE_MISPLACED = ("file-misplaced", _DOUBT, _PROBLEM,
+        "the file may be deleted together with another topic or partition", _REPORT)
+    FILE_SHARED = ("file-shared", _DOUBT, "two batches name the same rows of the file", "readers see its rows twice",
+        _REPORT)
+    INDEX_MISSING = ("index-missing", _ERROR, _MISSING, "rows of the segment cannot be read; vacuum refuses to run",
+        _FROM_BACKUP)
+    INDEX_DAMAGED = ("index-damaged", _ERROR, _PROBLEM, "rows of the segment cannot be read; vacuum refuses to run",
+        _FROM_BACKUP)
+    INDEX_DIFFERS = ("index-differs", _DOUBT, _PROBLEM, "the segment differs from its entry", _REPORT)
+    TXNINDEX_MISSING = ("txnindex-missing", _WARNING, _MISSING, "Kafka's tools lack the file; readers do not need it",
+        _REPAIR)
+    TXNINDEX_DAMAGED = ("txnindex-damaged", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
+        _REPAIR)
+    SNAPSHOT_MISSING = ("snapshot-missing", _WARNING, _MISSING, "Kafka's tools lack the file; readers do not need it",
+        _REPAIR)
+    SNAPSHOT_DAMAGED = ("snapshot-damaged", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
+        _REPAIR)
+    SNAPSHOT_LOST = ("snapshot-lost", _WARNING, _PROBLEM, "Kafka's tools lack the file; readers do not need it",
+        f"none for eoslog; for Kafka's tools, {_FROM_BACKUP}")
+    DATA_MISSING = ("data-missing", _ERROR, _MISSING, "its rows cannot be read",
+        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records")
+    DATA_DAMAGED = ("data-damaged", _ERROR, _PROBLEM, "its rows cannot be read",
+        f"{_FROM_BACKUP}; if there is none, write the rows again and delete the old ones with topics delete-records")
+    DATA_UNREADABLE = ("data-unreadable", _ERROR, _PROBLEM, "its rows cannot be read: its writer wrote an invalid file",
+        _REPORT)
+    DATA_ROWS_DIFFER = ("data-rows-differ", _ERROR, "it has {rows} rows, but its entries say {said}",
+        "its rows cannot be read: its writer wrote another number of rows", _REPORT)
+    DATA_SCHEMA_DIFFERS = ("data-schema-differs", _ERROR, _PROBLEM,
+        "its rows may not be readable with the topic's columns", _REPORT)
+    DATA_OFFSETS_DIFFER = ("data-offsets-differ", _ERROR, _PROBLEM, "rows have wrong offsets", _REPORT)
+    DATA_TIMESTAMPS_DIFFER = ("data-timestamps-differ", _ERROR,
+        "its timestamps are {least} to {greatest} ms, but its entry says {said[0]} to {said[1]}",
+        "lookup by timestamp and retention may be wrong", _REPORT)
+    DATA_STATISTICS_FALSE = ("data-statistics-false", _ERROR, "column {column!r} has values outside of its statistics",
+        "reads with a predicate may miss rows", "read without a predicate, and report it")
+    TRANSACTION_OVERDUE = ("transaction-overdue", _WARNING,
+        "the transaction of {name!r} is open past its timeout, since slot {start}",
+        "read_committed readers do not see rows behind the transaction", "run a coordinator: eoslog coordinator --once")
+    TRANSACTION_PREPARED = ("transaction-prepared", _INFO,
+        "the transaction of {name!r} is prepared, since slot {start}", "the transaction waits for an outside decision",
+        "complete_transaction, or transactions force-terminate")
+    GROUP_OFFSET_BEYOND_END = ("group-offset-beyond-end", _WARNING,
+        "the committed offset of group {group!r} is {offset}, but the partition ends at {end}",
+        "the group's consumers start according to their auto_offset_reset", "groups reset-offsets")
+    NOT_AN_OBJECT = ("not-an-object", _WARNING, "it is {what}", "a store never follows or lists it", "remove it")
+    FILES_UNREFERENCED = ("files-unreferenced", _INFO,
+        "{files} files, {bytes} bytes, that no entry names; {old} are older than 7 days", "none: no reader sees them",
+        "none; vacuum deletes them when they are old enough")
+    FILES_UNKNOWN = ("files-unknown", _INFO, "{count} objects do not belong to the store: {shown}",
+        "none: they do not belong to the store", "none; nothing deletes them")
+    UPLOADS_UNFINISHED = ("uploads-unfinished", _INFO,
+        "{count} multipart uploads are not finished. The first is {path}", "none, but they are billed",
+        "abort them, or give the bucket a lifecycle rule")
+    LEFTOVERS = ("leftovers", _INFO, "{problem}, older than a day", "none: a writer died while it wrote them", _REPAIR)
+    # fmt: on
 
 
 READS_BEFORE_REPORT = 3
@@ -192,8 +180,7 @@ READS_BEFORE_REPORT = 3
 class Finding:
     """A problem in a store, or a fact that an operator may want to know."""
 
-    kind: str
-    """A stable name; see ``KINDS``."""
+    kind: Kind
     problem: str
     """What is wrong."""
     path: str | None = None
@@ -206,27 +193,27 @@ class Finding:
 
     @property
     def severity(self) -> Severity:
-        return KINDS[self.kind].severity
+        return self.kind.severity
 
     @property
     def follows(self) -> str:
         """The consequence for users of the store."""
-        return KINDS[self.kind].follows
+        return self.kind.follows
 
     @property
     def remedy(self) -> str:
         """What an operator can do about it."""
-        return KINDS[self.kind].remedy
+        return self.kind.remedy
 
     @property
     def repairable(self) -> bool:
         """True if ``repair`` can fix it."""
-        return KINDS[self.kind].repairable
+        return self.kind.repairable
 
     @property
     def log_in_doubt(self) -> bool:
         """True if the log or its state cannot be trusted. Then ``repair`` does nothing."""
-        return KINDS[self.kind].log_in_doubt
+        return self.kind.log_in_doubt
 
     @property
     def place(self) -> str:
@@ -241,32 +228,37 @@ class Finding:
         return ", ".join(words) or "the store"
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "severity": self.severity.value,
-            "problem": self.problem,
-            "path": self.path,
-            "slot": self.slot,
-            "topic": self.topic,
-            "partition": self.partition,
-            "offsets": None if self.offsets is None else list(self.offsets),
-            "follows": self.follows,
-            "remedy": self.remedy,
-            "repairable": self.repairable,
-        }
+        places = ("path", "slot", "topic", "partition", "offsets")
+        names = ("kind", "severity", "problem", *places, "follows", "remedy", "repairable")
+        return {name: getattr(self, name) for name in names}
+
+
+def finding(
+    kind: Kind,
+    path: str | None = None,
+    *,
+    slot: int | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
+    offsets: tuple[int, int] | None = None,
+    **message: Any,
+) -> Finding:
+    """Return a finding of a kind at a place. ``message`` has the fields of the kind's message."""
+    problem = kind.message.format(path=path, **message)
+    return Finding(kind=kind, problem=problem, path=path, slot=slot, topic=topic, partition=partition, offsets=offsets)
 
 
 def of_broken(broken: Broken, state: StoreState, place: PartitionId | None = None, path: str | None = None) -> Finding:
     """Return a broken invariant as a finding."""
     where = broken.partition or place
     topic = None if where is None else state.topics.get(where.topic_id)
-    return Finding(
-        kind=broken.kind,
-        problem=broken.problem,
-        path=broken.path or path,
+    return finding(
+        Kind(broken.kind),
+        broken.path or path,
         topic=None if where is None else topic.topic if topic is not None else where.topic_id,
         partition=None if where is None else where.partition,
         offsets=broken.offsets,
+        problem=broken.problem,
     )
 
 

@@ -17,7 +17,7 @@ from eoslog.maintenance.vacuum import DroppedFiles
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
-from eoslog.state.store_state import Doomed, StoreState
+from eoslog.state.store_state import PendingDeletion, StoreState
 
 T = TypeVar("T")
 
@@ -76,11 +76,11 @@ class Live:
         found = self.read(
             lambda state: (
                 state.partitions.get(partition_id),
-                _pending_deletion(state, partition_id),
+                _pending_deletions(state, partition_id),
                 _prepared_files(state),
             )
         )
-        partition, doomed, prepared = found
+        partition, pending_deletions, prepared = found
         if partition is None:
             return set()
         named = {batch.file.path for batch in partition.active if batch.file is not None} | prepared
@@ -92,7 +92,7 @@ class Live:
         except CorruptRecord:
             # The index was dropped meanwhile, or it is damaged. A damaged index hides which files it names.
             return set()
-        dropped = DroppedFiles(self.log.store, doomed)
+        dropped = DroppedFiles(self.log.store, pending_deletions)
         return {path for path in paths - named if not dropped.may_name(path)}
 
     def _in_index(self, segment: SealedSegment, path: str) -> bool:
@@ -114,7 +114,7 @@ def _prepared_files(state: StoreState) -> set[str]:
     return {batch.file.path for each in prepared if each is not None for batch in each.batches}
 
 
-def _pending_deletion(state: StoreState, partition_id: PartitionId) -> list[Doomed]:
+def _pending_deletions(state: StoreState, partition_id: PartitionId) -> list[PendingDeletion]:
     """Return the dropped files of a partition that wait for their deletion."""
     topic = state.topics.get(partition_id.topic_id)
     here = "" if topic is None else f"{topic.prefix}{partition_id.partition}/"
@@ -122,7 +122,7 @@ def _pending_deletion(state: StoreState, partition_id: PartitionId) -> list[Doom
     def own(files: Iterable[FileReference]) -> tuple[FileReference, ...]:
         return tuple(file for file in files if file.path.startswith(here))
 
-    return [each._replace(files=own(each.files), indexes=own(each.indexes)) for each in state.doomed]
+    return [each._replace(files=own(each.files), indexes=own(each.indexes)) for each in state.pending_deletions]
 
 
 def _overlapping(partition: Partition, batch: Batch) -> list[SealedSegment]:

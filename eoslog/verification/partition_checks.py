@@ -6,9 +6,10 @@ Memory holds the paths of one partition.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +34,10 @@ from eoslog.maintenance.segment_rewriting import SourceFile, source_files
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.invariants import broken_in_aborted, broken_in_batches, broken_in_partition, gaps
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_SLOT, Batch, Partition, SealedSegment, Verdict
+from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition, SealedSegment
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore
-from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, of_broken
+from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding, of_broken
 from eoslog.verification.live_files import Live
 from eoslog.verification.unknown_files import count_unreferenced
 
@@ -44,39 +45,34 @@ _TIMESTAMP = "timestamp"
 _EXACT = Context(prec=38)
 
 
-class Fault(NamedTuple):
-    """A difference between a data file and the log. ``kind`` is a key of ``KINDS``."""
+def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterator[Finding]:
+    """Yield the differences between a data file and the log: at most one of each kind per batch.
 
-    kind: str
-    problem: str
-    offsets: tuple[int, int] | None = None
-
-
-def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterator[Fault]:
-    """Yield the differences between a data file and the log: at most one of each kind per batch."""
+    The findings have no place but offsets, if they concern one batch.
+    """
     try:
         check_file(body, source.file.length, source.file.crc32c, source.file.path)
     except CorruptRecord as error:
-        yield Fault("data-damaged", without_code(error))
+        yield finding(Kind.DATA_DAMAGED, problem=without_code(error))
         return
     try:
         file = open_data_file(pa.BufferReader(body), source.file.path)
         found, rows = file.schema_arrow, file.metadata.num_rows
     except CorruptRecord as error:
-        yield Fault("data-unreadable", without_code(error))
+        yield finding(Kind.DATA_UNREADABLE, problem=without_code(error))
         return
     if rows != source.rows:
-        yield Fault("data-rows-differ", f"it has {rows} rows, but its entries say {source.rows}")
+        yield finding(Kind.DATA_ROWS_DIFFER, rows=rows, said=source.rows)
         return
     declared = stored_schema(topic)
     unlike = next(_unlike(found, _as_stored(declared)), None)
     if unlike is not None:
-        yield Fault("data-schema-differs", unlike)
+        yield finding(Kind.DATA_SCHEMA_DIFFERS, problem=unlike)
         return
     try:
         yield from _in_rows(topic, source, body, declared, has_offsets=OFFSET_COLUMN.name in found.names)
     except CorruptRecord as error:
-        yield Fault("data-unreadable", without_code(error))
+        yield finding(Kind.DATA_UNREADABLE, problem=without_code(error))
 
 
 def _as_stored(declared: pa.Schema) -> pa.Schema:
@@ -111,10 +107,11 @@ def _is_part(found: pa.DataType, declared: pa.DataType) -> bool:
 
 def _in_rows(
     topic: Topic, source: SourceFile, body: bytes, declared: pa.Schema, *, has_offsets: bool
-) -> Iterator[Fault]:
+) -> Iterator[Finding]:
     checks = [_BatchCheck(topic, batch, declared) for batch in source.batches]
     if not has_offsets and any(batch.has_gaps for batch in source.batches):
-        yield Fault("data-offsets-differ", "compaction removed rows, but the file has no offsets for the other rows")
+        problem = "compaction removed rows, but the file has no offsets for the other rows"
+        yield finding(Kind.DATA_OFFSETS_DIFFER, problem=problem)
         return
     schema = declared.append(OFFSET_COLUMN) if has_offsets else declared
     begin, current = 0, 0
@@ -138,41 +135,37 @@ class _BatchCheck:
 
     def __init__(self, topic: Topic, batch: Batch, declared: pa.Schema) -> None:
         self.batch = batch
-        self._here = (batch.base_offset, batch.end_offset)
+        self._finding = partial(finding, offsets=(batch.base_offset, batch.end_offset))
         self._next_offset = batch.base_offset
         self._is_records = topic.topic_schema.kind == "records"
         types: Mapping[str, Any] = {field.name: field.type for field in declared}
         self._bounds = {} if self._is_records else decode_statistics(batch.statistics, types)
-        self._told: set[str] = set()
+        self._told: set[Kind] = set()
 
-    def add(self, rows: pa.RecordBatch) -> Iterator[Fault]:
+    def add(self, rows: pa.RecordBatch) -> Iterator[Finding]:
         for fault in self._faults(rows):
             if fault.kind not in self._told:
                 self._told.add(fault.kind)
                 yield fault
 
-    def _faults(self, rows: pa.RecordBatch) -> Iterator[Fault]:
+    def _faults(self, rows: pa.RecordBatch) -> Iterator[Finding]:
         if OFFSET_COLUMN.name in rows.schema.names:
             offsets = rows.column(OFFSET_COLUMN.name).to_numpy()
             steps = np.diff(offsets, prepend=self._next_offset - 1)
             if (steps < 1).any() or offsets[-1] >= self.batch.end_offset:
-                yield Fault("data-offsets-differ", "its offsets do not increase within the batch's range", self._here)
+                problem = "its offsets do not increase within the batch's range"
+                yield self._finding(Kind.DATA_OFFSETS_DIFFER, problem=problem)
             elif not self.batch.has_gaps and (steps != 1).any():
-                yield Fault("data-offsets-differ", "its offsets have gaps, but no row was removed", self._here)
+                yield self._finding(Kind.DATA_OFFSETS_DIFFER, problem="its offsets have gaps, but no row was removed")
             self._next_offset = int(offsets[-1]) + 1
         if self._is_records:
             least, greatest = _ends(rows.column(_TIMESTAMP).cast(pa.int64()))
-            if not self.batch.min_timestamp <= max(-1, least) <= max(-1, greatest) <= self.batch.max_timestamp:
-                problem = (
-                    f"its timestamps are {least} to {greatest} ms, but its entry says "
-                    f"{self.batch.min_timestamp} to {self.batch.max_timestamp}"
-                )
-                yield Fault("data-timestamps-differ", problem, self._here)
+            said = (self.batch.min_timestamp, self.batch.max_timestamp)
+            if not said[0] <= max(-1, least) <= max(-1, greatest) <= said[1]:
+                yield self._finding(Kind.DATA_TIMESTAMPS_DIFFER, least=least, greatest=greatest, said=said)
         for name, bounds in self._bounds.items():
             if name in rows.schema.names and not _holds(rows.column(name), bounds):
-                yield Fault(
-                    "data-statistics-false", f"column {name!r} has values outside of its statistics", self._here
-                )
+                yield self._finding(Kind.DATA_STATISTICS_FALSE, column=name)
 
 
 def _ends(values: Any) -> tuple[Any, Any]:
@@ -224,7 +217,7 @@ def index_differences(
 
 def _unlike_the_entry(segment: SealedSegment, batches: list[Batch]) -> Iterator[str]:
     files = {batch.file.path: batch.file.length for batch in batches if batch.file is not None}
-    latest = max((each.end_slot for each in batches if each.verdict is Verdict.COMMITTED), default=NO_SLOT)
+    latest = max((each.end_slot for each in batches if each.outcome is Outcome.COMMITTED), default=NO_SLOT)
     for what, said, found in (
         ("batches", segment.batch_count, len(batches)),
         ("data files", segment.file_count, len(files)),
@@ -240,7 +233,7 @@ def _unlike_the_entry(segment: SealedSegment, batches: list[Batch]) -> Iterator[
             yield f"it has {found} {what}, but its entry says {said}"
     if latest > segment.max_end_slot:
         yield f"it has rows that slot {latest} committed, but its entry says slot {segment.max_end_slot} at most"
-    if any(batch.verdict is Verdict.OPEN for batch in batches):
+    if any(batch.outcome is Outcome.OPEN for batch in batches):
         yield "it has rows of an open transaction"
 
 
@@ -285,23 +278,15 @@ def check_segment(
     """Check a segment's index files against the state."""
     content = SegmentContent()
     before = [each for each in state.partitions[partition_id].sealed if each.base_offset <= segment.base_offset]
+    here = (segment.base_offset, segment.end_offset)
 
-    def add(kind: str, problem: str, path: str) -> None:
-        offsets = (segment.base_offset, segment.end_offset)
-        content.findings.append(
-            Finding(
-                kind=kind,
-                problem=problem,
-                path=path,
-                topic=topic.topic,
-                partition=partition_id.partition,
-                offsets=offsets,
-            )
-        )
+    def add(kind: Kind, path: str, problem: str) -> None:
+        place: Any = {"topic": topic.topic, "partition": partition_id.partition, "offsets": here}
+        content.findings.append(finding(kind, path, **place, problem=problem))
 
     def read(kind: str, file: FileReference, body: bytes | None) -> bytes | None:
         if body is None:
-            what, problem = "missing", "the object is missing"
+            what, problem = "missing", Kind.SNAPSHOT_MISSING.message
         else:
             try:
                 check_file(body, file.length, file.crc32c, file.path)
@@ -310,7 +295,7 @@ def check_segment(
                 what, problem = "damaged", without_code(error)
         if kind == "snapshot" and derived_snapshot(store, before) is None:
             what, problem = "lost", f"{problem}, and its content cannot be derived from the segments before"
-        add(f"{kind}-{what}", problem, file.path)
+        add(Kind(f"{kind}-{what}"), file.path, problem)
         return None
 
     files = [("index", segment.index), ("snapshot", segment.snapshot)]
@@ -326,7 +311,8 @@ def check_segment(
         try:
             decode_producer_snapshot(snapshot, segment.snapshot.path)
         except CorruptRecord as error:
-            add("snapshot-lost", f"its writer wrote an invalid file: {without_code(error)}", segment.snapshot.path)
+            problem = f"its writer wrote an invalid file: {without_code(error)}"
+            add(Kind.SNAPSHOT_LOST, segment.snapshot.path, problem)
     if index is None:
         return content
     try:
@@ -334,10 +320,10 @@ def check_segment(
         txnindex = decode_txnindex_copy(index, segment.index.path)
         aborted = decode_transaction_index(txnindex, segment.index.path)
     except CorruptRecord as error:
-        add("index-damaged", without_code(error), segment.index.path)
+        add(Kind.INDEX_DAMAGED, segment.index.path, without_code(error))
         return content
     for problem in index_differences(topic, state.partitions[partition_id], segment, content.batches, txnindex):
-        add("index-differs", problem, segment.index.path)
+        add(Kind.INDEX_DIFFERS, segment.index.path, problem)
     broken = broken_in_batches(content.batches, topic, partition_id.partition, state.time_ms, slot)
     for each in (*broken, *broken_in_aborted(content.batches, aborted)):
         content.findings.append(of_broken(each, state, partition_id, segment.index.path))
@@ -356,6 +342,7 @@ class PartitionVerification:
         self._slot = slot
         self._topic = topic
         self._partition_id = partition_id
+        self._finding = partial(finding, topic=topic.topic, partition=partition_id.partition)
         self._with_data = with_data
         self._partition = state.partitions[partition_id]
         self._prefix = f"{topic.prefix}{partition_id.partition}/"
@@ -402,7 +389,7 @@ class PartitionVerification:
     def _batches(self, batches: list[Batch]) -> Iterator[Finding]:
         for source in source_files(batches):
             if source.file.path in self._named or not _follow_each_other(source):
-                yield self._finding("file-shared", "two batches name the same rows of the file", source)
+                yield self._of_source(source, finding(Kind.FILE_SHARED))
                 continue
             self._named.add(source.file.path)
             yield from self._file(source)
@@ -410,56 +397,53 @@ class PartitionVerification:
             key = (batch.producer_id, batch.end_slot)
             if batch.control is not None:
                 self._aborted.pop(key, None)
-            elif batch.verdict is Verdict.ABORTED:
+            elif batch.outcome is Outcome.ABORTED:
                 self._aborted.setdefault(key, batch)
 
     def _without_marker(self) -> Iterator[Finding]:
         """Report aborted rows without a marker behind them. Compaction keeps a marker while its rows exist."""
         for (producer_id, _), batch in self._aborted.items():
-            yield Finding(
-                kind="aborted-inconsistent",
-                problem=f"rows of producer {producer_id} are aborted, but no marker follows them",
-                topic=self._topic.topic,
-                partition=self._partition_id.partition,
+            yield self._finding(
+                Kind.ABORTED_INCONSISTENT,
                 offsets=(batch.base_offset, batch.end_offset),
+                problem=f"rows of producer {producer_id} are aborted, but no marker follows them",
             )
 
     def _file(self, source: SourceFile) -> Iterator[Finding]:
-        info = self._listed.get(source.file.path)
-        found: list[Finding] = []
-        if info is None:
-            found.append(self._finding("data-missing", "the object is missing", source))
-        elif info.size != source.file.length:
-            problem = f"has {info.size} bytes, but its entry says {source.file.length}"
-            found.append(self._finding("data-damaged", problem, source))
-        elif self._with_data:
-            found += self._rows(source)
+        absent = self._absent(source.file)
+        found = [absent] if absent is not None else self._rows(source) if self._with_data else []
         if found and self._live.names_file(self._partition_id, source.batches[0]):
-            yield from found
+            yield from (self._of_source(source, each) for each in found)
 
-    def _rows(self, source: SourceFile) -> Iterator[Finding]:
-        faults: list[Fault] = []
+    def _absent(self, file: FileReference) -> Finding | None:
+        """Return a finding if a file is missing or has another length than its entry says, by the LIST."""
+        info = self._listed.get(file.path)
+        if info is None:
+            return finding(Kind.DATA_MISSING)
+        if info.size != file.length:
+            return finding(Kind.DATA_DAMAGED, problem=f"has {info.size} bytes, but its entry says {file.length}")
+        return None
+
+    def _rows(self, source: SourceFile) -> list[Finding]:
+        faults: list[Finding] = []
         for _ in range(READS_BEFORE_REPORT):
             try:
                 body = self._store.get(source.file.path).body
             except ObjectNotFound:
-                yield self._finding("data-missing", "the object is missing", source)
-                return
+                return [finding(Kind.DATA_MISSING)]
             faults = list(faults_in_data_file(self._topic, source, body))
             if not faults:
-                return
-        for fault in faults:
-            yield self._finding(fault.kind, fault.problem, source, fault.offsets)
+                break
+        return faults
 
-    def _finding(self, kind: str, problem: str, source: SourceFile, offsets: tuple[int, int] | None = None) -> Finding:
-        return Finding(
-            kind=kind,
-            problem=problem,
-            path=source.file.path,
-            topic=self._topic.topic,
-            partition=self._partition_id.partition,
-            offsets=offsets or (source.batches[0].base_offset, source.batches[-1].end_offset),
-        )
+    def _at(self, file: FileReference, found: Finding) -> Finding:
+        """Return a finding with the place of a data file."""
+        return replace(found, path=file.path, topic=self._topic.topic, partition=self._partition_id.partition)
+
+    def _of_source(self, source: SourceFile, found: Finding) -> Finding:
+        """Return a finding with the place of a data file, and all its offsets if it has none."""
+        offsets = found.offsets or (source.batches[0].base_offset, source.batches[-1].end_offset)
+        return replace(self._at(source.file, found), offsets=offsets)
 
     def _prepared(self) -> Iterator[Finding]:
         """Check the files of prepared transactions. Their rows have no offsets yet."""
@@ -471,29 +455,19 @@ class PartitionVerification:
                 self._named.add(batch.file.path)
                 fault = self._fault_of(batch.file)
                 if fault is not None and self._live.is_prepared(name, batch.file.path):
-                    yield Finding(
-                        kind=fault[0],
-                        problem=f"a file of the prepared transaction of {name!r}: {fault[1]}",
-                        path=batch.file.path,
-                        topic=self._topic.topic,
-                        partition=self._partition_id.partition,
-                    )
+                    problem = f"a file of the prepared transaction of {name!r}: {fault.problem}"
+                    yield replace(self._at(batch.file, fault), problem=problem)
 
-    def _fault_of(self, file: FileReference) -> tuple[str, str] | None:
-        """Return the kind and the problem if a file is missing or damaged, else None."""
-        info = self._listed.get(file.path)
-        if info is None:
-            return "data-missing", "the object is missing"
-        if info.size != file.length:
-            return "data-damaged", f"has {info.size} bytes, but its entry says {file.length}"
-        problem = ""
-        for _ in range(READS_BEFORE_REPORT if self._with_data else 0):
+    def _fault_of(self, file: FileReference) -> Finding | None:
+        """Return a finding without a place if a file is missing or damaged."""
+        fault = self._absent(file)
+        for _ in range(READS_BEFORE_REPORT if self._with_data and fault is None else 0):
             try:
                 read_file(self._store, file)
                 return None
             except CorruptRecord as error:
-                problem = without_code(error)
-        return ("data-damaged", problem) if problem else None
+                fault = finding(Kind.DATA_DAMAGED, problem=without_code(error))
+        return fault
 
     def _unreferenced(self, index_files: set[str]) -> Iterator[Finding]:
         paths = self._live.unnamed(

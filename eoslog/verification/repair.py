@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.log import Log
 from eoslog.log.slot_record import CheckpointReference
-from eoslog.maintenance.index_restore import put_back_derived_files
+from eoslog.maintenance.index_restore import restore_index_files
 from eoslog.state.store_state import StoreState
 from eoslog.storage.probe import PROBE_DIRECTORY
-from eoslog.verification.findings import Finding, no_progress
+from eoslog.verification.findings import Finding, Kind, no_progress
 from eoslog.verification.log_checks import load_checkpoint
 from eoslog.verification.store_checks import verify_state
 from eoslog.verification.unknown_files import LEFTOVER_AGE_MS
@@ -74,13 +74,13 @@ def _doubt(findings: Iterable[Finding]) -> Finding | None:
 
 
 def _repaired(log: Log[StoreState], finding: Finding) -> str:
-    if finding.kind.startswith("checkpoint-"):
+    if finding.kind in (Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_DAMAGED):
         return _write_checkpoints(log)
-    if finding.kind == "leftovers":
+    if finding.kind is Kind.LEFTOVERS:
         return _remove_leftovers(log, finding)
     assert finding.topic is not None
     assert finding.path is not None
-    return _put_back(log, finding.topic, finding.path)
+    return _restore(log, finding.topic, finding.path)
 
 
 def _write_checkpoints(log: Log[StoreState]) -> str:
@@ -105,8 +105,8 @@ def _named(log: Log[StoreState]) -> list[CheckpointReference]:
     return [each for each in named if each is not None]
 
 
-def _put_back(log: Log[StoreState], topic: str, path: str) -> str:
-    found = {each.path: each for each in put_back_derived_files(log, log.store, log.environment, topic)}
+def _restore(log: Log[StoreState], topic: str, path: str) -> str:
+    found = {each.path: each for each in restore_index_files(log, log.store, log.environment, topic)}
     if path not in found:
         return "another process has restored it, or dropped its segment, meanwhile"
     if not found[path].restored:

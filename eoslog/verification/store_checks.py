@@ -16,7 +16,7 @@ from eoslog.state.names import PartitionId
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.state.transactions import timed_out
-from eoslog.verification.findings import Finding, Progress, of_broken
+from eoslog.verification.findings import Finding, Kind, Progress, finding, of_broken
 from eoslog.verification.live_files import Live
 from eoslog.verification.log_checks import LogVerification, verify_log
 from eoslog.verification.partition_checks import PartitionVerification
@@ -29,27 +29,25 @@ def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:
     for name in state.ongoing:
         transaction = state.transactions[name]
         if name in overdue:
-            kind, problem = "transaction-overdue", f"the transaction of {name!r} is open past its timeout"
+            kind = Kind.TRANSACTION_OVERDUE
         elif transaction.prepared is not None:
-            kind, problem = "transaction-prepared", f"the transaction of {name!r} is prepared"
+            kind = Kind.TRANSACTION_PREPARED
         else:
             continue
         start = transaction.start_slot
         if live.read(lambda newest, name=name, start=start: _is_open(newest, name, start)):  # type: ignore[misc]
-            yield Finding(kind=kind, problem=f"{problem}, since slot {start}", slot=start)
+            yield finding(kind, slot=start, name=name, start=start)
     for group_id, group in state.groups.items():
         for partition_id, committed in group.offsets.items():
             partition = state.partitions.get(partition_id)
             if partition is not None and committed.offset > partition.high_watermark:
-                problem = (
-                    f"the committed offset of group {group_id!r} is {committed.offset}, but the partition ends at "
-                    f"{partition.high_watermark}"
-                )
-                yield Finding(
-                    kind="group-offset-beyond-end",
-                    problem=problem,
+                yield finding(
+                    Kind.GROUP_OFFSET_BEYOND_END,
                     topic=state.topics[partition_id.topic_id].topic,
                     partition=partition_id.partition,
+                    group=group_id,
+                    offset=committed.offset,
+                    end=partition.high_watermark,
                 )
 
 
@@ -112,8 +110,8 @@ def verify_state(
     state = verification.state
     if state is not None:
         if store_id is not None and state.store_id != store_id:
-            problem = f"the description is of store {store_id}, but the log is of store {state.store_id}"
-            found.append(Finding(kind="description-differs", problem=problem, path=description_path))
+            of_log = state.store_id
+            found.append(finding(Kind.DESCRIPTION_DIFFERS, description_path, described=store_id, of_log=of_log))
         found += [of_broken(broken, state) for broken in broken_in_store(state, verification.slot)]
     return verification, found
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from eoslog.log.slot_paths import CHECKPOINTS, SLOTS, pending_name, slot_of
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 from eoslog.storage.probe import PROBE_DIRECTORY
-from eoslog.verification.findings import Finding
+from eoslog.verification.findings import Finding, Kind, finding
 from eoslog.verification.live_files import Live
 
 LEFTOVER_AGE_MS = 24 * 3600 * 1000
@@ -38,8 +38,7 @@ class Unreferenced:
 
     def findings(self, prefix: str, topic: str | None = None, partition: int | None = None) -> Iterator[Finding]:
         if self.files:
-            problem = f"{self.files} files, {self.bytes} bytes, that no entry names; {self.old} are older than 7 days"
-            yield Finding(kind="files-unreferenced", problem=problem, path=prefix, topic=topic, partition=partition)
+            yield finding(Kind.FILES_UNREFERENCED, prefix, topic=topic, partition=partition, **asdict(self))
 
 
 @dataclass(slots=True)
@@ -56,7 +55,7 @@ class _Unknown:
 def find_irregular(store: ObjectStore) -> Iterator[Finding]:
     """Find links and special files, which cannot be objects. Opening a symlink in place of an object is refused."""
     for path, what in store.irregular():
-        yield Finding(kind="not-an-object", problem=f"it is {what}", path=path)
+        yield finding(Kind.NOT_AN_OBJECT, path, what=what)
 
 
 def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[str]) -> Iterator[Finding]:
@@ -97,11 +96,9 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
         yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
     yield from old_checkpoints.findings(CHECKPOINTS)
     if unknown.count:
-        problem = f"{unknown.count} objects do not belong to the store: {', '.join(unknown.shown)}"
-        yield Finding(kind="files-unknown", problem=problem, path=unknown.shown[0])
+        yield finding(Kind.FILES_UNKNOWN, unknown.shown[0], count=unknown.count, shown=", ".join(unknown.shown))
     if probes:
-        problem = f"{probes} objects were left by a probe of put-if-absent"
-        yield Finding(kind="leftovers", problem=problem, path=PROBE_DIRECTORY)
+        yield finding(Kind.LEFTOVERS, PROBE_DIRECTORY, problem=f"{probes} objects of a probe of put-if-absent")
     yield from _unfinished_writes(store)
 
 
@@ -116,7 +113,7 @@ def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], 
 
 def _topics(state: StoreState) -> set[str]:
     """Return the directories of existing topics, and of deleted topics whose files wait for their deletion."""
-    return {topic.prefix for topic in state.topics.values()} | {each.prefix for each in state.doomed}
+    return {topic.prefix for topic in state.topics.values()} | {each.prefix for each in state.pending_deletions}
 
 
 def _unfinished_writes(store: ObjectStore) -> Iterator[Finding]:
@@ -124,9 +121,8 @@ def _unfinished_writes(store: ObjectStore) -> Iterator[Finding]:
     leftovers = [each for each in store.leftovers() if each.last_modified_ms < store.clock.now_ms() - LEFTOVER_AGE_MS]
     if leftovers:
         size = sum(each.size for each in leftovers)
-        problem = f"{len(leftovers)} temporary files of dead writers, {size} bytes, are older than a day"
-        yield Finding(kind="leftovers", problem=problem, path=leftovers[0].path)
+        problem = f"{len(leftovers)} temporary files of dead writers, {size} bytes"
+        yield finding(Kind.LEFTOVERS, leftovers[0].path, problem=problem)
     uploads = list(store.unfinished_uploads())
     if uploads:
-        problem = f"{len(uploads)} multipart uploads are not finished. The first is {uploads[0]}"
-        yield Finding(kind="uploads-unfinished", problem=problem, path=uploads[0])
+        yield finding(Kind.UPLOADS_UNFINISHED, uploads[0], count=len(uploads))

@@ -36,7 +36,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the topics that the options name."""
         from eoslog.errors import InvalidRequest
-        from pyspark_eoslog.read.read_plan import existing_only, topics_snapshot
+        from eoslog.read.topics_snapshot import topics_snapshot
         from pyspark_eoslog.spark_schemas import default_schema
         from pyspark_eoslog.stores import plain_errors, verified_store
 
@@ -49,10 +49,10 @@ class DefaultSource(DataSource):
                 )
             options = self._options()
             store, selection = verified_store(options.location), options.topics_to_read()
-            if not options.fail_on_data_loss:
-                # With failOnDataLoss=false a stream starts without missing topics. A batch reports them at planning.
-                selection = store.read(lambda state, slot: existing_only(selection, state)) or selection
-            snapshot = topics_snapshot(store, selection, refresh=options.fail_on_data_loss)
+            # With failOnDataLoss=false a stream starts without missing topics. A batch reports them at planning.
+            snapshot = topics_snapshot(store, selection, existing_only=not options.fail_on_data_loss)
+            if not snapshot.topics:
+                snapshot = topics_snapshot(store, selection, refresh=False)
             return default_schema([view.topic for view in snapshot.topics], options)
 
     def reader(self, schema: StructType) -> EosLogReader:

@@ -1,6 +1,6 @@
-"""Types as Spark's JSON describes them in a topic's schema, beside Arrow's: it tells a variant from a struct.
+"""The columns of a topic in Spark's JSON, which a topic's schema has beside Arrow's. It tells a variant from a struct.
 
-The JSON comes from a store, so it is read as hostile: a type of a user's own would be imported, or even unpickled.
+The JSON comes from a store, so it is hostile input. Spark would import, or even unpickle, a user-defined type.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from eoslog.errors import CorruptRecord
 
 
 def described_columns(schema: StructType, names: Collection[str]) -> str:
-    """Some columns of a DataFrame's schema as Spark's JSON, which tells a variant from a struct.
-
-    A type of the user's own is stored as the one that it is made of.
-    """
+    """Return some columns of a DataFrame's schema as Spark's JSON. A user-defined type becomes its SQL type."""
     described = json.loads(schema.json())
     return json.dumps(_plain(described | {"fields": [each for each in described["fields"] if each["name"] in names]}))
 
 
 def as_described(stored: StructType, text: str, topic: str) -> StructType:
-    """The stored columns with the types of a description, which may lack some of them.
+    """Return the stored columns with the types of a description. Columns that it lacks keep their types.
 
     Raises:
         CorruptRecord: the description cannot be read.
@@ -37,7 +34,7 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
         KeyError,
         TypeError,
         AttributeError,
-        AssertionError,  # PySpark asserts that names are text, and that a collation has a provider.
+        AssertionError,  # PySpark asserts that names are text and that collations have providers.
         RecursionError,
         PySparkException,
     ):
@@ -46,7 +43,7 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
 
 
 def _plain(described: Any) -> Any:
-    """A type in Spark's JSON without types of the user's own, which Spark would import, or even unpickle."""
+    """Return a type in Spark's JSON with the SQL types of user-defined types in their place."""
     if isinstance(described, list):
         return [_plain(each) for each in described]
     if not isinstance(described, dict):

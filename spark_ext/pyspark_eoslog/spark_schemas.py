@@ -1,4 +1,4 @@
-"""Schemas between Spark, Arrow and topics: what a topic is read as, and what may be written to it."""
+"""Schemas of Spark, Arrow and topics: the columns that a read returns, and the types that a topic can store."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, GeographyType, GeometryType, MapType, StructField, StructType
 
+from eoslog import Topic
 from eoslog.errors import InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.column_types import LossyCast, cast_losslessly, narrows
 from eoslog.format.topic_schema_json import normalise_schema, stored_schema
@@ -21,7 +22,6 @@ from eoslog.read.columns import (
     default_columns,
     with_control_rows,
 )
-from eoslog.state.store_state import Topic
 from pyspark_eoslog.described_types import as_described
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.column_options import chosen_fields
@@ -29,16 +29,16 @@ from pyspark_eoslog.options.column_options import chosen_fields
 
 @dataclass(frozen=True, slots=True)
 class ReadColumns:
-    """The columns of a read: as the topic has them, and as Spark wants them, one for one."""
+    """The columns of a read: in the types of the topic and in the types of Spark, in the same order."""
 
     source: pa.Schema
     target: pa.Schema
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the topic's columns with exactly Spark's types.
+        """Return a batch of the topic's columns in Spark's types.
 
         Raises:
-            SchemaMismatch: a value is not one of the wanted type.
+            SchemaMismatch: a value does not exist in the wanted type.
         """
         columns = [
             column if column.type == field.type else _cast(column, field)
@@ -48,23 +48,24 @@ class ReadColumns:
 
 
 def storable_schema(schema: StructType) -> pa.Schema:
-    """A DataFrame's schema as that of a topic.
+    """Return a DataFrame's schema in the form in which a topic stores it.
 
     Raises:
-        UnsupportedSchema: naming a column that a topic cannot hold.
+        UnsupportedSchema: a topic cannot store a column. The message contains its name.
     """
     return normalise_schema(arrow_schema(schema))
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema with which Spark hands rows over, in UTC.
+    """Return the Arrow schema of the rows that Spark passes, with timestamps in UTC.
 
     Raises:
-        UnsupportedSchema: naming a column whose type Arrow has not.
+        UnsupportedSchema: Arrow lacks the type of a column. The message contains the column's name.
     """
     fields = []
     for field in schema.fields:
-        if _is_geospatial(field.dataType):
+        # Spark passes a geometry or geography as a struct like any other.
+        if contains_type(field.dataType, GeometryType, GeographyType):
             raise UnsupportedSchema(
                 f"column {field.name!r}: type {field.dataType.simpleString()} cannot be stored; store its bytes, "
                 "st_asbinary(...), and its SRID, st_srid(...)"
@@ -79,23 +80,24 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _is_geospatial(data_type: DataType) -> bool:
-    """Whether it holds a geometry or geography, which Spark hands over as a struct like any other."""
+def contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
+    """Return True if a type or a type within it is one of the wanted types."""
+    parts: list[DataType] = []
     if isinstance(data_type, StructType):
-        return any(_is_geospatial(field.dataType) for field in data_type.fields)
-    if isinstance(data_type, ArrayType):
-        return _is_geospatial(data_type.elementType)
-    if isinstance(data_type, MapType):
-        return _is_geospatial(data_type.keyType) or _is_geospatial(data_type.valueType)
-    return type(data_type).__name__ in ("GeometryType", "GeographyType")
+        parts = [field.dataType for field in data_type.fields]
+    elif isinstance(data_type, ArrayType):
+        parts = [data_type.elementType]
+    elif isinstance(data_type, MapType):
+        parts = [data_type.keyType, data_type.valueType]
+    return isinstance(data_type, wanted) or any(contains_type(part, *wanted) for part in parts)
 
 
 def default_schema(topics: Sequence[Topic], options: Options) -> StructType:
-    """What the topics are read as unless the user gives a schema.
+    """Return the columns of a read for which the user gives no schema.
 
     Raises:
-        UnknownTopicOrPartition: there are none, since none matches the pattern.
-        InvalidOption: their columns differ.
+        UnknownTopicOrPartition: no topic matches the pattern.
+        InvalidOption: the topics have different columns.
     """
     if not topics:
         raise UnknownTopicOrPartition(
@@ -113,10 +115,10 @@ def default_schema(topics: Sequence[Topic], options: Options) -> StructType:
 
 
 def choose_columns(topic: Topic, wanted: StructType, *, control_rows: bool = False) -> ReadColumns:
-    """The columns that a user's schema asks for; with control rows the topic's own may be null.
+    """Return the columns that a user's schema asks for. With control rows, the topic's own columns are nullable.
 
     Raises:
-        SchemaMismatch: the topic has no such column, or not as this type; the message names those it has.
+        SchemaMismatch: the topic has no such column, or a column of another type. The message says which it has.
     """
     if not wanted.fields:
         raise SchemaMismatch(f"topic {topic.topic}: the schema names no column")
@@ -144,7 +146,7 @@ def choose_columns(topic: Topic, wanted: StructType, *, control_rows: bool = Fal
 
 
 def never_null(topic: Topic) -> frozenset[str]:
-    """Columns that are never null, though they are declared as the Kafka connector declares them."""
+    """Return the columns that are never null. Some are declared nullable, because the Kafka connector does so."""
     names = set(available_columns(topic).names) - set(stored_schema(topic).names) - set(TRANSACTION_COLUMNS.names)
     return frozenset(names | {"timestamp"} if topic.topic_schema.kind == "records" else names)
 
@@ -164,7 +166,7 @@ def _topic_columns(topic: Topic, options: Options) -> StructType:
 
 
 def _every_column(topic: Topic, options: Options) -> StructType:
-    """All that the topic can be read with, whether or not it is by default."""
+    """Return all columns that a read of the topic can have, also those that it does not have by default."""
     available = available_columns(topic)
     if options.include_control_rows:
         available = with_control_rows(available)
@@ -176,7 +178,7 @@ def _every_column(topic: Topic, options: Options) -> StructType:
 
 
 def _columns_as_spark_names_them(topic: Topic) -> StructType:
-    """The user's columns: by Spark's own description where there is one."""
+    """Return the topic's columns in the types of their description in Spark's JSON, if the topic has one."""
     stored = from_arrow_schema(stored_schema(topic))
     if topic.topic_schema.spark is None:
         return stored

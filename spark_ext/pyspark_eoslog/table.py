@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from eoslog import Topic
 from eoslog.errors import InvalidOption, NotAStore, UnknownTopicOrPartition
-from eoslog.maintenance.key_compaction import CompactionReport
+from eoslog.maintenance.key_compaction import KeyCompactionReport
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.session.settings import load_settings
-from eoslog.state.store_state import Topic
 from eoslog.store import Store
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
-from pyspark_eoslog.read.read_plan import topics_snapshot
 from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.stores import verified_store
 
@@ -100,8 +100,8 @@ class EosLogTable:
 
         Rows, offsets, names and types are those of ``spark.read.format("eoslog")``; every column may be null. What is
         read is decided here, once: the DataFrame shows the same rows as long as its files are there. Vacuum leaves them
-        for ``reader_grace_ms`` (24 hours) after others took their place; then a missing one is an error. Lengths and
-        checksums of files, which ``format("eoslog")`` compares with the log, are not looked at.
+        for ``deleted_file_retention_ms`` (24 hours) after others took their place; then a missing one is an error.
+        Lengths and checksums of files, which ``format("eoslog")`` compares with the log, are not looked at.
 
         Args:
             isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
@@ -196,36 +196,44 @@ class EosLogTable:
         return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
 
     def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES) -> DataFrame:
-        """Merge small files of sealed segments; of a topic whose ``cleanup_policy`` says so, compact it too. At once.
+        """Compact small files of sealed segments, and by key a topic whose ``cleanup_policy`` says so. At once.
 
         Args:
-            target_file_bytes: how large merged files may become (bytes).
+            target_file_bytes: how large new files may become (bytes).
 
         Returns:
-            One row for each run of segments that was merged, and for each partition that was compacted.
+            One row for each run of segments whose files were compacted, and each partition compacted by key.
         """
         admin = self._store().admin
         is_compacted = admin.describe_topic(self._topic).config.is_compacted
-        compacted = admin.compact(self._topic) if is_compacted else CompactionReport()
-        merged = admin.merge_files(self._topic, target_file_bytes=target_file_bytes)
-        return table_frames.optimize_frame(self._spark, merged, compacted)
+        keys = admin.compact_keys(self._topic) if is_compacted else KeyCompactionReport()
+        files = admin.compact_files(self._topic, target_file_bytes=target_file_bytes)
+        return table_frames.optimize_frame(self._spark, files, keys)
 
     def vacuum(
-        self, *, staged_max_age_ms: int | None = None, reader_grace_ms: int | None = None, dry_run: bool = False
+        self,
+        *,
+        staged_max_age_ms: int | None = None,
+        deleted_file_retention_ms: int | None = None,
+        dry_run: bool = False,
     ) -> DataFrame:
         """Delete files that nothing names any more, in the whole store: its topics have one log. At once.
 
         Args:
-            staged_max_age_ms, reader_grace_ms: those of ``Admin.vacuum``; if None, as the settings say.
+            staged_max_age_ms, deleted_file_retention_ms: those of ``Admin.vacuum``; if None, as the settings say.
             dry_run: tell which they are, and delete nothing.
 
         Returns:
             One row, with the paths of the files.
         """
         ages = load_settings().vacuum
+        if staged_max_age_ms is None:
+            staged_max_age_ms = ages.staged_max_age_ms
+        if deleted_file_retention_ms is None:
+            deleted_file_retention_ms = ages.deleted_file_retention_ms
         report = self._store().admin.vacuum(
-            staged_max_age_ms=ages.staged_max_age_ms if staged_max_age_ms is None else staged_max_age_ms,
-            reader_grace_ms=ages.reader_grace_ms if reader_grace_ms is None else reader_grace_ms,
+            staged_max_age_ms=staged_max_age_ms,
+            deleted_file_retention_ms=deleted_file_retention_ms,
             dry_run=dry_run,
         )
         return table_frames.vacuum_frame(self._spark, report)

@@ -20,14 +20,14 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from eoslog import Topic
 from eoslog.admin.partition_descriptions import PartitionDescription
 from eoslog.admin.transaction_descriptions import TransactionListing
-from eoslog.maintenance.file_compaction import MergeReport
-from eoslog.maintenance.key_compaction import CompactionReport
+from eoslog.maintenance.file_compaction import FileCompactionReport
+from eoslog.maintenance.key_compaction import KeyCompactionReport
 from eoslog.maintenance.vacuum import VacuumReport
 from eoslog.read.history import Operation
 from eoslog.session.description import StoreDescription
-from eoslog.state.store_state import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ HISTORY = _schema(
     files=_LONG,
     bytes=_LONG,
     durationMs=_LONG,
-    verdict=_TEXT,
+    outcome=_TEXT,
     reason=_TEXT,
     transactionalId=_TEXT,
     producerId=_LONG,
@@ -167,9 +167,9 @@ def transactions_frame(spark: SparkSession, found: Iterable[TransactionListing])
     return _frame(spark, TRANSACTIONS, [tuple(each) for each in found])
 
 
-def optimize_frame(spark: SparkSession, merged: MergeReport, compacted: CompactionReport) -> DataFrame:
+def optimize_frame(spark: SparkSession, files: FileCompactionReport, keys: KeyCompactionReport) -> DataFrame:
     """Return one row for each rewrite of small files, and one for each partition that was compacted by key."""
-    merges = [
+    of_files = [
         (
             "merge",
             each.partition,
@@ -182,9 +182,9 @@ def optimize_frame(spark: SparkSession, merged: MergeReport, compacted: Compacti
             each.bytes_written,
             None,
         )
-        for each in merged.merged
+        for each in files.compacted
     ]
-    passes = [
+    of_keys = [
         (
             "compact",
             each.partition,
@@ -197,9 +197,9 @@ def optimize_frame(spark: SparkSession, merged: MergeReport, compacted: Compacti
             each.bytes_after,
             each.rows_removed,
         )
-        for each in compacted.partitions
+        for each in keys.partitions
     ]
-    return _frame(spark, OPTIMIZE, [*merges, *passes])
+    return _frame(spark, OPTIMIZE, [*of_files, *of_keys])
 
 
 def vacuum_frame(spark: SparkSession, report: VacuumReport) -> DataFrame:
@@ -229,7 +229,7 @@ def _history_row(operation: Operation) -> tuple[Any, ...]:
         operation.files,
         operation.bytes,
         operation.duration_ms,
-        operation.verdict,
+        operation.outcome,
         operation.reason,
         operation.transactional_id,
         operation.producer_id,

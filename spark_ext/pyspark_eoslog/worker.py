@@ -38,7 +38,7 @@ class Worker:
 
     def __init__(self, environment: Environment | None = None) -> None:
         self.environment = environment or Environment()
-        self.token = self.environment.new_token()
+        self.id = self.environment.new_id()
         """A unique name of the process."""
         self.stores: dict[StoreLocation, HeldStore] = {}
         self.object_stores: dict[StoreLocation, ObjectStore] = {}

@@ -66,12 +66,12 @@ class Reading:
                 self.starts[entry["topic_id"], entry["partition"]] = entry["offset"]
             elif entry["type"] == "end":
                 ended = self._pending.pop(entry["transactional_id"], [])
-                if entry["verdict"] == "abort":
+                if entry["outcome"] == "abort":
                     self._abort(self._producer_ids.get(entry["transactional_id"], -1), ended, entry.get("markers", ()))
                 for batch in entry.get("batches", ()):
                     place = (batch["topic_id"], batch["partition"])
                     ended.append((place, _offsets(batch["base_offset"], batch["record_count"])))
-                if entry["verdict"] == "commit":
+                if entry["outcome"] == "commit":
                     for place, offsets in ended:
                         self.committed.setdefault(place, set()).update(offsets)
 

@@ -18,9 +18,9 @@ class Slot(NamedTuple):
     """A record of the log."""
 
     number: int
-    token: str
+    append_id: str
     prev: str
-    """The token of the record before."""
+    """The append id of the record before."""
     entries: Sequence[Mapping[str, Any]]
 
 
@@ -33,24 +33,24 @@ class Ends(NamedTuple):
 
 def check_slots(log: Sequence[Slot]) -> Iterator[Anomaly]:
     """All that a log from its first slot on says of itself."""
-    yield from tokens(log)
+    yield from append_ids(log)
     yield from published_ranges(log)
     yield from decisions(log)
     yield from micro_batches(log)
 
 
-def tokens(log: Sequence[Slot]) -> Iterator[Anomaly]:
-    """Each slot follows the one before, and a token lies in one slot."""
+def append_ids(log: Sequence[Slot]) -> Iterator[Anomaly]:
+    """Each slot follows the one before, and an append id lies in one slot."""
     first: dict[str, int] = {}
     for before, slot in zip([None, *log], log, strict=False):
         if slot.number != (before.number + 1 if before is not None else 0):
             yield Anomaly(
                 "slot-gap", f"slot {slot.number} follows {before.number if before is not None else 'nothing'}"
             )
-        if slot.prev != (before.token if before is not None else ""):
+        if slot.prev != (before.append_id if before is not None else ""):
             yield Anomaly("foreign-predecessor", f"slot {slot.number} was written after another record")
-        if first.setdefault(slot.token, slot.number) != slot.number:
-            yield Anomaly("token-twice", f"the record of slot {first[slot.token]} lies in {slot.number}, too")
+        if first.setdefault(slot.append_id, slot.number) != slot.number:
+            yield Anomaly("append-id-twice", f"the record of slot {first[slot.append_id]} lies in {slot.number}, too")
 
 
 def published_ranges(log: Sequence[Slot]) -> Iterator[Anomaly]:
@@ -82,13 +82,14 @@ def micro_batches(log: Sequence[Slot]) -> Iterator[Anomaly]:
     committed: dict[tuple[Any, ...], int] = {}
     for slot in log:
         for entry in slot.entries:
-            token = entry.get("token") if entry["type"] == "end" and entry["verdict"] == "commit" else None
-            if token is None:
+            is_commit = entry["type"] == "end" and entry["outcome"] == "commit"
+            work = entry.get("application_version") if is_commit else None
+            if work is None:
                 continue
-            work = (entry["transactional_id"], token["application_id"], token["sink"], token.get("query_id"))
-            if token.get("starts_anew_after") is not None:
-                committed = {known: number for known, number in committed.items() if known[:3] != work[:3]}
-            version = (*work, token["version"])
+            counted_by = (entry["transactional_id"], work["application_id"], work["sink"], work.get("query_id"))
+            if work.get("starts_anew_after") is not None:
+                committed = {known: number for known, number in committed.items() if known[:3] != counted_by[:3]}
+            version = (*counted_by, work["version"])
             if version in committed:
                 yield Anomaly("committed-twice", f"{version} in slots {committed[version]} and {slot.number}")
             committed[version] = slot.number

@@ -1,7 +1,7 @@
 """The stage of the end-to-end scenarios: two topics, processes that write, and readers that open the store cold.
 
-It is set once as it is written, and once so that all that is decided lies in sealed and merged segments (Kafka's tiered
-storage): processes seal while they write, and a reader finds nothing of it but through index files.
+It is set once as it is written, and once so that all that is decided lies in sealed and compacted segments (Kafka's
+tiered storage): processes seal while they write, and a reader finds nothing of it but through index files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stage:
             store = self.process()
             store.read(lambda state, slot: None)
             seal_segments(store.log, store.object_store, store.environment)
-            store.admin.merge_files()
+            store.admin.compact_files()
             store.log.checkpoint()
         return self.process()
 
@@ -93,13 +93,13 @@ def send(producer: Producer, *values: str, topic: str = "topic1", partition: int
 
 
 def transaction(
-    producer: Producer, verdict: str, *values: str, topic: str = "topic1", partition: int | None = None
+    producer: Producer, outcome: str, *values: str, topic: str = "topic1", partition: int | None = None
 ) -> None:
     """One whole transaction, written before it is ended: ``commit`` or ``abort``."""
     producer.begin_transaction()
     send(producer, *values, topic=topic, partition=partition)
     producer.flush()
-    if verdict == "commit":
+    if outcome == "commit":
         producer.commit_transaction()
     else:
         producer.abort_transaction()

@@ -28,7 +28,7 @@ def _sealed(store: Store) -> None:
 
 def _merged(store: Store) -> None:
     _sealed(store)
-    store.admin.merge_files("t")
+    store.admin.compact_files("t")
 
 
 any_keep = pytest.mark.parametrize("keep", [_active, _sealed, _merged], ids=["active", "sealed", "merged"])

@@ -6,10 +6,9 @@ from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.partition_state import NO_OFFSET, ProducerState
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
-from eoslog.state.state_machine import fold
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_requests import EndTransaction, end_request
-from tests.unit.state.histories import History
+from tests.unit.state.histories import History, fold
 
 
 class KnownProducer:
@@ -53,10 +52,10 @@ def batch_refused(
 
 
 def end_refused(
-    history: History, identity: ProducerIdentity, verdict: str, transactional_id: str = "tx"
+    history: History, identity: ProducerIdentity, outcome: str, transactional_id: str = "tx"
 ) -> type[Exception]:
     """The error of an end that may not be."""
-    request = end_request(transactional_id, identity, verdict, time_ms=history.now_ms)
+    request = end_request(transactional_id, identity, outcome, time_ms=history.now_ms)
     return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
 
 

@@ -102,7 +102,7 @@ FAMILIES = (
         "`LogCleanerTest`, `LogCleanerManagerTest`",
         (
             _S(70, "Compaction drops aborted rows and keeps the offsets and the aborted index"),
-            _S(71, "Transactions over several segments are compacted by their verdicts"),
+            _S(71, "Transactions over several segments are compacted by their outcomes"),
             _S(73, "An ABORT marker stays until its rows are gone and its delete horizon has passed"),
             _S(74, "Over several passes rows go first, then index entries, then markers"),
             _S(75, "A producer's last batch stays, empty, and pins its marker"),

@@ -77,7 +77,7 @@ def test_aborted_rows_go_and_offsets_and_the_aborted_index_stay(segment_batches:
 
 
 @pytest.mark.scenario(71)
-def test_transactions_over_several_segments_are_compacted_by_their_verdicts() -> None:
+def test_transactions_over_several_segments_are_compacted_by_their_outcomes() -> None:
     log = CompactedLog(segment_batches=5)
     log.send("p1", 1, begin=True)
     log.send("p2", 2, begin=True)
@@ -185,11 +185,11 @@ def test_the_last_marker_of_a_producer_stays_empty_and_keeps_its_epoch(commit: b
 
 
 @pytest.mark.scenario(77)
-@pytest.mark.parametrize("verdict", [True, False])
-def test_a_key_with_the_bytes_of_a_marker_s_key_is_one_like_any_other(verdict: bool) -> None:
+@pytest.mark.parametrize("outcome", [True, False])
+def test_a_key_with_the_bytes_of_a_marker_s_key_is_one_like_any_other(outcome: bool) -> None:
     log = CompactedLog()
     keys = [b"\x00\x00\x00\x00", b"\x00\x00\x00\x01"]
-    for commits in (True, verdict):
+    for commits in (True, outcome):
         producer = log.producer("p1")
         producer.begin_transaction()
         for key in keys:
@@ -199,7 +199,7 @@ def test_a_key_with_the_bytes_of_a_marker_s_key_is_one_like_any_other(verdict: b
 
     log.compact()
 
-    kept = [3, 4] if verdict else [0, 1]
+    kept = [3, 4] if outcome else [0, 1]
     assert [(row.offset, row.key) for row in log.rows()] == list(zip(kept, keys, strict=True))
     assert log.markers() == [2, 5]
 

@@ -28,7 +28,7 @@ def commit_job(log: CompactedLog, *tasks: list[int]) -> None:
     upload_ms = log.objects.clock.last_date_ms
     batches = []
     for task, keys in enumerate(tasks):
-        writer = DataFileWriter(log.objects, log.store.environment.new_token)
+        writer = DataFileWriter(log.objects, log.store.environment.new_id)
         rows = [{"key": b"%d" % key, "value": b"value", "timestamp": log.clock.now_ms} for key in keys]
         writer.append(target, 0, pa.Table.from_pylist(rows, stored_schema(topic)), log.clock.now_ms)
         batches += [each.staged(task) for each in writer.flush(log.clock.now_ms)]
@@ -39,7 +39,7 @@ def commit_job(log: CompactedLog, *tasks: list[int]) -> None:
             take_over=True,
             batches=batches,
             upload_ms=upload_ms,
-            token=None,
+            application_version=None,
             task_count=len(tasks),
             summary=CommitSummary(),
             time_ms=log.clock.now_ms,
@@ -283,7 +283,7 @@ def test_a_pass_that_dies_between_two_segments_of_a_transaction_loses_nothing_of
         raise Died
 
     with pytest.raises(Died):
-        log.compact(At("segment.compact.replaced", die))
+        log.compact(At("segment.compact_keys.replaced", die))
 
     assert log.record_keys() == [2, 1]
     log.compact()

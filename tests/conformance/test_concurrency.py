@@ -248,11 +248,11 @@ def test_what_many_threads_were_told_to_be_committed_is_there_once_and_nothing_e
             producer = process.producer(IDS[number % len(IDS)])
             with suppress(ApplicationRecoverableError, InvalidTxnState):
                 producer.init_transactions()
-                for verdict in ("abort", "commit"):
+                for outcome in ("abort", "commit"):
                     producer.begin_transaction()
                     producer.send("t", value)
                     producer.flush()
-                    getattr(producer, f"{verdict}_transaction")()
+                    getattr(producer, f"{outcome}_transaction")()
                 committed.append(value)
 
     with ThreadPoolExecutor(6) as threads:

@@ -42,7 +42,7 @@ class Copier:
         self.consumer.subscribe(["topic1"])
         self.producer.init_transactions()
 
-    def step(self, verdict: str) -> int:
+    def step(self, outcome: str) -> int:
         """Copy what a poll gives, and commit or abort it. Returns how many records it were."""
         records = self.consumer.poll(0)
         if not records:
@@ -55,15 +55,15 @@ class Copier:
         positions = {place: self.consumer.position(place) for place in self.consumer.assignment()}
         self.producer.send_offsets_to_transaction(positions, self.consumer.group_metadata())
         try:
-            if verdict == "abort":
+            if outcome == "abort":
                 self.producer.flush()
                 self.producer.abort_transaction()
             else:
                 self.producer.commit_transaction()
         except AbortableError:
             self.producer.abort_transaction()
-            verdict = "abort"
-        if verdict == "abort":
+            outcome = "abort"
+        if outcome == "abort":
             self.back_to_committed()
         return len(records)
 
@@ -105,8 +105,8 @@ def test_every_record_is_copied_once_while_commits_and_aborts_alternate(stage: S
 
 
 @pytest.mark.scenario(124, 139)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_offsets_and_rows_of_several_groups_count_together_or_not_at_all(stage: Stage, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_offsets_and_rows_of_several_groups_count_together_or_not_at_all(stage: Stage, outcome: str) -> None:
     producer = stage.producer()
     places = [TopicPartition("topic1", number) for number in range(3)]
     producer.begin_transaction()
@@ -117,7 +117,7 @@ def test_offsets_and_rows_of_several_groups_count_together_or_not_at_all(stage: 
     producer.flush()
     assert set(stage.cold().consumer("one").committed(places).values()) == {None}
 
-    getattr(producer, f"{verdict}_transaction")()
+    getattr(producer, f"{outcome}_transaction")()
 
     store = stage.cold()
     offsets = {
@@ -125,8 +125,8 @@ def test_offsets_and_rows_of_several_groups_count_together_or_not_at_all(stage: 
         for group in ("one", "other")
     }
     committed = {"one": [1, 1, None], "other": [None, 2, 2]}
-    assert offsets == (committed if verdict == "commit" else dict.fromkeys(committed, [None] * 3))
-    assert len(stage.shown()) == (3 if verdict == "commit" else 0)
+    assert offsets == (committed if outcome == "commit" else dict.fromkeys(committed, [None] * 3))
+    assert len(stage.shown()) == (3 if outcome == "commit" else 0)
 
 
 @pytest.mark.scenario(126, 139)

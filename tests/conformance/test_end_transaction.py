@@ -66,49 +66,49 @@ def bring_to(history: History, state: str) -> ProducerIdentity:
 
 
 @pytest.mark.scenario(106)
-@pytest.mark.parametrize(("state", "verdict", "epoch", "answer"), CELLS)
+@pytest.mark.parametrize(("state", "outcome", "epoch", "answer"), CELLS)
 def test_an_end_is_answered_as_in_kafkas_table(
-    history: History, state: str, verdict: str, epoch: str, answer: str | type[EosLogError]
+    history: History, state: str, outcome: str, epoch: str, answer: str | type[EosLogError]
 ) -> None:
     current = bring_to(history, state)
     asked = current if epoch == "current" else previous(current)
     slot = history.slot
 
     if isinstance(answer, type):
-        assert end_refused(history, asked, verdict) is answer
+        assert end_refused(history, asked, outcome) is answer
     elif answer == REPEATED:
-        assert history.end(asked, verdict) == current
+        assert history.end(asked, outcome) == current
         assert history.slot == slot
     else:
-        assert history.end(asked, verdict) == (current.producer_id, current.producer_epoch + 1)
-        assert history.transaction().state.name == f"COMPLETE_{verdict.upper()}"
+        assert history.end(asked, outcome) == (current.producer_id, current.producer_epoch + 1)
+        assert history.transaction().state.name == f"COMPLETE_{outcome.upper()}"
 
 
 @pytest.mark.scenario(106)
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_end_of_an_epoch_that_is_neither_current_nor_before_is_fenced(
-    history: History, state: str, verdict: str
+    history: History, state: str, outcome: str
 ) -> None:
     current = bring_to(history, state)
 
     for change in (-2, 1, 2):
         epoch = current.producer_epoch + change
         if epoch >= 0:
-            assert end_refused(history, current._replace(producer_epoch=epoch), verdict) is ProducerFenced
+            assert end_refused(history, current._replace(producer_epoch=epoch), outcome) is ProducerFenced
 
 
 @pytest.mark.scenario(106)
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_end_of_an_unknown_id_or_of_another_producer_id_is_refused(
-    history: History, state: str, verdict: str
+    history: History, state: str, outcome: str
 ) -> None:
     current = bring_to(history, state)
 
-    assert end_refused(history, current, verdict, "unknown") is InvalidProducerIdMapping
+    assert end_refused(history, current, outcome, "unknown") is InvalidProducerIdMapping
     other = current._replace(producer_id=current.producer_id + 1)
-    assert end_refused(history, other, verdict) is InvalidProducerIdMapping
+    assert end_refused(history, other, outcome) is InvalidProducerIdMapping
 
 
 @pytest.mark.scenario(106)
@@ -200,10 +200,10 @@ def test_every_partition_of_a_transaction_gets_its_marker_in_the_slot_that_ends_
 
 
 @pytest.mark.scenario(118)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 @pytest.mark.parametrize("created_again", [False, True])
 def test_a_topic_that_was_deleted_meanwhile_gets_no_marker_and_hinders_nobody(
-    history: History, verdict: str, created_again: bool
+    history: History, outcome: str, created_again: bool
 ) -> None:
     history.append(lambda draft: draft.append(topic_created("other", OTHER_TOPIC_ID, 1)))
     identity = history.init()
@@ -213,7 +213,7 @@ def test_a_topic_that_was_deleted_meanwhile_gets_no_marker_and_hinders_nobody(
     if created_again:
         history.append(lambda draft: draft.append(topic_created("other", "c" * 32, 1)))
 
-    history.end(identity, verdict)
+    history.end(identity, outcome)
 
     assert history.partition().last_stable_offset == 2
     if created_again:
@@ -234,14 +234,14 @@ def test_markers_of_several_transactions_keep_the_order_of_their_ends(history: H
 
 @pytest.mark.scenario(119)
 @pytest.mark.parametrize("lands", [True, False])
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_end_is_put_again_until_its_fate_is_known_and_leaves_one_marker(
-    store: Store, lands: bool, verdict: str
+    store: Store, lands: bool, outcome: str
 ) -> None:
     producer = write(store, "t", "open")
     store.object_store.lose_one_answer("__transaction_state/slot/", lands=lands)  # type: ignore[attr-defined]
 
-    getattr(producer, f"{verdict}_transaction")()
+    getattr(producer, f"{outcome}_transaction")()
 
     assert [batch.control is not None for batch in partition_of(store, "t").active] == [False, True]
     assert partition_of(store, "t").last_stable_offset == 2

@@ -72,18 +72,18 @@ def test_an_end_without_an_answer_is_repeated_and_done_once(store: Store, lands:
 
 @pytest.mark.scenario(91, 119)
 @pytest.mark.parametrize("lands", [True, False])
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_end_whose_fate_is_unknown_may_be_repeated_and_nothing_else(
-    store: Store, world: World, lands: bool, verdict: str
+    store: Store, world: World, lands: bool, outcome: str
 ) -> None:
     producer = with_a_transaction(store)
     faults(store).lose_answers(SLOTS, lands=lands)
     end, other_end = producer.commit_transaction, producer.abort_transaction
-    if verdict == "abort":
+    if outcome == "abort":
         end, other_end = other_end, end
     with pytest.raises(CommitStateUnknown):
         end()
-    assert state_of(world.process()) == (f"COMPLETE_{verdict.upper()}" if lands else "ONGOING")
+    assert state_of(world.process()) == (f"COMPLETE_{outcome.upper()}" if lands else "ONGOING")
 
     for call in (producer.begin_transaction, other_end):
         with pytest.raises(IllegalState):
@@ -91,22 +91,22 @@ def test_an_end_whose_fate_is_unknown_may_be_repeated_and_nothing_else(
     faults(store).heal()
     end()
 
-    assert state_of(store) == f"COMPLETE_{verdict.upper()}"
+    assert state_of(store) == f"COMPLETE_{outcome.upper()}"
     assert epoch_of(store) == producer.producer_epoch == 1
     assert [each.high_watermark for each in store.admin.offsets("t")] == [2, 2]
 
 
 @pytest.mark.scenario(92)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_end_that_another_producer_overtakes_is_fenced_and_overwrites_nothing(
-    store: Store, world: World, verdict: str
+    store: Store, world: World, outcome: str
 ) -> None:
     zombie = world.process()
     producer = with_a_transaction(zombie)
     slept = asleep_at(zombie, "log.slot.before_put", lambda: write(store, "t", "open", transactional_id="tx"))
 
     with pytest.raises(ProducerFenced):
-        getattr(producer, f"{verdict}_transaction")()
+        getattr(producer, f"{outcome}_transaction")()
 
     assert slept
     assert state_of(store) == "ONGOING"
@@ -131,20 +131,20 @@ def test_an_init_that_another_init_overtakes_is_given_an_epoch_of_its_own(store:
 
 @pytest.mark.scenario(95)
 @pytest.mark.parametrize(("point", "state"), [("log.slot.before_put", "ONGOING"), ("log.slot.claimed", None)])
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_process_that_dies_in_an_end_leaves_it_decided_or_open(
-    store: Store, world: World, point: str, state: str | None, verdict: str
+    store: Store, world: World, point: str, state: str | None, outcome: str
 ) -> None:
     """Kafka loads a prepared state and sends the markers again; here there is nothing left to be sent."""
     dying = world.process()
     producer = with_a_transaction(dying)
     dies_at(dying, point)
     with pytest.raises(Died):
-        getattr(producer, f"{verdict}_transaction")()
+        getattr(producer, f"{outcome}_transaction")()
 
     survivor = world.process()
 
-    assert state_of(survivor) == (state or f"COMPLETE_{verdict.upper()}")
+    assert state_of(survivor) == (state or f"COMPLETE_{outcome.upper()}")
     stable = [each.last_stable_offset for each in survivor.admin.offsets("t")]
     assert stable == ([0, 0] if state else [2, 2])
     world.pass_time(61_000)

@@ -262,8 +262,8 @@ def test_producer_ids_without_transactions_expire_by_a_time_that_can_be_shortene
 
 
 @pytest.mark.scenario(138)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_no_id_expires_while_its_transaction_is_open(stage: Stage, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_no_id_expires_while_its_transaction_is_open(stage: Stage, outcome: str) -> None:
     producer = stage.producer(transaction_timeout_ms=900_000)
     producer.begin_transaction()
     send(producer, "1", partition=0)
@@ -272,9 +272,9 @@ def test_no_id_expires_while_its_transaction_is_open(stage: Stage, verdict: str)
     Coordinator(stage.process(), transactional_id_expiration_ms=1, producer_id_expiration_ms=1).expire()
     assert producer_ids(stage.cold()) == {producer.producer_id}
 
-    CALLS[verdict](producer)
+    CALLS[outcome](producer)
 
-    assert stage.shown() == ([b"1"] if verdict == "commit" else [])
+    assert stage.shown() == ([b"1"] if outcome == "commit" else [])
 
 
 @pytest.mark.further("End to end")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidRequest, NotAStore, ProducerFenced, RequestTimedOut, StoreUnavailable
-from eoslog.state.partition_state import Verdict
+from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_requests import InitProducerId
@@ -144,7 +144,7 @@ def test_an_init_while_a_transaction_is_open_aborts_it_and_is_answered_at_once(h
     assert history.slot == slot + 1
     assert [entry["type"] for entry in history.records[-1]] == ["end", "init"]
     assert after == (zombie.producer_id, zombie.producer_epoch + 2)
-    assert [batch.verdict for batch in history.partition().active] == [Verdict.ABORTED, Verdict.ABORTED]
+    assert [batch.outcome for batch in history.partition().active] == [Outcome.ABORTED, Outcome.ABORTED]
     assert history.partition().last_stable_offset == 4
     assert batch_refused(history, zombie, 3) is ProducerFenced
 
@@ -184,7 +184,7 @@ def test_an_init_while_a_transaction_is_open_at_the_exhausted_epoch_aborts_it_an
     after = history.init()
 
     assert after == (history.slot << 20, 1)
-    assert [batch.verdict for batch in history.partition().active] == [Verdict.ABORTED, Verdict.ABORTED]
+    assert [batch.outcome for batch in history.partition().active] == [Outcome.ABORTED, Outcome.ABORTED]
     assert batch_refused(history, exhausted, 2) is ProducerFenced
     history.send(after)
     history.commit(after)

@@ -74,14 +74,14 @@ def test_an_abort_of_nothing_right_after_an_end_does_not_fence_its_own_producer(
     assert history.transaction().state is TransactionState.COMPLETE_COMMIT
 
 
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_an_end_that_exhausts_the_epoch_answers_the_new_identity_which_goes_on(history: History, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_an_end_that_exhausts_the_epoch_answers_the_new_identity_which_goes_on(history: History, outcome: str) -> None:
     """KAFKA-18660."""
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
     history.send(exhausted)
 
-    after = history.end(exhausted, verdict)
+    after = history.end(exhausted, outcome)
 
     assert after.producer_epoch == 0
     history.send(after)

@@ -40,11 +40,11 @@ def test_only_who_holds_the_transactional_id_begins_a_transaction_in_a_partition
 
 
 @pytest.mark.scenario(65, 66)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_a_batch_that_comes_after_the_end_of_its_transaction_opens_no_other(history: History, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_batch_that_comes_after_the_end_of_its_transaction_opens_no_other(history: History, outcome: str) -> None:
     identity = history.init()
     history.send(identity)
-    history.end(identity, verdict)
+    history.end(identity, outcome)
 
     for base_sequence in (0, 1):
         assert batch_refused(history, identity, base_sequence) is ProducerFenced
@@ -160,8 +160,8 @@ def test_no_order_of_late_requests_leaves_a_transaction_that_nobody_can_end(hist
 
     for base_sequence in (0, 1, 2):
         assert batch_refused(history, zombie, base_sequence) is ProducerFenced
-    for verdict in ("commit", "abort"):
-        assert end_refused(history, zombie, verdict) is ProducerFenced
+    for outcome in ("commit", "abort"):
+        assert end_refused(history, zombie, outcome) is ProducerFenced
 
     assert history.partition().open_transactions == {}
     history.send(successor)

@@ -14,11 +14,10 @@ from eoslog.errors import (
 from eoslog.log.slot_paths import slot_path
 from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.state_machine import fold
 from eoslog.store import Store
 from tests.conformance.partitions import epoch_of, read, state_of, write
 from tests.conformance.rules import reloaded, replayed
-from tests.unit.state.histories import History
+from tests.unit.state.histories import History, fold
 from tests.unit.support.world import World
 
 
@@ -91,7 +90,7 @@ def _put_record(store: Store, *entries: dict[str, object]) -> None:
     """Append without asking the rules."""
     store.read(lambda state, slot: None)
     replica = store.log.replica
-    record = SlotRecord(slot=replica.slot + 1, token="f" * 32, prev=replica.token, entries=entries)
+    record = SlotRecord(slot=replica.slot + 1, append_id="f" * 32, prev=replica.append_id, entries=entries)
     store.object_store.put_if_absent(slot_path(replica.slot + 1), encode_line(record))
 
 

@@ -165,7 +165,7 @@ def test_outages_between_any_two_steps_of_transactions_lose_and_double_nothing(s
     expected = []
     for number in range(24):
         prefix, lands = ((SLOTS, True), (SLOTS, False), ("topic", True), ("topic", False))[number % 4]
-        verdict = ("commit", "commit", "abort")[number % 3]
+        outcome = ("commit", "commit", "abort")[number % 3]
         producer.begin_transaction()
         if number % 2:
             faulty(store).lose_answers(prefix, lands=lands)
@@ -174,9 +174,9 @@ def test_outages_between_any_two_steps_of_transactions_lose_and_double_nothing(s
         send(producer, f"{number:02}'", topic="topic2", partition=0)
         if not number % 2:
             faulty(store).lose_answers(prefix, lands=lands)
-        CALLS[verdict](producer)
+        CALLS[outcome](producer)
         faulty(store).heal()
-        if verdict == "commit":
+        if outcome == "commit":
             expected += [b"%02d" % number, b"%02d'" % number]
 
     assert stage.shown() == sorted(expected)

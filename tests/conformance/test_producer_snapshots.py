@@ -167,12 +167,12 @@ def test_stray_snapshots_are_removed_and_those_of_live_segments_kept(small: Stor
 
 
 @pytest.mark.scenario(36, 59)
-def test_after_segments_are_merged_one_snapshot_is_left_for_each_that_lives(small: Store, world: World) -> None:
+def test_after_segments_are_compacted_one_snapshot_is_left_for_each_that_lives(small: Store, world: World) -> None:
     write(small, "s", "commit", "abort", "commit")
     seal(small)
     assert len(snapshots_of(small, "s")) == 3
 
-    small.admin.merge_files("s")
+    small.admin.compact_files("s")
     world.pass_time(30 * DAY_MS)
     vacuum(small.log, small.object_store)
 
@@ -184,7 +184,7 @@ def test_after_segments_are_merged_one_snapshot_is_left_for_each_that_lives(smal
 
 @pytest.mark.scenario(34, 45, 63)
 @pytest.mark.parametrize("damage", [b"torn", None])
-def test_index_files_are_rebuilt_as_they_were(small: Store, damage: bytes | None) -> None:
+def test_index_files_are_restored_as_they_were(small: Store, damage: bytes | None) -> None:
     write(small, "s", "commit", "abort", "open")
     write(small, "s", "abort", transactional_id="other")
     seal(small)
@@ -200,7 +200,7 @@ def test_index_files_are_rebuilt_as_they_were(small: Store, damage: bytes | None
         if damage is not None:
             small.object_store.put(path, damage)
 
-    small.admin.rebuild_indexes("s")
+    small.admin.restore_indexes("s")
 
     assert {path: small.object_store.get(path).body for path in derived} == derived
 
@@ -214,7 +214,7 @@ def test_a_compacted_log_keeps_the_last_sequence_of_a_producer_whose_rows_are_go
             producer.send("c", b"%d" % number, key=b"k")
             producer.flush()
     seal(store)
-    store.admin.compact("c")
+    store.admin.compact_keys("c")
     assert read(store, "c") == [(5, b"3")]
 
     cold = world.process()
@@ -229,20 +229,20 @@ def test_a_compacted_log_keeps_the_last_sequence_of_a_producer_whose_rows_are_go
 
 
 @pytest.mark.scenario(58)
-def test_a_snapshot_is_rebuilt_from_a_compacted_log_as_it_was(store: Store) -> None:
+def test_a_snapshot_is_restored_from_a_compacted_log_as_it_was(store: Store) -> None:
     store.admin.create_topic("c", config=TopicConfig(segment_batches=SEGMENT_BATCHES, cleanup_policy="compact"))
     for producer in (store.producer(), store.producer()):
         for number in range(2):
             producer.send("c", b"%d" % number, key=b"k")
             producer.flush()
     seal(store)
-    store.admin.compact("c")
+    store.admin.compact_keys("c")
     *_, segment = partition_of(store, "c").sealed
     assert [entry.last_sequence for entry in snapshot(store, segment)] == [1]
     before = store.object_store.get(segment.snapshot.path).body
     store.object_store.delete([segment.snapshot.path])
 
-    store.admin.rebuild_indexes("c")
+    store.admin.restore_indexes("c")
 
     assert store.object_store.get(segment.snapshot.path).body == before
 

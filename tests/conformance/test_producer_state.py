@@ -11,12 +11,11 @@ from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPI
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.names import PartitionId
 from eoslog.state.partitions import check_batch
-from eoslog.state.state_machine import new_draft
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, write
 from tests.conformance.rules import batch_refused, reloaded, replayed
-from tests.unit.state.histories import TOPIC_ID, History, offsets_of, planned_expiry
+from tests.unit.state.histories import TOPIC_ID, History, new_draft, offsets_of, planned_expiry
 from tests.unit.support.world import World
 
 MINUTE_MS = 60_000
@@ -250,13 +249,13 @@ def test_offsets_of_a_group_need_no_sequences(history: History) -> None:
 
 
 @pytest.mark.scenario(35)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_an_end_without_rows_leaves_no_open_transaction_and_no_control_row(store: Store, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_an_end_without_rows_leaves_no_open_transaction_and_no_control_row(store: Store, outcome: str) -> None:
     producer = store.producer("tx")
     producer.init_transactions()
     producer.begin_transaction()
 
-    getattr(producer, f"{verdict}_transaction")()
+    getattr(producer, f"{outcome}_transaction")()
 
     assert [(each.last_stable_offset, each.high_watermark) for each in store.admin.offsets("t")] == [(0, 0), (0, 0)]
     assert store.admin.describe_producers("t", 0) == []

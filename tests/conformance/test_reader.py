@@ -163,7 +163,7 @@ def test_the_lag_ends_at_what_a_reader_may_be_shown(store: Store, keep: Keep) ->
 
 
 @pytest.mark.further("Reader")
-def test_a_reader_waits_at_an_undecided_row_and_goes_on_with_its_verdict(store: Store, keep: Keep) -> None:
+def test_a_reader_waits_at_an_undecided_row_and_goes_on_with_its_outcome(store: Store, keep: Keep) -> None:
     waiting, undecided = producer_of(store, "waiting"), producer_of(store, "undecided")
     send(undecided, b"undecided", begin=True)
     send(waiting, b"decided", begin=True)

@@ -38,21 +38,21 @@ def test_a_transaction_past_its_time_out_is_aborted_and_its_epoch_raised(store: 
 
 
 @pytest.mark.scenario(114)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_a_time_out_that_meets_an_end_on_its_way_loses_to_it_or_ends_it(
-    store: Store, world: World, verdict: str
+    store: Store, world: World, outcome: str
 ) -> None:
     """Whichever of the two takes the slot, the other learns of it there."""
     process = world.process()
     producer = write(process, "t", "open", transaction_timeout_ms=1_000)
     world.pass_time(2_000)
     coordinator = world.process()
-    slept = asleep_at(coordinator, "log.slot.before_put", getattr(producer, f"{verdict}_transaction"))
+    slept = asleep_at(coordinator, "log.slot.before_put", getattr(producer, f"{outcome}_transaction"))
 
     assert Coordinator(coordinator).abort_timed_out_transactions() == []
 
     assert slept
-    assert described(store) == (f"COMPLETE_{verdict.upper()}", 1)
+    assert described(store) == (f"COMPLETE_{outcome.upper()}", 1)
     assert store.admin.offsets("t")[0].high_watermark == 2
 
 

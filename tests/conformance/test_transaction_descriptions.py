@@ -30,19 +30,19 @@ def test_an_open_transaction_is_described_with_its_partitions_and_its_duration(s
 
 
 @pytest.mark.scenario(116)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_ended_transaction_is_described_with_its_start_and_without_partitions(
-    store: Store, world: World, verdict: str
+    store: Store, world: World, outcome: str
 ) -> None:
     producer = write(store, "t", "open")
     began_ms = store.now_ms()
     world.pass_time(1_500)
-    end = producer.commit_transaction if verdict == "commit" else producer.abort_transaction
+    end = producer.commit_transaction if outcome == "commit" else producer.abort_transaction
     end()
 
     described = store.admin.describe_transaction("tx")
 
-    assert described.transaction_state == f"COMPLETE_{verdict.upper()}"
+    assert described.transaction_state == f"COMPLETE_{outcome.upper()}"
     assert described.topic_partitions == ()
     assert (described.transaction_start_time_ms, described.transaction_duration_ms) == (began_ms, -1)
 

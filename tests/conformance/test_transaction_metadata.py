@@ -247,15 +247,15 @@ def test_the_time_of_an_update_may_go_backwards(history: History) -> None:
 
 
 @pytest.mark.further("Transaction metadata")
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_the_end_that_exhausts_the_epoch_is_recognised_when_it_is_repeated(history: History, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_the_end_that_exhausts_the_epoch_is_recognised_when_it_is_repeated(history: History, outcome: str) -> None:
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
     history.send(exhausted)
-    after = history.end(exhausted, verdict)
+    after = history.end(exhausted, outcome)
 
-    assert history.end(exhausted, verdict) == after
-    assert end_refused(history, exhausted, "abort" if verdict == "commit" else "commit") is InvalidTxnState
+    assert history.end(exhausted, outcome) == after
+    assert end_refused(history, exhausted, "abort" if outcome == "commit" else "commit") is InvalidTxnState
 
 
 @pytest.mark.further("Transaction metadata")

@@ -10,12 +10,11 @@ from eoslog.errors import (
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
-from eoslog.state.state_machine import fold
 from eoslog.state.store_state import StoreState, TransactionState
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.store import Store
 from tests.conformance.rules import reloaded
-from tests.unit.state.histories import History, planned_expiry
+from tests.unit.state.histories import History, fold, planned_expiry
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
@@ -123,9 +122,9 @@ def test_fields_that_are_not_known_are_passed_over(history: History) -> None:
 
 
 @pytest.mark.scenario(100)
-def test_a_forgotten_id_is_gone_from_checkpoints_and_its_token_is_not(history: History) -> None:
-    token = ApplicationToken(application_id="app", sink="*", version=3)
-    history.commit(history.init(), token=token)
+def test_a_forgotten_id_is_gone_from_checkpoints_and_its_application_version_is_not(history: History) -> None:
+    application_version = ApplicationVersion(application_id="app", sink="*", version=3)
+    history.commit(history.init(), application_version=application_version)
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
     planned = planned_expiry(history.state, history.now_ms)
     assert planned is not None
@@ -134,4 +133,4 @@ def test_a_forgotten_id_is_gone_from_checkpoints_and_its_token_is_not(history: H
     state = reloaded(history)
 
     assert state.transactions == {}
-    assert [last.version for last in state.tokens.values()] == [3]
+    assert [last.version for last in state.application_versions.values()] == [3]

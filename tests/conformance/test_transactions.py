@@ -34,14 +34,14 @@ def test_read_committed_shows_what_was_committed_and_read_uncommitted_all(stage:
 @pytest.mark.parametrize("flushes", ["each record", "all at the end"])
 def test_commits_and_aborts_are_exact_with_one_batch_in_flight_and_with_many(stage: Stage, flushes: str) -> None:
     producer = stage.producer()
-    for verdict, *values in (("abort", "2", "4"), ("commit", "1", "3"), ("abort", "6", "8"), ("commit", "5", "7")):
+    for outcome, *values in (("abort", "2", "4"), ("commit", "1", "3"), ("abort", "6", "8"), ("commit", "5", "7")):
         producer.begin_transaction()
         for number, value in enumerate(values):
             send(producer, value, topic=TOPICS[number], partition=0)
             if flushes == "each record":
                 producer.flush()
         producer.flush()
-        getattr(producer, f"{verdict}_transaction")()
+        getattr(producer, f"{outcome}_transaction")()
 
     assert stage.shown() == [b"1", b"3", b"5", b"7"]
     assert stage.shown("read_uncommitted") == [b"%d" % number for number in range(1, 9)]
@@ -129,13 +129,13 @@ def test_one_transaction_writes_to_all_partitions_of_many_topics_or_to_none(stag
     for topic in topics[len(TOPICS) :]:
         stage.create_topic(topic, PARTITIONS)
     producer = stage.producer()
-    for verdict in ("abort", "commit"):
+    for outcome in ("abort", "commit"):
         producer.begin_transaction()
         for topic in topics:
             for partition in range(PARTITIONS):
-                send(producer, f"{verdict} {topic} {partition}", topic=topic, partition=partition)
+                send(producer, f"{outcome} {topic} {partition}", topic=topic, partition=partition)
         producer.flush()
-        getattr(producer, f"{verdict}_transaction")()
+        getattr(producer, f"{outcome}_transaction")()
 
     store = stage.cold()
     for topic in topics:
@@ -150,13 +150,13 @@ def test_thousands_of_rows_over_many_partitions_are_aborted_and_committed_whole(
     """Markers of many partitions in one slot, as Kafka's many markers to one leader."""
     stage.create_topic("wide", 10)
     producer = stage.producer()
-    for verdict, first in (("abort", 0), ("commit", 5_000)):
+    for outcome, first in (("abort", 0), ("commit", 5_000)):
         producer.begin_transaction()
         for topic, begin in (("wide", first), ("topic1", first + 2_500)):
             for number in range(begin, begin + 2_500):
                 producer.send(topic, b"%d" % number, key=b"%d" % number)
             producer.flush()
-        getattr(producer, f"{verdict}_transaction")()
+        getattr(producer, f"{outcome}_transaction")()
 
     expected = sorted(b"%d" % number for number in range(5_000, 10_000))
     assert stage.shown(topics=["wide", "topic1"]) == expected
@@ -164,8 +164,8 @@ def test_thousands_of_rows_over_many_partitions_are_aborted_and_committed_whole(
 
 
 @pytest.mark.further("End to end")
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_a_transaction_that_outgrows_the_buffer_is_written_in_parts_and_ends_as_one(stage: Stage, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_transaction_that_outgrows_the_buffer_is_written_in_parts_and_ends_as_one(stage: Stage, outcome: str) -> None:
     producer = stage.producer(buffer_bytes=2_000)
     producer.begin_transaction()
     for number in range(60):
@@ -174,9 +174,9 @@ def test_a_transaction_that_outgrows_the_buffer_is_written_in_parts_and_ends_as_
     assert 0 < written <= 60
     assert stage.shown() == []
 
-    getattr(producer, f"{verdict}_transaction")()
+    getattr(producer, f"{outcome}_transaction")()
 
-    assert len(stage.shown()) == (60 if verdict == "commit" else 0)
+    assert len(stage.shown()) == (60 if outcome == "commit" else 0)
     assert all(len(each.value) == 200 for each in polled(stage.cold()))
 
 

@@ -17,14 +17,14 @@ from eoslog.state.expiry_entries import HorizonMoved
 from eoslog.state.group_entries import GroupChanged, GroupMember, OffsetsCommitted
 from eoslog.state.group_members import plan_group_change
 from eoslog.state.segment_entries import LogStartMoved
-from eoslog.state.state_machine import encode_entry, new_draft
+from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.state.transaction_requests import AbortOverdueTransactions, end_request
 from eoslog.store import Store
 from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
 from tests.conformance.rules import is_inert, reloaded
 from tests.conformance.sleepers import asleep_at
-from tests.unit.state.histories import TOPIC_ID, History, offsets_of, planned_expiry
+from tests.unit.state.histories import TOPIC_ID, History, new_draft, offsets_of, planned_expiry
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000
@@ -43,11 +43,11 @@ def is_inert_in(state: StoreState, history: History, entry: Entry) -> bool:
 
 
 @pytest.mark.scenario(33, 51)
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_a_late_end_changes_nothing_after_the_transaction_was_ended(history: History, verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_late_end_changes_nothing_after_the_transaction_was_ended(history: History, outcome: str) -> None:
     late = prepared_by_a_zombie(history)
     identity = history.transaction()
-    history.end(identity, verdict)  # type: ignore[arg-type]
+    history.end(identity, outcome)  # type: ignore[arg-type]
 
     assert is_inert_in(history.state, history, late)
     assert is_inert_in(reloaded(history), history, late)
@@ -153,11 +153,11 @@ def with_sealed_segments(history: History) -> None:
 
 
 @pytest.mark.scenario(33)
-def test_a_late_merge_changes_nothing_after_the_segments_were_merged_or_dropped(history: History) -> None:
+def test_a_late_compaction_changes_nothing_after_the_segments_were_compacted_or_dropped(history: History) -> None:
     with_sealed_segments(history)
     late = history.replace_entry(0, 1)
-    merged = history.replace_entry(0, 1)
-    history.append(lambda draft: draft.append(merged))
+    compacted = history.replace_entry(0, 1)
+    history.append(lambda draft: draft.append(compacted))
     assert is_inert_in(history.state, history, late)
 
     again = history.replace_entry(0, 0)

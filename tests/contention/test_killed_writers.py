@@ -1,7 +1,7 @@
 """Real processes that commit to one store as fast as they can, while some are killed and some are stopped for a while.
 
-The store is a local directory that answers as slowly as an object store, and not always. So the processes share
-records, and the process that dies or is stopped is at times the one that appends for the others.
+The store is a local directory, as it is or as slow as an object store, and it does not always answer. The processes
+share records, and the process that dies or is stopped is at times the one that appends for the others.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import eoslog
 from benchmarks.contention import DelayedStore
@@ -35,7 +37,7 @@ PARTITIONS = 3
 SPAWN = multiprocessing.get_context("spawn")
 
 
-class FaultyStore(DelayedStore):
+class Faulty(LocalStore):
     """Some puts of slots fail before they have an effect, and some after it."""
 
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
@@ -47,10 +49,24 @@ class FaultyStore(DelayedStore):
         return outcome
 
 
-def write(root: str, number: int, notes: Path) -> None:
+class FaultyLocalStore(Faulty):
+    """The processes queue up."""
+
+
+class FaultyObjectStore(Faulty, DelayedStore):
+    """The processes race, and each request takes long."""
+
+
+def faulty_store(root: str, environment: Environment, has_queue: bool) -> LocalStore:
+    if has_queue:
+        return FaultyLocalStore(root, environment, fsync=False)
+    return FaultyObjectStore(root, environment, PUT_MS, GET_MS)
+
+
+def write(root: str, has_queue: bool, number: int, notes: Path) -> None:
     """Commit or abort one row after the other, and note what was tried and what was told, until killed."""
     environment = Environment()
-    store = Store(FaultyStore(root, environment, PUT_MS, GET_MS), environment)
+    store = Store(faulty_store(root, environment, has_queue), environment)
     with notes.open("a", buffering=1) as told:
         while True:
             with contextlib.suppress(EosLogError):
@@ -76,7 +92,10 @@ def _write(store: Store, number: int, told: Any) -> None:
         told.write(f"committed {value}\n")
 
 
-def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_records_die_or_stop(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_queue", [True, False], ids=["queue", "race"])
+def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_records_die_or_stop(
+    tmp_path: Path, has_queue: bool
+) -> None:
     root = str(tmp_path / "store")
     environment = Environment()
     store = Store(LocalStore(root, environment, fsync=False), environment)
@@ -92,7 +111,7 @@ def test_no_row_is_lost_doubled_or_shown_wrongly_while_writers_that_share_record
         shown.extend(bytes(record.value or b"").decode() for record in consumer.poll(0.2))
 
     def start(number: int) -> Any:
-        process = SPAWN.Process(target=write, args=(root, number, tmp_path / f"{number}.txt"), daemon=True)
+        process = SPAWN.Process(target=write, args=(root, has_queue, number, tmp_path / f"{number}.txt"), daemon=True)
         process.start()
         return process
 

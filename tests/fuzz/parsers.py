@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from eoslog.admin.topic_columns import _merged_spark_schema, check_spark_schema
 from eoslog.cli.dump import part_lines
 from eoslog.cli.table_files import first_columns, read_tables
 from eoslog.errors import EosLogError, InvalidOption
@@ -30,9 +29,10 @@ from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.log.shared_commits import SharedCommits
 from eoslog.log.slot_paths import pending_path
 from eoslog.log.slot_record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.producer.new_columns import _merged_spark_schema, check_spark_schema
 from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import ReadPlanner
 from eoslog.read.predicate_text import _collated_columns, compile_predicate
 from eoslog.read.time_travel import parse_timestamp
 from eoslog.session.description import decode_description
@@ -41,7 +41,7 @@ from eoslog.session.metrics import parse_duration, store_metrics
 from eoslog.session.settings import load_settings
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.prepared import parse_prepared_state
-from eoslog.state.state_machine import decode_entry, fold
+from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
@@ -81,7 +81,7 @@ def _entry(body: bytes) -> None:
         decode_checkpoint_entry(value)
         return
     state = _state()
-    fold(state, 1_000, [value])
+    StoreMachine().fold(state, 1_000, [value])
     _use(state)
     decode_entry(value)
 
@@ -131,14 +131,9 @@ def _use(state: StoreState) -> None:
     for topic in state.topics.values():
         for place in topic.partition_ids():
             partition = state.partitions[place]
-            plan_partition(
-                indexes,
-                topic.topic,
-                partition,
-                IsolationLevel.READ_UNCOMMITTED,
-                start_offset=max(partition.log_start_offset, partition.segment_base_offset),
-            )
-    fold(state, 1_000_001, [{"type": "horizon", "horizon_ms": 2**52}])
+            planner = ReadPlanner(indexes, topic.topic, IsolationLevel.READ_UNCOMMITTED)
+            planner.plan(partition, max(partition.log_start_offset, partition.segment_base_offset))
+    machine.fold(state, 1_000_001, [{"type": "horizon", "horizon_ms": 2**52}])
 
 
 def _segment_index(body: bytes) -> None:
@@ -248,7 +243,7 @@ def _history(body: bytes) -> None:
     except (ValueError, RecursionError):
         return
     if isinstance(entry, dict):
-        decoded = _decode(SlotRecord(slot=3, token="ab" * 16, prev="", entries=[entry]))
+        decoded = _decode(SlotRecord(slot=3, append_id="ab" * 16, prev="", entries=[entry]))
         for topic_id in (None, _flights().topic_id):
             for operation in operations_of(3, decoded.time_ms, decoded.entries, {}, topic_id):
                 assert operation.slot == 3
@@ -289,7 +284,7 @@ PARSERS: Mapping[str, Callable[[bytes], None]] = {
     "checkpoint part store": _checkpoint_part("store"),
     "checkpoint part transactions": _checkpoint_part("transactions"),
     "checkpoint part producers": _checkpoint_part("producers"),
-    "checkpoint part tokens": _checkpoint_part("tokens"),
+    "checkpoint part application_versions": _checkpoint_part("application_versions"),
     "checkpoint part topics": _checkpoint_part("topics"),
     "checkpoint part partitions": lambda body: _checkpoint_part(partitions_part())(body),
     "heartbeat": lambda body: _ignore(_session_timeout(body)),

@@ -148,8 +148,8 @@ def sample_store() -> Store:
     store.admin.alter_topic("flights", retention_ms=10**12)
     store.admin.delete_topic("gone")
     seal_segments(store.log, store.object_store, store.environment)
-    store.admin.compact("compacted")
-    store.admin.merge_files("records")
+    store.admin.compact_keys("compacted")
+    store.admin.compact_files("records")
     store.admin.delete_records({eoslog.TopicPartition("records", 0): 1})
     store.log.checkpoint()
     open_transaction = store.producer("open")
@@ -201,7 +201,9 @@ def samples() -> Mapping[str, tuple[bytes, ...]]:
     found["imported JSON"].append(_json_lines())
     found["imported CSV"].append(_csv())
     found["imported Parquet"].append(_parquet())
-    found["settings"].append(b'store = "my-store"\n[s3]\nregion = "eu-central-1"\n[vacuum]\nreader_grace_ms = 5\n')
+    found["settings"].append(
+        b'store = "my-store"\n[s3]\nregion = "eu-central-1"\n[vacuum]\ndeleted_file_retention_ms = 5\n'
+    )
     found["S3 options"].append(json.dumps(S3_OPTIONS).encode())
     found["Spark options"] += [json.dumps(each).encode() for each in SPARK_OPTIONS]
     for kind in ("Spark types of a topic", "Spark schema of rows"):

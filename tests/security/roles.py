@@ -79,16 +79,16 @@ def read(process: Process) -> None:
 
 def coordinate(process: Process) -> None:
     store = process()
-    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+    store.admin.vacuum(staged_max_age_ms=0, deleted_file_retention_ms=0)
     # In the second of the horizon nothing that is uploaded can be named.
     time.sleep(_SECOND_IS_OVER_S)
     store.admin.delete_topic("flights")
-    store.admin.merge_files("payments")
+    store.admin.compact_files("payments")
     assert [each.error for each in Coordinator(store).run_once() if each.error is not None] == []
     store.log.checkpoint()
     # Nor is what was dropped in this second old.
     time.sleep(_SECOND_IS_OVER_S)
-    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+    store.admin.vacuum(staged_max_age_ms=0, deleted_file_retention_ms=0)
 
 
 class Role(NamedTuple):

@@ -164,7 +164,7 @@ def consume_in_a_group(store: Store) -> None:
 
 
 def vacuum(store: Store) -> None:
-    store.admin.vacuum(staged_max_age_ms=0, reader_grace_ms=0)
+    store.admin.vacuum(staged_max_age_ms=0, deleted_file_retention_ms=0)
 
 
 def verify(store: Store) -> None:

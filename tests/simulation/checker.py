@@ -138,7 +138,7 @@ def check_history(store: Store) -> None:
         history = store.history(topic)
         told: Counter[int] = Counter()
         for operation in history:
-            if operation.verdict == "commit":
+            if operation.outcome == "commit":
                 told[operation.slot] += operation.rows or 0
         oldest = history.oldest_slot or 0
         found = Counter({each.slot: each.record_count for each in store.commits(topic) if each.slot >= oldest})

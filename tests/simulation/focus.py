@@ -16,6 +16,8 @@ class Focus:
     """Rates that every history has; the others are those that the seed plans."""
     steps: int = 300
     """Among faults."""
+    has_queue: bool = False
+    """Whether the processes run on one host and queue up before they append."""
 
 
 FOCUSES: Mapping[str, Focus] = {
@@ -56,6 +58,26 @@ FOCUSES: Mapping[str, Focus] = {
         ),
         {"pause": 0.01},
         1_000,
+    ),
+    "queue": Focus(
+        (*(f"log-fast-writer{number}" for number in range(5)), "log-threads0", "log-upkeep0"),
+        {"pause": 0.005},
+        600,
+        has_queue=True,
+    ),
+    "queue-clients": Focus(
+        (
+            "fast-writer0",
+            "fast-writer0",
+            "fast-writer1",
+            "fast-writer2",
+            "fast-idempotent0",
+            "fast-idempotent1",
+            "fast-two-phase0",
+        ),
+        {"pause": 0.005},
+        1_000,
+        has_queue=True,
     ),
     "fences": Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.05}),
 }

@@ -17,8 +17,8 @@ def check_nothing_is_left(world: World, store: Store) -> None:
     state = store.read(lambda opened, _: opened.frozen_copy())
     if state.ongoing:
         raise Violation(f"still open: {sorted(state.ongoing)}")
-    if state.doomed:
-        raise Violation(f"dropped, but not deleted: {state.doomed[:3]}")
+    if state.pending_deletions:
+        raise Violation(f"dropped, but not deleted: {state.pending_deletions[:3]}")
     world.marks["producer id rolled over"] += sum(
         each.previous_producer_id >= 0 and each.state is not TransactionState.DEAD
         for each in state.transactions.values()

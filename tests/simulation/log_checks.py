@@ -9,7 +9,7 @@ from eoslog.log.checkpoint import read_checkpoint
 from eoslog.log.replica import CHECKPOINT_ENTRY
 from eoslog.log.slot_record import CheckpointReference, decode_line, first_line
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import ReadPlanner
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -50,7 +50,7 @@ def read_log(world: World, store: Store) -> tuple[Sequence[Slot], Sequence[Check
     references = []
     for number in range(store.read(lambda _, newest: newest) + 1):
         record = decode_line(first_line(world.every_slot[number]), number)
-        log.append(Slot(record.slot, record.token, record.prev, record.entries))
+        log.append(Slot(record.slot, record.append_id, record.prev, record.entries))
         for entry in record.entries:
             if entry["type"] == CHECKPOINT_ENTRY:
                 references.append(CheckpointReference.model_validate(entry["reference"]))
@@ -110,7 +110,7 @@ def _compare_committed(
     for partition in partitions:
         place = (partition.id.topic_id, partition.id.partition)
         start, end = max(partition.segment_base_offset, partition.log_start_offset), first_open.get(place)
-        plan = plan_partition(store.indexes, place[0], partition, IsolationLevel.READ_COMMITTED, start_offset=start)
+        plan = ReadPlanner(store.indexes, place[0], IsolationLevel.READ_COMMITTED).plan(partition, start)
         slices = [range(each.base_offset, each.base_offset + each.record_count) for each in plan.slices]
         found = [offset for offsets in slices for offset in offsets]
         committed = reading.committed.get(place, ())

@@ -12,7 +12,7 @@ from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
 from tests.requests import Applying
 from tests.simulation.ledger import Ledger as Told
 from tests.simulation.ledger import Outcome
-from tests.simulation.service import GRACE_MS, PATIENCES_MS, Service, watch_locks
+from tests.simulation.service import PATIENCES_MS, SLOT_RETENTION_MS, Service, watch_locks
 from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, Violation
 from tests.unit.log.ledger import Ledger, LedgerDraft, LedgerMachine, SharedAdd, move_horizon
@@ -24,7 +24,7 @@ def open_log(process: Process, *, has_threads: bool = False) -> Log[Ledger]:
     """The log, as a process that was just started holds it."""
     environment = SimulatedEnvironment(process, has_threads=has_threads)
     patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
-    config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=4, commit_timeout_ms=patience_ms)
+    config = LogConfig(slot_retention_ms=SLOT_RETENTION_MS, checkpoint_slots=4, commit_timeout_ms=patience_ms)
     store = SimulatedStore(process, environment, tail_bytes=process.world.tail_bytes)
     log = Log(store, LedgerMachine(), environment, config)
     watch_locks(process, log)
@@ -87,7 +87,7 @@ class LogWriter(Service):
         if error.is_published:
             return
         try:
-            landed = log.resolve(error.slot, error.token, timeout_ms=self._patience_ms())
+            landed = log.resolve(error.slot, error.append_id, timeout_ms=self._patience_ms())
         except (CommitStateUnknown, OutcomeLost):
             return
         self.world.marks["unknown outcome resolved"] += 1
@@ -102,7 +102,7 @@ class LogWriter(Service):
 class SlowLogWriter(LogWriter):
     """Adds so few names that slots are deleted within a history."""
 
-    longest_pause_ms = GRACE_MS // 4
+    longest_pause_ms = SLOT_RETENTION_MS // 4
 
 
 class FastLogWriter(LogWriter):
@@ -183,7 +183,7 @@ class LogReader(Service):
         log = open_log(process)
         while not self.world.stopping:
             read_names(self.ledger, log)
-            self.pause(process, self.random.choice((2_000, 2 * GRACE_MS)))
+            self.pause(process, self.random.choice((2_000, 2 * SLOT_RETENTION_MS)))
 
 
 def read_names(told: Told, log: Log[Ledger]) -> None:
@@ -215,7 +215,7 @@ class LogUpkeep(Service):
         while not self.world.stopping:
             step = self.random.choice((write_checkpoint, give_up_uploads, delete_old_slots, delete_old_checkpoints))
             step(log)
-            self.pause(process, self.random.choice((2_000, 60_000, 2 * GRACE_MS)))
+            self.pause(process, self.random.choice((2_000, 60_000, 2 * SLOT_RETENTION_MS)))
 
 
 def write_checkpoint(log: Log[Ledger]) -> None:
@@ -225,4 +225,4 @@ def write_checkpoint(log: Log[Ledger]) -> None:
 def give_up_uploads(log: Log[Ledger]) -> None:
     """Checkpoints whose upload began before now, and that no record names, will never be named."""
     log.read(lambda state, slot: None)
-    log.append(move_horizon(log.store.clock.last_date_ms - GRACE_MS))
+    log.append(move_horizon(log.store.clock.last_date_ms - SLOT_RETENTION_MS))

@@ -62,12 +62,12 @@ def fold_every_slot(world: World) -> Ledger:
     """The state of all records that ever took their slots. Raises: Violation: they are no log."""
     machine = LedgerMachine()
     state = machine.initial()
-    tokens = [""]
+    append_ids = [""]
     for number in range(len(world.every_slot)):
         record = decode_line(first_line(world.every_slot[number]), number)
-        if record.prev != tokens[-1] or record.token in tokens:
+        if record.prev != append_ids[-1] or record.append_id in append_ids:
             raise Violation(f"slot {number} does not follow the one before it, or is another's again")
-        tokens.append(record.token)
+        append_ids.append(record.append_id)
         reason = machine.fold(state, number, [each for each in record.entries if each["type"] != CHECKPOINT_ENTRY])
         if reason is not None:
             raise Violation(f"slot {number} is invalid: {reason}")

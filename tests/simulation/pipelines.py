@@ -15,7 +15,7 @@ from eoslog.producer.producer import Producer
 from eoslog.state.jobs import CommitJob
 from eoslog.state.names import TopicPartition
 from eoslog.state.topics import topic_named
-from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.store import Store
 from tests.requests import Applying
 from tests.simulation.ledger import Ledger, Outcome, Work
@@ -87,7 +87,7 @@ class Job(Service):
 
     def incarnation(self, process: Process) -> None:
         store = open_store(process)
-        owner = store.environment.new_token()
+        owner = store.environment.new_id()
         while not self.world.stopping:
             if self.done == len(self.planned):
                 work = self.ledger.begin(self.name)
@@ -109,13 +109,13 @@ class Job(Service):
         target = store.read(lambda state, slot: TopicTarget.of(state, topic), refresh=False)
         upload_ms = store.now_ms()
         upload_ms = store.object_store.clock.last_date_ms
-        writer = DataFileWriter(store.object_store, store.environment.new_token)
+        writer = DataFileWriter(store.object_store, store.environment.new_id)
         for partition in range(PARTITIONS[JOB]):
             values = [value for _, place, value in work.rows if place == partition]
             if values:
                 writer.add(target, partition, _records(values, upload_ms))
         files = until_done(lambda: writer.flush(upload_ms))
-        token = ApplicationToken(application_id="query", sink=f"{JOB}:{topic.topic_id}", version=number)
+        application_version = ApplicationVersion(application_id="query", sink=f"{JOB}:{topic.topic_id}", version=number)
         until_done(
             lambda: store.append(
                 Applying(
@@ -125,7 +125,7 @@ class Job(Service):
                         take_over=True,
                         batches=[file.staged(0) for file in files],
                         upload_ms=upload_ms,
-                        token=token,
+                        application_version=application_version,
                         task_count=1,
                         summary=CommitSummary(rows=len(work.rows)),
                         time_ms=store.now_ms(),

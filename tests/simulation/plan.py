@@ -28,7 +28,7 @@ from tests.simulation.spark_jobs import SparkBackfill, SparkForeachBatch
 from tests.simulation.spark_latest import SparkLatest
 from tests.simulation.spark_shared import SparkSharedBackfill, SparkSharedForeach, SparkSharedStream
 from tests.simulation.spark_streams import SparkStream
-from tests.simulation.upkeep import Daemon, Merger, Reader, Vacuum
+from tests.simulation.upkeep import Compactor, Daemon, Reader, Vacuum
 from tests.simulation.world import World
 from tests.simulation.writers import (
     FastIdempotentWriter,
@@ -83,7 +83,7 @@ KINDS: dict[str, type[Service]] = {
     "spark-shared-foreach": SparkSharedForeach,
     "spark-shared-backfill": SparkSharedBackfill,
     "focus-vacuum": Vacuum,
-    "focus-merger": Merger,
+    "focus-merger": Compactor,
     "focus-writer": ShortLivedWriter,
     "fast-writer": FastTransactionalWriter,
     "fast-idempotent": FastIdempotentWriter,
@@ -152,6 +152,8 @@ class Plan:
     """How often another process goes on than the one that went last."""
     last_epoch: int = LAST_USABLE_EPOCH
     """Of a producer id: a small one has it rolled over within a history."""
+    has_queue: bool = False
+    """Whether the processes run on one host and queue up before they append."""
     kept: frozenset[str] | None = field(default=None, repr=False)
     """The only events of chance that happen; None: all."""
 
@@ -188,7 +190,8 @@ class Plan:
     def of_focus(cls, focus: Focus, seed: int, steps: int) -> Plan:
         """What a seed plans, with the services and faults of a focus."""
         planned = cls.of(seed, steps)
-        return replace(planned, services=focus.services, faults=replace(planned.faults, **focus.faults))
+        faults = replace(planned.faults, **focus.faults)
+        return replace(planned, services=focus.services, faults=faults, has_queue=focus.has_queue)
 
     @classmethod
     def of_topics(cls, seed: int, steps: int) -> Plan:

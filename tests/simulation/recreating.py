@@ -21,7 +21,7 @@ from eoslog.store import Store
 from tests.simulation.ledger import Ledger, Outcome, Sent, Work
 from tests.simulation.recreated import PARTITION_COUNT, RECREATED, check_copied, check_shown, life_during, lives
 from tests.simulation.service import OTHER, GaveUp, Service, open_store, until_done
-from tests.simulation.upkeep import READER_GRACE_MS
+from tests.simulation.upkeep import DELETED_FILE_RETENTION_MS
 from tests.simulation.world import Process, World
 from tests.simulation.writers import commit
 
@@ -170,8 +170,8 @@ class RecreatedReader(_OfRecreated):
             except OffsetOutOfRange:
                 continue
             except CorruptRecord:
-                # A reader that slept beyond the grace between planning and reading may find its files gone.
-                if self.world.time_ms - started_ms < READER_GRACE_MS and not process.cut_reads:
+                # A reader that was paused for longer than files are kept may find its files gone.
+                if self.world.time_ms - started_ms < DELETED_FILE_RETENTION_MS and not process.cut_reads:
                     raise
                 continue
             life = life_during(self.world, first_slot, max(self.world.every_slot))

@@ -16,7 +16,7 @@ from tests.simulation.store import SimulatedEnvironment, SimulatedStore
 from tests.simulation.world import Process, World
 
 T = TypeVar("T")
-GRACE_MS = 3_600_000
+SLOT_RETENTION_MS = 3_600_000
 PATIENCES_MS = (1, 200, 20_000)
 """For how long a process asks what became of its slot; the impatient are often not told."""
 IN, OUT, OTHER, JOB, TABLE, SPARK, TOTALS = "in", "out", "other", "job", "table", "spark", "totals"
@@ -30,7 +30,7 @@ def open_store(process: Process) -> Store:
     """The store, as a process that was just started holds it."""
     environment = SimulatedEnvironment(process)
     patience_ms = process.world.choices.stream(f"{process.name} patience").choice(PATIENCES_MS)
-    config = LogConfig(grace_ms=GRACE_MS, checkpoint_slots=8, commit_timeout_ms=patience_ms)
+    config = LogConfig(slot_retention_ms=SLOT_RETENTION_MS, checkpoint_slots=8, commit_timeout_ms=patience_ms)
     tail_bytes = process.world.tail_bytes
     store = Store(SimulatedStore(process, environment, tail_bytes=tail_bytes), environment, config)
     watch_locks(process, store.log)

@@ -23,7 +23,7 @@ from tests.simulation.ledger import Ledger, Outcome
 from tests.simulation.liveness import check_nothing_is_left
 from tests.simulation.memoised import memoised
 from tests.simulation.plan import Plan
-from tests.simulation.service import GRACE_MS, PARTITIONS, TABLE, open_store
+from tests.simulation.service import PARTITIONS, SLOT_RETENTION_MS, TABLE, open_store
 from tests.simulation.situations import counted
 from tests.simulation.upkeep import take_steps
 from tests.simulation.world import Process, Violation, World
@@ -112,7 +112,7 @@ class Simulation:
 
     def _settle(self, process: Process) -> None:
         """Every transaction becomes decided with nobody's help but a daemon's and the outside database's."""
-        process.sleep(GRACE_MS)
+        process.sleep(SLOT_RETENTION_MS)
         store = open_store(process)
         for service in self._services:
             if isinstance(service, TwoPhaseService):
@@ -203,6 +203,7 @@ def _world(plan: Plan) -> World:
     world = World(plan.seed, Faults(), kept=plan.kept)
     world.faults = replace(world.faults, unordered_lists=plan.faults.unordered_lists)
     world.tail_bytes, world.date_grain_ms, world.switches = plan.tail_bytes, plan.date_grain_ms, plan.switches
+    world.line = [] if plan.has_queue else None
     return world
 
 

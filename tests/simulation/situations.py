@@ -39,6 +39,8 @@ SITUATIONS = {
     "shares": APPENDED_BY_ANOTHER,
     "threads": LOST_GROUP_COMMIT,
     "sharing-clients": APPENDED_BY_ANOTHER,
+    "queue": APPENDED_BY_ANOTHER,
+    "queue-clients": APPENDED_BY_ANOTHER,
     "fences": FENCED_BY_ITS_ID_ALONE,
 }
 """What each focus must reach."""

@@ -41,7 +41,9 @@ class SparkMoved(SparkStream):
             self.checkpoints.append(copy)
             self.world.marks["spark: checkpoint lost its newest entry"] += 1
         elif chance < 0.6:
-            jobs = open_store(process).read(lambda state, _: {key.transactional_id for key in state.tokens})
+            jobs = open_store(process).read(
+                lambda state, _: {key.transactional_id for key in state.application_versions}
+            )
             locations = [each.location for each in self.checkpoints if _job_named_after(each.location) in jobs]
             if locations:
                 self.checkpoints.append(self.new_checkpoint(self.random.choice(locations)))

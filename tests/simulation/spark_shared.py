@@ -83,12 +83,14 @@ def _options(application_id: str, version: int) -> dict[str, str]:
 
 def _check_version(service: Service, store: Store, application_id: str, topic: str, expected: int | None) -> None:
     """The store knows the version that the application committed last, whatever others committed. Raises: Violation"""
-    tokens = store.read(lambda state, _: {key: last for key, last in state.tokens.items() if key[0] == SHARED})
+    application_versions = store.read(
+        lambda state, _: {key: last for key, last in state.application_versions.items() if key[0] == SHARED}
+    )
     found = {
         last.version
-        for key, last in tokens.items()
+        for key, last in application_versions.items()
         if key.application_id == application_id and key.sink.partition(":")[0] == topic
     }
     if found != ({expected} - {None}):
         raise Violation(f"{service.name}: committed version {expected} last, the store has {found}")
-    service.world.marks["spark: versions of two applications under one id"] += len(tokens) > 1
+    service.world.marks["spark: versions of two applications under one id"] += len(application_versions) > 1

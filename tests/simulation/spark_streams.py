@@ -51,8 +51,8 @@ class SparkStream(Service):
         }
 
     def new_checkpoint(self, location: str) -> Checkpoint:
-        token = f"{self.random.getrandbits(64):016x}"
-        return Checkpoint(location, f"query-{token}", token)
+        run = f"{self.random.getrandbits(64):016x}"
+        return Checkpoint(location, f"query-{run}", run)
 
     def incarnation(self, process: Process) -> None:
         if self.changes_sink and self.random.random() < 0.2:

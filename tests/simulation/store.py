@@ -10,6 +10,7 @@ from eoslog.errors import StoreUnavailable
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from tests.simulation.line import SimulatedQueue
 from tests.simulation.world import Process
 
 _PAGE = 7
@@ -42,7 +43,7 @@ class SimulatedEnvironment(Environment):
     def wait_for(self, event: threading.Event, patience_s: float | None = None) -> bool:
         return self._process.wait_for(event, None if patience_s is None else patience_s * 1000)
 
-    def new_token(self) -> str:
+    def new_id(self) -> str:
         return f"{self._random.getrandbits(128):032x}"
 
     def jitter(self) -> float:
@@ -66,6 +67,8 @@ class SimulatedStore(ObjectStore):
         super().__init__("sim://store", StoreClock(environment))
         self.lists_in_order = not process.world.faults.unordered_lists
         self.tail_bytes = tail_bytes
+        if process.world.line is not None:
+            self.host_queue = SimulatedQueue(environment, process.world.line)
         self._process = process
         self._world = process.world
 

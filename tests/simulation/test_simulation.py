@@ -42,8 +42,8 @@ RARE = (
     "list: txn info",
     "list: snapshot ok",
     "snapshot read",
-    "segment.merge.replaced",
-    "segment.compact.cleaned",
+    "segment.compact_files.replaced",
+    "segment.compact_keys.cleaned",
     "segment.vacuum.files_deleted",
 )
 

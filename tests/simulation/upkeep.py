@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, RetriableError
 from eoslog.maintenance.coordinator import STEPS, Coordinator
-from eoslog.maintenance.file_compaction import merge_files
-from eoslog.maintenance.key_compaction import compact
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.store import Store
 from tests.simulation.service import PARTITIONS, ROWS_GO, TABLE, Service, open_store
 from tests.simulation.world import Process, Violation
 
 STAGED_MAX_AGE_MS = 7_200_000
-READER_GRACE_MS = 7_200_000
+DELETED_FILE_RETENTION_MS = 7_200_000
 
 
 class Daemon(Service):
     """The coordinator's work, any of its steps at any time."""
 
-    works: tuple[str, ...] = ("all", "merge", "compact", "checkpoint", *(step.name for step in STEPS))
+    works: tuple[str, ...] = ("all", "files", "keys", "checkpoint", *(step.name for step in STEPS))
     longest_pause_ms = 60_000
     staged_max_age_ms = STAGED_MAX_AGE_MS
 
@@ -32,14 +32,14 @@ class Daemon(Service):
             producer_id_expiration_ms=self.random.choice((60_000, 86_400_000)),
             offsets_retention_ms=-1,
             staged_max_age_ms=self.staged_max_age_ms,
-            reader_grace_ms=READER_GRACE_MS,
+            deleted_file_retention_ms=DELETED_FILE_RETENTION_MS,
         )
         while not self.world.stopping:
             step = self.random.choice(self.works)
-            if step == "merge":
-                merge_files(store.log, store.object_store, store.environment)
-            elif step == "compact":
-                compact(store.log, store.object_store, store.environment, topic=TABLE, force=True)
+            if step == "files":
+                compact_files(store.log, store.object_store, store.environment)
+            elif step == "keys":
+                compact_keys(store.log, store.object_store, store.environment, topic=TABLE, force=True)
             elif step == "checkpoint":
                 store.log.checkpoint()
             else:
@@ -54,10 +54,10 @@ class Vacuum(Daemon):
     staged_max_age_ms = longest_pause_ms = 1_200_000
 
 
-class Merger(Daemon):
+class Compactor(Daemon):
     """A daemon that replaces segments as soon as there are some: one that is paused finds them replaced."""
 
-    works = ("seal-segments", "merge", "compact", "compact")
+    works = ("seal-segments", "files", "keys", "keys")
     longest_pause_ms = 1_000
 
 
@@ -84,8 +84,8 @@ class Reader(Service):
             except OffsetOutOfRange:
                 pass
             except CorruptRecord:
-                # A reader that slept beyond the grace between planning and reading may find its files gone.
-                if self.world.time_ms - started_ms < READER_GRACE_MS and not process.cut_reads:
+                # A reader that was paused for longer than files are kept may find its files gone.
+                if self.world.time_ms - started_ms < DELETED_FILE_RETENTION_MS and not process.cut_reads:
                     raise
             before = dict(self.ledger.ends)
             for ends in store.admin.offsets(topic):

@@ -26,15 +26,15 @@ INVOICING = "invoicing"
 """The group that turns orders into invoices."""
 
 LOG_GRACE_MS = 20_000
-READER_GRACE_MS = 60_000
+DELETED_FILE_RETENTION_MS = 60_000
 STAGED_MAX_AGE_MS = 90_000
 RETENTION_MS = 20_000
 
 SETTINGS = {
-    "EOSLOG_LOG__GRACE_MS": LOG_GRACE_MS,
+    "EOSLOG_LOG__SLOT_RETENTION_MS": LOG_GRACE_MS,
     "EOSLOG_LOG__CHECKPOINT_SLOTS": 32,
     "EOSLOG_VACUUM__STAGED_MAX_AGE_MS": STAGED_MAX_AGE_MS,
-    "EOSLOG_VACUUM__READER_GRACE_MS": READER_GRACE_MS,
+    "EOSLOG_VACUUM__DELETED_FILE_RETENTION_MS": DELETED_FILE_RETENTION_MS,
     "EOSLOG_S3__READ_TIMEOUT_MS": 10_000,
 }
 """Of every process, so that a run of minutes goes through what takes days elsewhere."""
@@ -47,8 +47,8 @@ STEP_INTERVALS_S = {
     "expire-transactional-ids": 10,
     "seal-segments": 5,
     "apply-retention": 5,
-    "compact-topics": 5,
-    "merge-files": 5,
+    "compact-keys": 5,
+    "compact-files": 5,
     "write-checkpoint": 5,
     "vacuum": 15,
     "delete-old-slots": 5,
@@ -127,7 +127,7 @@ class Run:
 
 
 def make_topics(store: eoslog.Store) -> None:
-    """Small segments, so that they are sealed, merged, compacted and dropped all the time."""
+    """Small segments, so that they are sealed, compacted and dropped all the time."""
     for topic, partitions in PARTITIONS.items():
         settings: dict[str, object] = {"segment_batches": 40}
         if topic == NEWEST:

@@ -39,10 +39,10 @@ class Witness:
         self._machine = StoreMachine()
         self.state = self._machine.initial()
         self.slot = -1
-        self._tokens: dict[str, int] = {}
+        self._append_ids: dict[str, int] = {}
         self._stable: dict[PartitionId, int] = {}
         self.contradictions: list[str] = []
-        """Records that are invalid, and tokens that lie in two slots."""
+        """Records that are invalid, and append ids that lie in two slots."""
         self.samples: list[Sample] = []
         self.entries = 0
         self._stopped = threading.Event()
@@ -77,9 +77,11 @@ class Witness:
     def _fold(self, body: bytes) -> None:
         slot = self.slot + 1
         record = decode_line(first_line(body), slot)
-        if record.token in self._tokens:
-            self.contradictions.append(f"the token of slot {slot} lies in slot {self._tokens[record.token]} too")
-        self._tokens[record.token] = slot
+        if record.append_id in self._append_ids:
+            self.contradictions.append(
+                f"the append id of slot {slot} lies in slot {self._append_ids[record.append_id]} too"
+            )
+        self._append_ids[record.append_id] = slot
         entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
         reason = self._machine.fold(self.state, slot, entries)
         if reason is not None:

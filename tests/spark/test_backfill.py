@@ -78,7 +78,7 @@ def test_a_user_is_told_of_a_skipped_duplicate_and_finds_the_commits_in_the_hist
     assert driver.wait() == 0, driver.output
 
     assert f"[EOSLOG_REPLAYED] {root}: job backfill: version 7 of 'backfill' was committed before" in driver.output
-    each, copy, backfill = (commit for commit in store.history("out") if commit.verdict == "commit")
+    each, copy, backfill = (commit for commit in store.history("out") if commit.outcome == "commit")
     assert (backfill.operation, backfill.rows, backfill.version, backfill.query_id) == ("append", 10, 7, None)
     assert (copy.rows, copy.query_name, copy.batch_id) == (5, "copy", 0)
     assert (copy.application_id, copy.version) == (copy.transactional_id, 0)

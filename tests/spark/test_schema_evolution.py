@@ -98,8 +98,8 @@ def test_old_files_are_read_with_nulls_by_the_data_source_and_by_sparks_own_parq
 
     write(spark.sql(f"select {OLD}"), store)
     seal_segments(store.log, store.object_store, store.environment)
-    (merged,) = store.admin.merge_files("t").merged
-    assert merged.files_after == 1
+    (compacted,) = store.admin.compact_files("t").compacted
+    assert compacted.files_after == 1
     again = [*expected[:1], *expected]
     assert rows_of(read(spark, store)) == again
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, StructField, StructType, TimeType
 
+from eoslog import Topic
 from eoslog.errors import InvalidOption
 from eoslog.format.data_file import OFFSET_COLUMN
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.columns import CREATE_TIME
-from eoslog.state.store_state import Topic
 from pyspark_eoslog.native.expressions import FileExpressions, file_expressions
 from pyspark_eoslog.native.lookup import PlannedFile
+from pyspark_eoslog.spark_schemas import contains_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,7 +174,7 @@ def _check(topic: Topic, wanted: StructType) -> None:
     for field in wanted:
         if field.name.lower() == "_metadata" and field.name in stored:
             reason = "has the name by which Spark tells of files"
-        elif _holds_time(field.dataType):
+        elif contains_type(field.dataType, TimeType):
             reason = f"is {field.dataType.simpleString()}, which Spark's Parquet reader does not know"
         else:
             continue
@@ -181,16 +182,6 @@ def _check(topic: Topic, wanted: StructType) -> None:
             f"topic {topic.topic}: column {field.name!r} {reason}; leave it out of columns=[…], or read the topic with "
             'spark.read.format("eoslog")'
         )
-
-
-def _holds_time(data_type: DataType) -> bool:
-    if isinstance(data_type, StructType):
-        return any(_holds_time(field.dataType) for field in data_type)
-    if isinstance(data_type, ArrayType):
-        return _holds_time(data_type.elementType)
-    if isinstance(data_type, MapType):
-        return _holds_time(data_type.keyType) or _holds_time(data_type.valueType)
-    return isinstance(data_type, TimeType)
 
 
 def _nullable(schema: StructType) -> StructType:

@@ -1,4 +1,4 @@
-"""The option ``columns``: which columns are read, and in which order, in place of a schema."""
+"""The option ``columns``: the columns of a read and their order, without a schema."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from eoslog.errors import InvalidOption
 
 
 def chosen_fields(topic: str, available: StructType, columns: Sequence[str]) -> StructType:
-    """The named columns in this order, in any case as in Spark.
+    """Return the named columns in this order. As in Spark, upper and lower case do not matter.
 
     Raises:
-        InvalidOption: the topic has no such column; the message names those it has.
+        InvalidOption: the topic has no such column. The message names its columns.
     """
     exact = {field.name: field for field in available.fields}
     in_any_case = {field.name.lower(): field for field in reversed(available.fields)}
@@ -29,7 +29,7 @@ def chosen_fields(topic: str, available: StructType, columns: Sequence[str]) -> 
 
 
 def check_agreement(columns: Sequence[str] | None, schema: StructType) -> None:
-    """Raises: InvalidOption: a user's schema has other columns than those of the option, or in another order."""
+    """Check that a user's schema has the columns of the option, in the same order. Raises: InvalidOption"""
     if columns is None:
         return
     if [name.lower() for name in columns] != [name.lower() for name in schema.names]:

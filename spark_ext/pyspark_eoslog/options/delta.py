@@ -17,7 +17,7 @@ _ADVICE = {
     "overwriteSchema": "columns are only added: option 'mergeSchema', or another topic",
     "replaceWhere": "mode('overwrite') replaces all rows of the topic",
     "partitionOverwriteMode": "mode('overwrite') replaces all rows of the topic",
-    "optimizeWrite": "coalesce the DataFrame; the coordinator merges small files",
+    "optimizeWrite": "coalesce the DataFrame; the coordinator compacts small files",
     "withEventTimeOrder": "leave it out: rows come in the order of their offsets",
     "schemaTrackingLocation": "leave it out: the log keeps the schemas of a topic",
 }

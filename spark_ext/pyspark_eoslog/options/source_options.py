@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from eoslog.errors import InvalidOption
+from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
+from eoslog.read.topics_snapshot import TopicSelection
 from eoslog.session.settings import load_settings
-from eoslog.state.transaction_entries import QueryVersion
 from pyspark_eoslog.options import delta as delta_options
 from pyspark_eoslog.options import kafka as kafka_options
 from pyspark_eoslog.options.offset_options import OffsetsOption, ending_offsets, starting_offsets
-from pyspark_eoslog.options.topic_options import TopicSelection
+from pyspark_eoslog.options.topic_options import topic_selection
 from pyspark_eoslog.options.values import boolean, duration_ms, names, plain_number, size_bytes, text, whole_number
 
 NAMES = (
@@ -102,7 +103,7 @@ class Options:
     transactional_id: str | None
     application_id: str | None
     version: int | None
-    start_anew_after: QueryVersion | None
+    start_anew_after: WorkVersion | None
     """The last committed version after which a stream restarts (``startAnewAfter``), as quoted from the error message
     that asks for it."""
     merge_schema: bool
@@ -126,7 +127,7 @@ class Options:
         return cls(
             location=_location(options),
             given=frozenset(known[name] for name in options if name in known),
-            topics=TopicSelection.of(options),
+            topics=topic_selection(options),
             starting_offsets=starting_offsets(options),
             ending_offsets=ending_offsets(options),
             isolation=_isolation(options),
@@ -238,7 +239,7 @@ def _timestamp(options: Mapping[str, str]) -> int | None:
     return None if value is None else parse_timestamp(value)
 
 
-def _query_version(options: Mapping[str, str]) -> QueryVersion | None:
+def _query_version(options: Mapping[str, str]) -> WorkVersion | None:
     value = text(options, "startAnewAfter")
     if value is None:
         return None
@@ -249,7 +250,7 @@ def _query_version(options: Mapping[str, str]) -> QueryVersion | None:
             f"option 'startAnewAfter' is {value!r}; it must be '<query id>:<batch id>' of what was committed last, or "
             "the version alone if no streaming query committed it, as the error says that asks for it"
         )
-    return QueryVersion(query_id=query_id or None, version=number)
+    return WorkVersion(number, query_id or None)
 
 
 def _location(options: Mapping[str, str]) -> StoreLocation:

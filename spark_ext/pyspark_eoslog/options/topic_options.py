@@ -1,55 +1,41 @@
-"""Which topics a read takes: by name, by a pattern, or partition by partition, as in the Kafka connector."""
+"""The options that select the topics of a read: by name, by a pattern, or by partition, as in the Kafka connector."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from eoslog.errors import InvalidOption
+from eoslog.read.topics_snapshot import TopicSelection
 from pyspark_eoslog.options.values import json_object, names
 
 OPTIONS = ("topic", "subscribe", "subscribePattern", "assign")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicSelection:
-    """Topics by their names, by a pattern, or partition by partition; nothing of these if no option names any."""
+def topic_selection(options: Mapping[str, str]) -> TopicSelection:
+    """Return the selection that options make, by their names in lower case; an empty one if none is given.
 
-    names: tuple[str, ...] = ()
-    pattern: str | None = None
-    """A regular expression of Python that must match a topic's whole name, as Java's must in the Kafka connector."""
-    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The partitions to read, ascending, by their topics. Others of these topics are not read."""
-
-    def __bool__(self) -> bool:
-        return bool(self.names or self.pattern or self.assigned)
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> TopicSelection:
-        """The selection that options make, by their names in lower case.
-
-        Raises:
-            InvalidOption: there is more than one, or a value is not allowed.
-        """
-        given = [name for name in OPTIONS if name.lower() in options]
-        if len(given) > 1:
-            raise InvalidOption(
-                f"give either option {given[0]!r} or option {given[1]!r}, not both: one of {', '.join(OPTIONS)} says "
-                "which topics are read"
-            )
-        if not given:
-            return cls()
-        value = options[given[0].lower()].strip()
-        if not value:
-            raise InvalidOption(f"option {given[0]!r} is empty; name what to read")
-        if given[0] == "topic":
-            return cls((value,))
-        if given[0] == "subscribe":
-            return cls(names(options, "subscribe") or ())
-        if given[0] == "subscribePattern":
-            return cls(pattern=_pattern(value))
-        return cls(assigned=_assigned(value))
+    Raises:
+        InvalidOption: there is more than one, or a value is not allowed.
+    """
+    given = [name for name in OPTIONS if name.lower() in options]
+    if len(given) > 1:
+        raise InvalidOption(
+            f"give either option {given[0]!r} or option {given[1]!r}, not both: one of {', '.join(OPTIONS)} says "
+            "which topics are read"
+        )
+    if not given:
+        return TopicSelection()
+    value = options[given[0].lower()].strip()
+    if not value:
+        raise InvalidOption(f"option {given[0]!r} is empty; name what to read")
+    if given[0] == "topic":
+        return TopicSelection((value,))
+    if given[0] == "subscribe":
+        return TopicSelection(names(options, "subscribe") or ())
+    if given[0] == "subscribePattern":
+        return TopicSelection(pattern=_pattern(value))
+    return TopicSelection(assigned=_assigned(value))
 
 
 def _pattern(value: str) -> str:

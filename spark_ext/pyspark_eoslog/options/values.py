@@ -1,4 +1,4 @@
-"""Values of options: numbers, booleans, texts, sizes and durations, as Spark and its Kafka connector spell them."""
+"""Values of options: numbers, booleans, texts, sizes and durations, as in Spark and its Kafka connector."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _BYTES = {"": 1, "b": 1} | {
 
 
 def whole_number(options: Mapping[str, str], name: str, *, at_least: int, unit: str = "") -> int | None:
-    """Raises: InvalidOption: not a whole number (of ``unit``) of at least ``at_least`` and at most 63 bits."""
+    """Return a whole number, or None if the option is not given. ``unit`` is for the message.
+
+    Raises:
+        InvalidOption: the value is not a whole number of at least ``at_least`` and at most 63 bits.
+    """
     value = options.get(name.lower())
     if value is None:
         return None
@@ -42,15 +46,15 @@ def whole_number(options: Mapping[str, str], name: str, *, at_least: int, unit: 
 
 
 def plain_number(text: str) -> int | None:
-    """A number of digits alone, of at most 63 bits; None for any other text."""
-    # Python itself refuses to read a number of thousands of digits, with an error of its own.
+    """Return the number of a text that consists of digits; None for other texts and for more than 63 bits."""
+    # Python raises an error of its own for thousands of digits.
     if not text.isdecimal() or not text.isascii() or len(text) > _MOST_DIGITS:
         return None
     return number if (number := int(text)) <= _LARGEST else None
 
 
 def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Raises: InvalidOption: neither ``true`` nor ``false``."""
+    """Return a boolean. Raises: InvalidOption: the value is neither ``true`` nor ``false``."""
     value = options.get(name.lower())
     if value is None:
         return default
@@ -60,7 +64,7 @@ def boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def text(options: Mapping[str, str], name: str) -> str | None:
-    """A text as it was given. Raises: InvalidOption: it is empty."""
+    """Return a text unchanged. Raises: InvalidOption: it is empty."""
     value = options.get(name.lower())
     if value is not None and not value.strip():
         raise InvalidOption(f"option {name!r} is empty; leave it out or give a value")
@@ -68,7 +72,7 @@ def text(options: Mapping[str, str], name: str) -> str | None:
 
 
 def names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
-    """Names with commas between them, each once, in their order. Raises: InvalidOption: there is none."""
+    """Return names that commas separate, each once, in their order. Raises: InvalidOption: the value has no name."""
     value = options.get(name.lower())
     if value is None:
         return None
@@ -79,7 +83,7 @@ def names(options: Mapping[str, str], name: str) -> tuple[str, ...] | None:
 
 
 def size_bytes(options: Mapping[str, str], name: str) -> int | None:
-    """A number of bytes, with a unit as in Spark's settings: ``500k``, ``64m``. Raises: InvalidOption: none, or 0."""
+    """Return a size in bytes, such as ``500k`` or ``64m``. Raises: InvalidOption: the value is no size, or 0."""
     number = _with_unit(options, name, _BYTES, "a size such as 500k, 64m or 1g, or a number of bytes")
     if number == 0:
         raise InvalidOption(f"option {name!r} is {options[name.lower()]!r}; it must be at least one byte")
@@ -87,7 +91,7 @@ def size_bytes(options: Mapping[str, str], name: str) -> int | None:
 
 
 def duration_ms(options: Mapping[str, str], name: str) -> int | None:
-    """A time in ms, with a unit as in Spark's settings: ``500ms``, ``15m``. Raises: InvalidOption: it is none."""
+    """Return a duration in ms, such as ``500ms`` or ``15m``. Raises: InvalidOption: the value is no duration."""
     microseconds = _with_unit(
         options, name, _MICROSECONDS, "a time such as 500ms, 50s, 15m, 2h or 1d, or a number of ms"
     )
@@ -95,7 +99,7 @@ def duration_ms(options: Mapping[str, str], name: str) -> int | None:
 
 
 def json_object(value: str) -> dict[str, Any] | None:
-    """A JSON object without the same name twice; None for any other text."""
+    """Return a JSON object; None for other texts and for an object with the same name twice."""
     try:
         found = json.loads(value, object_pairs_hook=_each_name_once)
     except (ValueError, RecursionError):
@@ -104,7 +108,7 @@ def json_object(value: str) -> dict[str, Any] | None:
 
 
 def numbers_by_partition(value: str, *, at_least: int) -> dict[str, dict[int, int]] | None:
-    """Whole numbers by topic and partition, as in ``{"flights": {"0": 23}}``; None for any other text."""
+    """Return whole numbers by topic and partition, as in ``{"flights": {"0": 23}}``; None for other texts."""
     found = json_object(value)
     if found is None:
         return None

@@ -10,29 +10,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from eoslog import Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.kafka_records import RECORDS_SCHEMA
 from eoslog.format.topic_schema_json import decode_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import plan_partition
+from eoslog.read.planner import ReadPlanner
 from eoslog.read.predicate_rows import read_wanted
-from eoslog.read.time_travel import check_as_of, resolve
-from eoslog.state.names import TopicPartition
-from eoslog.state.partition_state import NO_SLOT, Partition
-from eoslog.store import Store
+from eoslog.read.time_travel import resolve
+from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.options.column_options import check_agreement
 from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
 from pyspark_eoslog.read.packing import Piece, pack
-from pyspark_eoslog.read.read_plan import (
-    TopicsSnapshot,
-    abort_overdue,
-    piece_of,
-    predicate_of,
-    resolve_offsets,
-    topics_snapshot,
-)
+from pyspark_eoslog.read.read_plan import piece_of, predicate_of, resolve_offsets
 from pyspark_eoslog.spark_schemas import ReadColumns, choose_columns
 from pyspark_eoslog.stores import object_store, plain_errors, verified_store
 
@@ -106,7 +98,7 @@ class EosLogReader(DataSourceReader):
         options = self._options
         store = verified_store(options.location)
         snapshot = topics_snapshot(store, options.topics_to_read())
-        if options.isolation is IsolationLevel.READ_COMMITTED and abort_overdue(store, snapshot):
+        if options.isolation is IsolationLevel.READ_COMMITTED and snapshot.abort_overdue(store):
             snapshot = topics_snapshot(store, options.topics_to_read(), refresh=False)
         as_of = resolve(
             options.slot,
@@ -119,24 +111,11 @@ class EosLogReader(DataSourceReader):
         pieces = []
         for view in snapshot.topics:
             predicate = predicate_of(view.topic, options.predicate)
-            for partition in view.partitions:
-                place = TopicPartition(view.topic.topic, partition.id.partition)
-                if as_of is not None:
-                    check_as_of(place.topic, partition, as_of)
-                plan = plan_partition(
-                    store.indexes,
-                    place.topic,
-                    partition,
-                    options.isolation,
-                    start_offset=starts[place],
-                    end_offset=ends[place],
-                    after_slot=NO_SLOT,
-                    slot=as_of.slot if as_of else None,
-                    time_ms=as_of.time_ms if as_of else None,
-                    control_rows=options.include_control_rows,
-                    predicate=predicate,
-                )
-                pieces.append(piece_of(view.topic, plan, predicate))
+            planner = ReadPlanner(
+                store.indexes, view.topic.topic, options.isolation, as_of, options.include_control_rows, predicate
+            )
+            for place, partition in view.by_place().items():
+                pieces.append(piece_of(view.topic, planner.plan(partition, starts[place], ends[place]), predicate))
         return read_partitions(snapshot, self._schema, pieces, options)
 
 
@@ -153,8 +132,9 @@ def _ranges(
     ends = resolve_offsets(store, ending, snapshot, options.isolation, "endingOffsets")
     partitions = snapshot.partitions()
     for place, partition in partitions.items():
-        starts[place] = _start(place, partition, starts[place], options)
-        ends[place] = _end(place, partition, starts[place], ends[place], options)
+        held = range(partition.log_start_offset, partition.high_watermark)
+        starts[place] = _start(place, held, starts[place], options)
+        ends[place] = _end(place, held, starts[place], ends[place], options)
     if options.transaction_consistent:
         last = {
             place: max(starts[place], min(ends[place], partition.last_stable_offset))
@@ -164,12 +144,12 @@ def _ranges(
     return starts, ends
 
 
-def _start(place: TopicPartition, partition: Partition, start: int, options: Options) -> int:
-    first, name = partition.log_start_offset, f"{place.topic}-{place.partition}"
-    if start > partition.high_watermark:
+def _start(place: TopicPartition, held: range, start: int, options: Options) -> int:
+    first, name = held.start, f"{place.topic}-{place.partition}"
+    if start > held.stop:
         raise OffsetOutOfRange(
             f"option 'startingOffsets' begins partition {name} at offset {start}, but it ends at "
-            f"{partition.high_watermark}; begin at {first} (or -2, the earliest) to {partition.high_watermark}"
+            f"{held.stop}; begin at {first} (or -2, the earliest) to {held.stop}"
         )
     if start < first and options.fail_on_data_loss:
         raise OffsetOutOfRange(
@@ -180,11 +160,11 @@ def _start(place: TopicPartition, partition: Partition, start: int, options: Opt
     return max(start, first)
 
 
-def _end(place: TopicPartition, partition: Partition, start: int, end: int, options: Options) -> int:
+def _end(place: TopicPartition, held: range, start: int, end: int, options: Options) -> int:
     name = f"{place.topic}-{place.partition}"
-    if end > partition.high_watermark and options.fail_on_data_loss:
+    if end > held.stop and options.fail_on_data_loss:
         raise OffsetOutOfRange(
-            f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {partition.high_watermark}; "
+            f"option 'endingOffsets' ends partition {name} at offset {end}, but it ends at {held.stop}; "
             "end there (or at -1, the latest), or read what there is with option failOnDataLoss=false"
         )
     # A default end may lie before the start: at an open transaction, or where rows were deleted.
@@ -192,9 +172,9 @@ def _end(place: TopicPartition, partition: Partition, start: int, end: int, opti
     if isinstance(given, dict):
         given = given[place.topic][place.partition]
     chosen = given not in (None, LATEST, LATEST_OFFSET)
-    if end < start and chosen and (options.fail_on_data_loss or end >= partition.log_start_offset):
+    if end < start and chosen and (options.fail_on_data_loss or end >= held.start):
         raise OffsetOutOfRange(f"partition {name} is to end at offset {end}, before its start {start}")
-    return max(start, min(end, partition.high_watermark))
+    return max(start, min(end, held.stop))
 
 
 def _check_options(options: Options) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
+from eoslog import TopicPartition
 from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
-from eoslog.state.names import TopicPartition
-from eoslog.state.partition_state import NO_SLOT, Partition
-from pyspark_eoslog.stream.stream_offsets import StreamOffsets
+from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets
 
 _logger = logging.getLogger(__name__)
 _GO_ON = "to continue without it, set failOnDataLoss=false"
@@ -92,44 +91,45 @@ def carried_over(
     return StreamOffsets(begin.store_id, kept, offsets, begin.slot, begin.is_initial)
 
 
-def first_offset(key: TopicPartition, partition: Partition, start: int, end: int, loss: DataLoss) -> int:
+def first_offset(key: TopicPartition, log_start: int, start: int, end: int, loss: DataLoss) -> int:
     """Return the first existing offset of the range from ``start`` to ``end`` (exclusive).
 
     Raises:
         OffsetOutOfRange: rows of the range were deleted, and ``failOnDataLoss`` is set.
     """
-    if start >= min(end, partition.log_start_offset):
+    if start >= min(end, log_start):
         return start
     loss.report(
         OffsetOutOfRange(
-            f"partition {key.topic}-{key.partition} begins at offset {partition.log_start_offset}: "
-            f"{min(end, partition.log_start_offset) - start} offsets from {start} on were deleted before they were "
+            f"partition {key.topic}-{key.partition} begins at offset {log_start}: "
+            f"{min(end, log_start) - start} offsets from {start} on were deleted before they were "
             f"read; {_GO_ON}"
         )
     )
-    return partition.log_start_offset
+    return log_start
 
 
 def check_removed(
-    key: TopicPartition, partition: Partition, after_slot: int, known_slot: int | None, loss: DataLoss
+    key: TopicPartition, removed_end_slot: int, after_slot: int, known_slot: int | None, loss: DataLoss
 ) -> None:
     """Check that the rows of all transactions that ended after a slot still exist.
 
     Args:
+        removed_end_slot: the last such slot whose rows were deleted.
         known_slot: for a stream that has read nothing: the slot up to which rows were already deleted at its start, if
             it is known.
 
     Raises:
         OffsetOutOfRange: such rows were deleted, and ``failOnDataLoss`` is set.
     """
-    if after_slot == NO_SLOT:
+    if after_slot == BEFORE_ALL_SLOTS:
         if known_slot is None:
             return
         after_slot = known_slot
-    if after_slot < partition.removed_end_slot:
+    if after_slot < removed_end_slot:
         loss.report(
             OffsetOutOfRange(
                 f"partition {key.topic}-{key.partition}: rows of transactions that ended after slot {after_slot}, "
-                f"up to slot {partition.removed_end_slot}, were deleted before they were read; {_GO_ON}"
+                f"up to slot {removed_end_slot}, were deleted before they were read; {_GO_ON}"
             )
         )

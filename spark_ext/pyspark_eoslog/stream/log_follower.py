@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from eoslog.errors import StoreVanished
 from eoslog.read.isolation import IsolationLevel
-from eoslog.state.store_state import StoreState
+from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from eoslog.store import Store
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.read_plan import TopicsSnapshot, abort_overdue, existing_only, snapshot_of, topics_snapshot
 from pyspark_eoslog.stores import is_verified, recently_verified_store, store_with_id, verified_store
 from pyspark_eoslog.worker import this_worker
 
@@ -31,7 +30,6 @@ class LogFollower:
         self._selection = options.topics_to_read()
         self._ends_timed_out = options.isolation is IsolationLevel.READ_COMMITTED
         self._snapshot: TopicsSnapshot | None = None
-        self._all_there = True
         self._pause_ms = 0
         self._polled_ms = 0
         self._poll_cost_ns = 0
@@ -60,16 +58,15 @@ class LogFollower:
             # Open the store that exists here now. The stream then finds another store id, or gets NotAStore.
             store = verified_store(self._location)
             found = self._read_snapshot(store, refresh=True)
-        if self._ends_timed_out and abort_overdue(store, found):
+        if self._ends_timed_out and found.abort_overdue(store):
             found = self._read_snapshot(store, refresh=False)
         self._snapshot = found
         return found
 
     def check_named(self) -> None:
         """Raises: UnknownTopicOrPartition: a named topic or partition did not exist at the last snapshot."""
-        if self._all_there:
-            return
-        topics_snapshot(self.store, self._selection, refresh=False)
+        if self._snapshot is not None and not self._snapshot.is_complete:
+            topics_snapshot(self.store, self._selection, refresh=False)
 
     def exists(self, topic: str) -> bool:
         """Return True if a topic of this name existed at the last snapshot."""
@@ -121,12 +118,4 @@ class LogFollower:
         return before is None or self._snapshot.topics != before.topics
 
     def _read_snapshot(self, store: Store, *, refresh: bool) -> TopicsSnapshot:
-        def find(state: StoreState, slot: int) -> TopicsSnapshot:
-            known = self._snapshot
-            if known is not None and (known.store_id, known.slot) == (state.store_id, slot):
-                return known
-            selection = existing_only(self._selection, state)
-            self._all_there = selection == self._selection
-            return snapshot_of(state, slot, selection)
-
-        return store.read(find, refresh=refresh)
+        return topics_snapshot(store, self._selection, refresh=refresh, existing_only=True, known=self._snapshot)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from eoslog import TopicPartition
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import PartitionPlan, plan_partition
-from eoslog.read.predicate import Predicate
-from eoslog.state.names import TopicPartition
-from eoslog.state.partition_state import Partition
-from eoslog.state.store_state import Topic
+from eoslog.read.planner import ReadPlanner
+from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.batch_reader import read_partitions
 from pyspark_eoslog.read.packing import Piece
-from pyspark_eoslog.read.read_plan import TopicsSnapshot, TopicView, piece_of, predicate_of
+from pyspark_eoslog.read.read_plan import piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import choose_columns
 from pyspark_eoslog.stream.data_loss import DataLoss, check_removed, first_offset
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets, check_joined, check_origin
@@ -73,7 +69,9 @@ def plan_micro_batch(
         )
     views = {view.topic.topic: view for view in snapshot.topics}
     check_joined(begin, {topic: views[topic].topic.created_slot for topic in end.topic_ids.keys() & views.keys()})
-    read: list[TopicView] = []
+    after_slot = begin.slot
+    if after_slot is not None and begin.is_initial and end.began.slot is not None:
+        after_slot = end.began.slot
     pieces: list[Piece] = []
     for topic, topic_id in end.topic_ids.items():
         view = views.get(topic)
@@ -86,66 +84,44 @@ def plan_micro_batch(
             )
             continue
         predicate = predicate_of(view.topic, options.predicate)
-        plans = [_plan(indexes, view.topic, each, begin, end, options, predicate, loss) for each in view.partitions]
-        of_topic = [piece_of(view.topic, plan, predicate) for plan in plans if plan is not None and plan.slices]
-        if of_topic:
-            read.append(view)
-            pieces += of_topic
-    return read_partitions(replace(snapshot, topics=tuple(read)), schema, pieces, options)
-
-
-def _plan(
-    indexes: SegmentIndexes,
-    topic: Topic,
-    partition: Partition,
-    begin: StreamOffsets,
-    end: StreamOffsets,
-    options: Options,
-    predicate: Predicate | None,
-    loss: DataLoss,
-) -> PartitionPlan | None:
-    """Plan a partition of a micro-batch; None if nothing is to be read. A new topic is read from its first offset."""
-    key = TopicPartition(topic.topic, partition.id.partition)
-    goes_on = begin.topic_ids.get(topic.topic) == topic.topic_id
-    if begin.slot is not None:
-        after_slot = begin.slot
-        if begin.is_initial and end.began.slot is not None:
-            after_slot = end.began.slot
-        check_removed(key, partition, after_slot, end.began.offsets.get(key), loss)
-        if partition.changed_slot <= after_slot:
-            return None
-        return plan_partition(
-            indexes,
-            topic.topic,
-            partition,
-            IsolationLevel.SNAPSHOT,
-            after_slot=after_slot,
-            slot=end.slot,
-            control_rows=options.include_control_rows,
-            predicate=predicate,
+        planner = ReadPlanner(
+            indexes, topic, options.isolation, control_rows=options.include_control_rows, predicate=predicate
         )
+        for key, partition in view.by_place().items():
+            if after_slot is not None:
+                check_removed(key, partition.removed_end_slot, after_slot, end.began.offsets.get(key), loss)
+                if partition.changed_slot <= after_slot:
+                    continue
+                plan = planner.plan_commits(partition, after_slot, end.slot)
+            else:
+                held = range(partition.log_start_offset, partition.high_watermark)
+                wanted = _range(key, held, topic_id, begin, end, loss)
+                if not wanted:
+                    continue
+                plan = planner.plan(partition, wanted.start, wanted.stop)
+            if plan.slices:
+                pieces.append(piece_of(view.topic, plan, predicate))
+    return read_partitions(snapshot.only({piece.topic for piece in pieces}), schema, pieces, options)
+
+
+def _range(
+    key: TopicPartition, held: range, topic_id: str, begin: StreamOffsets, end: StreamOffsets, loss: DataLoss
+) -> range:
+    """Return the offsets of a partition to read. A new topic is read from its first offset.
+
+    Args:
+        held: the offsets that the partition holds.
+    """
     if key not in end.offsets:
-        return None
+        return range(0)
     last = end.offsets[key]
-    if last > partition.high_watermark:
+    if last > held.stop:
         raise OffsetOutOfRange(
-            f"partition {key.topic}-{key.partition} ends at offset {partition.high_watermark}, before the "
+            f"partition {key.topic}-{key.partition} ends at offset {held.stop}, before the "
             f"checkpoint's offset {last}: the store has lost rows; restore it, or give a new checkpointLocation"
         )
-    start = begin.offsets.get(key) if goes_on else None
+    start = begin.offsets.get(key) if begin.topic_ids.get(key.topic) == topic_id else None
     if start is None or begin.is_initial:
         # Use the recorded start only then: Spark also plans the empty range between an end and itself.
         start = end.began.offsets.get(key, start)
-    start = partition.log_start_offset if start is None else first_offset(key, partition, start, last, loss)
-    if start >= last:
-        return None
-    return plan_partition(
-        indexes,
-        topic.topic,
-        partition,
-        options.isolation,
-        start_offset=start,
-        end_offset=last,
-        control_rows=options.include_control_rows,
-        predicate=predicate,
-    )
+    return range(held.start if start is None else first_offset(key, held.start, start, last, loss), last)

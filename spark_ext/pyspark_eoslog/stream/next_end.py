@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eoslog import TopicPartition
 from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.read.admission import Admission
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.state.names import TopicPartition
-from eoslog.state.partition_state import NO_SLOT, Partition
+from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.read.read_plan import TopicsSnapshot
-from pyspark_eoslog.stream.admission import Admission
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over
 from pyspark_eoslog.stream.limits import Limits
-from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, Began, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.stream.trigger_delay import TriggerDelay
 
 
@@ -57,19 +56,12 @@ class NextEnd:
         check_origin(begin, newest.store_id, counts_slots=newest.slot is not None)
         topic_ids = dict(newest.topic_ids.items() & snapshot.topic_ids().items())
         carried = carried_over(begin, topic_ids, newest.offsets.keys(), exists, self._loss)
-        partitions = {key: each for key, each in snapshot.partitions().items() if key.topic in topic_ids}
+        read = snapshot.only(topic_ids)
         if carried.slot is not None and newest.slot is not None:
-            check_joined(
-                carried,
-                {
-                    view.topic.topic: view.topic.created_slot
-                    for view in snapshot.topics
-                    if view.topic.topic in topic_ids
-                },
-            )
-            end = self._next_slot(carried, newest.slot, topic_ids, partitions, indexes, limits)
+            check_joined(carried, {view.topic.topic: view.topic.created_slot for view in read.topics})
+            end = self._next_slot(carried, newest.slot, read, indexes, limits)
         else:
-            end = self._next_offsets(carried, newest.offsets, topic_ids, partitions, indexes, limits)
+            end = self._next_offsets(carried, newest.offsets, read, indexes, limits)
         if end is None or end == begin:
             return begin
         self._delay.triggered()
@@ -79,73 +71,63 @@ class NextEnd:
         self,
         begin: StreamOffsets,
         newest_slot: int,
-        topic_ids: Mapping[str, str],
-        partitions: Mapping[TopicPartition, Partition],
+        snapshot: TopicsSnapshot,
         indexes: SegmentIndexes,
         limits: Limits,
     ) -> StreamOffsets | None:
         assert begin.slot is not None
         after = begin.slot
+        partitions = snapshot.partitions()
         read = list(partitions.values())
         if self._holds_back(
             limits, lambda enough: self._admission.committed_rows(indexes, read, after, newest_slot, enough)
         ):
             return None
         slot = self._admission.last_slot(indexes, read, after, newest_slot, limits)
-        gone = {key: each.removed_end_slot for key, each in partitions.items()} if after == NO_SLOT else {}
+        gone = {key: each.removed_end_slot for key, each in partitions.items()} if after == BEFORE_ALL_SLOTS else {}
         began = Began(gone, after) if begin.is_initial else Began()
         # Topics that were created later join only when there is something to read.
-        return StreamOffsets(begin.store_id, topic_ids if slot > after else begin.topic_ids, {}, slot, began=began)
+        topic_ids = snapshot.topic_ids() if slot > after else begin.topic_ids
+        return StreamOffsets(begin.store_id, topic_ids, {}, slot, began=began)
 
     def _next_offsets(
         self,
         begin: StreamOffsets,
         newest: Mapping[TopicPartition, int],
-        topic_ids: Mapping[str, str],
-        partitions: Mapping[TopicPartition, Partition],
+        snapshot: TopicsSnapshot,
         indexes: SegmentIndexes,
         limits: Limits,
     ) -> StreamOffsets | None:
-        read = {key: each for key, each in partitions.items() if key in newest}
-        starts = {key: self._start(begin, key, partition) for key, partition in read.items()}
-        ends = {key: max(newest[key], starts[key]) for key in read}
-        if self._holds_back(limits, lambda enough: sum(ends[key] - starts[key] for key in ends)):
+        read = {key: each for key, each in snapshot.partitions().items() if key in newest}
+        log_starts = {key: partition.log_start_offset for key, partition in read.items()}
+        starts = {key: self._start(begin, key, first) for key, first in log_starts.items()}
+        latest = {key: max(newest[key], starts[key]) for key in read}
+        if self._holds_back(limits, lambda enough: sum(latest[key] - starts[key] for key in latest)):
             return None
-        if self._transaction_consistent:
-            ends = self._consistent_ends(indexes, read, starts, ends, limits)
+        if not self._transaction_consistent:
+            ends = self._admission.ends(indexes, read, starts, latest, limits)
         else:
-            ends = self._admission.ends(indexes, read, starts, ends, limits)
-        began = {key: starts[key] for key in ends if begin.is_initial or key not in begin.offsets}
-        return StreamOffsets(begin.store_id, topic_ids, ends, began=Began(began))
+            firsts = {key: max(starts[key], first) for key, first in log_starts.items()}
+            if limits.are_none:
+                found = transaction_consistent_ends(indexes, read, firsts, latest)
+            else:
+                # The ends include at least one transaction, if there is one.
+                def limited(times: int) -> dict[TopicPartition, int]:
+                    return self._admission.ends(indexes, read, firsts, latest, limits.times(times))
 
-    def _start(self, begin: StreamOffsets, key: TopicPartition, partition: Partition) -> int:
+                found = limited_consistent_ends(indexes, read, firsts, latest, limited, 1)
+            # If nothing moves, keep the offset as it was: Spark compares the text of the offsets.
+            ends = {key: end if end > firsts[key] else starts[key] for key, end in found.items()}
+        began = {key: starts[key] for key in ends if begin.is_initial or key not in begin.offsets}
+        return StreamOffsets(begin.store_id, snapshot.topic_ids(), ends, began=Began(began))
+
+    def _start(self, begin: StreamOffsets, key: TopicPartition, log_start: int) -> int:
         """Return the start of a partition. A new one starts at offset 0, as in the Kafka connector.
 
         With ``failOnDataLoss=false``, deleted rows are skipped here, so that they do not use up a limit.
         """
         start = begin.offsets.get(key, 0)
-        return start if self._loss.fails else max(start, partition.log_start_offset)
+        return start if self._loss.fails else max(start, log_start)
 
     def _holds_back(self, limits: Limits, available: Callable[[int], int]) -> bool:
         return limits.min_offsets is not None and self._delay.holds_back(limits.min_offsets, available)
-
-    def _consistent_ends(
-        self,
-        indexes: SegmentIndexes,
-        partitions: Mapping[TopicPartition, Partition],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-        limits: Limits,
-    ) -> dict[TopicPartition, int]:
-        """Return ends that split no committed transaction. They include at least one transaction, if there is one."""
-        firsts = {key: max(starts[key], each.log_start_offset) for key, each in partitions.items()}
-        if limits.are_none:
-            found = transaction_consistent_ends(indexes, partitions, firsts, ends)
-        else:
-
-            def limited(times: int) -> dict[TopicPartition, int]:
-                return self._admission.ends(indexes, partitions, firsts, ends, limits.times(times))
-
-            found = limited_consistent_ends(indexes, partitions, firsts, ends, limited, 1)
-        # If nothing moves, keep the offset as it was: Spark compares the text of the offsets.
-        return {key: found[key] if found[key] > firsts[key] else starts[key] for key in found}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from eoslog import Store
 from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
-from eoslog.state.partition_state import NO_SLOT
-from eoslog.store import Store
+from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
-from pyspark_eoslog.read.read_plan import TopicsSnapshot, predicate_of, resolve_offsets
+from pyspark_eoslog.read.read_plan import predicate_of, resolve_offsets
 from pyspark_eoslog.stream.next_end import visible_offsets
-from pyspark_eoslog.stream.stream_offsets import StreamOffsets
+from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets
 
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
@@ -44,7 +44,7 @@ def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> S
     newest = visible_offsets(snapshot, options.isolation)
     option = options.starting_offsets or LATEST
     if options.isolation is IsolationLevel.SNAPSHOT:
-        slot = newest.slot if option == LATEST else NO_SLOT
+        slot = newest.slot if option == LATEST else BEFORE_ALL_SLOTS
         return StreamOffsets(newest.store_id, newest.topic_ids, {}, slot, is_initial=True)
     partitions = snapshot.partitions()
     offsets = resolve_offsets(store, option, snapshot, options.isolation, "startingOffsets")

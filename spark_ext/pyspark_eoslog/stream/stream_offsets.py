@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from eoslog import TopicPartition
 from eoslog.errors import CorruptRecord, InvalidOption, UnknownTopicOrPartition
-from eoslog.state.names import TopicPartition
 
+BEFORE_ALL_SLOTS = -1
+"""The slot of a stream with isolation level ``snapshot`` that has read nothing."""
 _TOPIC_ID = "topic_id"
 _LONGEST_SHOWN = 500
 

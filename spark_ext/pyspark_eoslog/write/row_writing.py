@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eoslog import Topic
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition
-from eoslog.producer.rows import deal_out, rows_to_write
-from eoslog.state.store_state import Topic
+from eoslog.producer.rows import rows_by_partition, rows_to_write
 
 _TOPIC_COLUMN = "topic"
 
@@ -50,7 +50,7 @@ def check_columns(schema: pa.Schema, topic: Topic) -> None:
     Raises:
         SchemaMismatch: a column does not fit. The message names it, and the expected and found types.
     """
-    for _ in deal_out(topic, _topic_rows(topic, schema.empty_table(), 0), 0):
+    for _ in rows_by_partition(topic, _topic_rows(topic, schema.empty_table(), 0), 0):
         raise AssertionError("an empty table was partitioned into rows")
 
 

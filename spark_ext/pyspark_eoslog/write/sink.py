@@ -13,12 +13,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, UnknownTopicOrPartition
-from eoslog.state.jobs import TakeOverJob
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.producer.job import Job
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stores import plain_errors
 from pyspark_eoslog.worker import this_worker
-from pyspark_eoslog.write.job_commit import commit_tasks, common, same_for_all
+from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all
 from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
 from pyspark_eoslog.write.write_plan import plan_batch_write, plan_stream_write
 
@@ -32,14 +31,20 @@ class EosLogWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         with plain_errors():
             self._location = options.location
-            self._owner = this_worker().environment.new_token()
+            self._owner = this_worker().environment.new_id()
             named = _named_job(options)
-            self._job_id = named or f"spark-{self._owner}"
             self._take_over = named is None
             self._plan, store = plan_batch_write(options, schema)
             self._replaces = _replaced_topic(self._plan) if overwrite else None
-            self._token = _batch_token(options, self._job_id, self._plan.sink)
-            if named is not None and not store.append(TakeOverJob(named, self._owner, self._token, store.now_ms())):
+            _check_version(options)
+            self._job = Job(
+                job_id=named or f"spark-{self._owner}",
+                sink=self._plan.sink,
+                version=options.version,
+                application_id=options.application_id,
+                starts_anew_after=options.start_anew_after,
+            )
+            if named is not None and not self._job.take_over(store, self._owner):
                 self._plan = replace(self._plan, replayed=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
@@ -52,16 +57,15 @@ class EosLogWriter(DataSourceArrowWriter):
             commit_tasks(
                 self._location,
                 complete,
-                job_id=self._job_id,
+                self._job,
                 owner=self._owner,
                 take_over=self._take_over,
-                token=_of_query(self._token, complete),
                 replaces=self._replaces,
                 operation="append" if self._replaces is None else "overwrite",
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        _log_abort(self._job_id, messages)
+        _log_abort(self._job.job_id, messages)
 
 
 class EosLogStreamWriter(DataSourceStreamArrowWriter):
@@ -96,30 +100,28 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                 raise IllegalState(
                     "Spark did not pass the query id to the tasks, so nothing was committed; start the query again"
                 )
-            job_id = _stream_job(self._options) or _job_named_after(query_id)
+            job = Job(
+                job_id=_stream_job(self._options) or _job_named_after(query_id),
+                sink=complete[0].sink,
+                version=batchId,
+                starts_anew_after=self._options.start_anew_after,
+                is_micro_batch=True,
+            )
             try:
                 commit_tasks(
                     self._options.location,
                     complete,
-                    job_id=job_id,
-                    owner=complete[0].run_id or f"{query_id}-{this_worker().token}",
+                    job,
+                    owner=complete[0].run_id or f"{query_id}-{this_worker().id}",
                     take_over=True,
-                    token=ApplicationToken(
-                        application_id=job_id,
-                        sink=complete[0].sink,
-                        version=batchId,
-                        query_id=query_id,
-                        starts_anew_after=self._options.start_anew_after,
-                    ),
-                    replaces=complete[0].sink.rpartition(":")[2] if self._overwrite else None,
-                    micro_batch=True,
+                    replaces=job.sink.rpartition(":")[2] if self._overwrite else None,
                     fail_on_data_loss=self._options.fail_on_data_loss,
                     operation="complete" if self._overwrite else "append",
                     query_name=self._options.query_name,
                 )
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(
-                    f"micro-batch {batchId} was planned for the sink {complete[0].sink}, but its topic was deleted, or "
+                    f"micro-batch {batchId} was planned for the sink {job.sink}, but its topic was deleted, or "
                     "created again, so nothing was committed. Start the query again (it refreshes its topics every ten "
                     "seconds)"
                 ) from None
@@ -144,29 +146,17 @@ def _named_job(options: Options) -> str | None:
     return options.transactional_id or options.application_id
 
 
-def _batch_token(options: Options, job_id: str, sink: str) -> ApplicationToken | None:
+def _check_version(options: Options) -> None:
+    """Raises: InvalidOption: an option that tells which work this is lacks another one."""
     if options.version is None:
         if options.application_id is not None:
             raise InvalidOption("option 'txnAppId' needs option 'txnVersion', the number of this piece of work")
         if options.start_anew_after is not None:
             raise InvalidOption("option 'startAnewAfter' is for streams, and for batch writes with option 'txnVersion'")
-        return None
-    if _named_job(options) is None:
+    elif _named_job(options) is None:
         raise InvalidOption(
             "option 'txnVersion' needs option 'transactionalId' or 'txnAppId': it counts the work of one application"
         )
-    return ApplicationToken(
-        application_id=options.application_id or job_id,
-        sink=sink,
-        version=options.version,
-        starts_anew_after=options.start_anew_after,
-    )
-
-
-def _of_query(token: ApplicationToken | None, messages: Sequence[TaskCommit]) -> ApplicationToken | None:
-    """Return the token with the query id of the surrounding ``foreachBatch``, if Spark passes it."""
-    query_id = common(message.query_id for message in messages)
-    return None if token is None else token.model_copy(update={"query_id": query_id})
 
 
 def _stream_job(options: Options) -> str | None:

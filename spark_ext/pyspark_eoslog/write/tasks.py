@@ -9,15 +9,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
+from eoslog import Topic
 from eoslog.errors import InvalidRequest
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
-from eoslog.producer.rows import deal_out
-from eoslog.state.jobs import check_task_count
-from eoslog.state.store_state import LastVersion, Topic
+from eoslog.producer.job import WorkVersion, check_task
+from eoslog.producer.new_columns import NewColumns
+from eoslog.producer.rows import rows_by_partition
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.stores import object_store
 from pyspark_eoslog.worker import this_worker
-from pyspark_eoslog.write.new_columns import NewColumns
 from pyspark_eoslog.write.row_writing import rows_by_topic
 
 _BATCH_ID = "streaming.sql.batchId"
@@ -42,13 +42,13 @@ class WritePlan:
     planned_ms: int
     replayed: bool = False
     """True if this version was committed before. Then tasks write nothing, and the commit checks which run it was."""
-    last: LastVersion | None = None
+    last: WorkVersion | None = None
     """The last committed micro-batch of the stream's job, if it is known at planning."""
     new_columns: NewColumns | None = None
     """The columns that the commit adds. The topic in ``targets`` already has them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCommit(WriterCommitMessage):
     """The report of a task to the commit."""
 
@@ -81,7 +81,7 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         raise InvalidRequest("continuous processing has no micro-batches to commit; use another trigger")
     task = context.partitionId()
     # The commit checks this too, but only after all tasks have uploaded.
-    check_task_count(task + 1)
+    check_task(task)
     query_id, batch_id = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty(_BATCH_ID)
     files: list[WrittenFile] = []
     rows = 0
@@ -94,22 +94,22 @@ def write_task(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskCommit
         # Count the rows: a replayed micro-batch must have as many as the committed one.
         rows = sum(batch.num_rows for batch in batches)
     return TaskCommit(
-        task,
-        tuple(files),
-        plan.store_id,
-        plan.sink,
-        plan.upload_ms,
-        plan.planned_ms,
-        context.getLocalProperty("spark.jobGroup.id"),
-        query_id,
-        None if batch_id is None else int(batch_id),
-        rows,
-        held_back,
-        plan.new_columns,
+        task=task,
+        files=tuple(files),
+        store_id=plan.store_id,
+        sink=plan.sink,
+        upload_ms=plan.upload_ms,
+        planned_ms=plan.planned_ms,
+        run_id=context.getLocalProperty("spark.jobGroup.id"),
+        query_id=query_id,
+        batch_id=None if batch_id is None else int(batch_id),
+        rows=rows,
+        held_back=held_back,
+        new_columns=plan.new_columns,
     )
 
 
-def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> bool:
+def _is_known(last: WorkVersion, query_id: str | None, batch_id: str | None) -> bool:
     """Return True if the commit will find a replay, or will refuse the micro-batch as that of another query."""
     if last.query_id is not None and query_id != last.query_id:
         return True
@@ -118,7 +118,7 @@ def _is_known(last: LastVersion, query_id: str | None, batch_id: str | None) -> 
 
 def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> list[WrittenFile]:
     store = object_store(plan.location)
-    writer = DataFileWriter(store, this_worker().environment.new_token)
+    writer = DataFileWriter(store, this_worker().environment.new_id)
     topics = {topic.topic: topic for topic, _ in plan.targets}
     targets = {topic.topic_id: target for topic, target in plan.targets}
     files: list[WrittenFile] = []
@@ -128,7 +128,7 @@ def _upload(plan: WritePlan, batches: Iterator[pa.RecordBatch], task: int) -> li
 
     for table in _gather(batches):
         for topic, rows in rows_by_topic(table, topics, by_column=plan.by_column, append_time_ms=now_ms()):
-            for partition, part in deal_out(topic, rows, task % topic.partitions):
+            for partition, part in rows_by_partition(topic, rows, task % topic.partitions):
                 writer.add(targets[topic.topic_id], partition, part)
         files += writer.make_room(now_ms())
     return files + writer.flush(now_ms())

@@ -7,13 +7,9 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
+from eoslog import Store
 from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema, quoted
-from eoslog.format.file_writer import TopicTarget
-from eoslog.state.application_versions import last_version, starts_anew
-from eoslog.state.store_state import LastVersion, StoreState, Topic
-from eoslog.state.topics import topic_named
-from eoslog.state.transaction_entries import ApplicationToken
-from eoslog.store import Store
+from eoslog.producer.job import Job, write_targets
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.spark_schemas import arrow_schema
 from pyspark_eoslog.stores import recently_verified_store, verified_store
@@ -54,37 +50,24 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
     # Plan again on the newest state: the topic may have been created, or columns added, in the meantime.
     plan = _plan(options, schema, store, refresh=True)
     # Tasks upload nothing if the last committed micro-batch says so. So it must come from the newest state.
-    return plan if job_id is None else replace(plan, last=_last_micro_batch(options, store, job_id, plan.sink))
-
-
-def _last_micro_batch(options: Options, store: Store, job_id: str, sink: str) -> LastVersion | None:
-    """Return the last committed micro-batch; None if there is none, or if the user restarts after it."""
-
-    def snapshot(state: StoreState, slot: int) -> LastVersion | None:
-        last = last_version(state, job_id, job_id, sink)
-        if last is None:
-            return None
-        token = ApplicationToken(
-            application_id=job_id, sink=sink, version=0, starts_anew_after=options.start_anew_after
-        )
-        return None if starts_anew(token, last) else last
-
-    return store.read(snapshot, refresh=False)
+    if job_id is None:
+        return plan
+    job = Job(job_id=job_id, sink=plan.sink, starts_anew_after=options.start_anew_after)
+    return replace(plan, last=job.last_version(store))
 
 
 def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:
     columns = arrow_schema(schema)
     name = options.topic_to_write()
     new_columns = None
-
-    def snapshot(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
-        if name is None:
-            topics = [topic for topic in state.topics.values() if topic.topic_schema.kind == "records"]
-        else:
-            topics = [_topic(state, name)]
-        return state.store_id, [(topic, TopicTarget.of(state, topic)) for topic in topics]
-
-    store_id, targets = store.read(snapshot, refresh=refresh)
+    try:
+        store_id, targets = write_targets(store, name, refresh=refresh)
+    except UnknownTopicOrPartition:
+        known = ", ".join(store.read(lambda state, slot: sorted(state.topic_ids), refresh=False)) or "none"
+        raise UnknownTopicOrPartition(
+            f"no topic is named {quoted(name)}; the store has: {known}. Create it first: eoslog.connect(path).admin."
+            "create_topic(name, partitions=…, schema=pyspark_eoslog.topic_schema(df.schema))"
+        ) from None
     if name is None:
         options.refuse(("mergeSchema",), "is for a topic of columns: name it with option 'topic'")
         check_routing(columns)
@@ -107,14 +90,3 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         store.now_ms(),
         new_columns=new_columns,
     )
-
-
-def _topic(state: StoreState, name: str) -> Topic:
-    try:
-        return topic_named(state, name)
-    except UnknownTopicOrPartition:
-        known = ", ".join(sorted(state.topic_ids)) or "none"
-        raise UnknownTopicOrPartition(
-            f"no topic is named {quoted(name)}; the store has: {known}. Create it first: eoslog.connect(path).admin."
-            "create_topic(name, partitions=…, schema=pyspark_eoslog.topic_schema(df.schema))"
-        ) from None

@@ -29,7 +29,7 @@ VACUUM = Focus(("writer0", "job0", "daemon0", "daemon1"), {"pause": 0.05}, steps
         steps=400,
     )
 )
-def slots_deleted_without_the_grace() -> Iterator[None]:
+def slots_deleted_before_their_retention() -> Iterator[None]:
     """Slots go however young they are: a put on its way lands in the name of a deleted one, and is believed."""
     with method(deletion, "_old_enough", lambda listed, floor, newest_deletable_ms: list(listed)):
         yield
@@ -74,12 +74,12 @@ def checkpoint_without_producers() -> Iterator[None]:
 
 
 @mutation(CHECKPOINTS)
-def checkpoint_without_tokens() -> Iterator[None]:
-    """A checkpoint lacks the application tokens: a micro-batch is committed again."""
+def checkpoint_without_application_versions() -> Iterator[None]:
+    """A checkpoint lacks the application versions: a micro-batch is committed again."""
     original = checkpoint.parts
 
     def parts(state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
-        yield from original(replace(state, tokens={}), slot)
+        yield from original(replace(state, application_versions={}), slot)
 
     with method(checkpoint, "parts", parts):
         yield
@@ -133,6 +133,6 @@ def files_named_however_old() -> Iterator[None]:
 
 @mutation(Focus(("writer0", "daemon0", "daemon1", "reader0", "reader1"), {"pause": 0.05}, steps=600))
 def dropped_files_deleted_at_once() -> Iterator[None]:
-    """Files that compaction or a merge dropped go at once: a reader that planned before does not find its rows."""
-    with method(vacuum_module, "_past_grace", lambda store, doomed, newest_ms: doomed):
+    """Files that compaction dropped go at once: a reader that planned before does not find its rows."""
+    with method(vacuum_module, "_past_retention", lambda store, pending_deletions, newest_ms: pending_deletions):
         yield

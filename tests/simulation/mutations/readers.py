@@ -1,4 +1,4 @@
-"""Mutations of what readers are shown: the last stable offset, verdicts, and cuts that split no transaction."""
+"""Mutations of what readers are shown: the last stable offset, outcomes, and cuts that split no transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eoslog.read import consistent_ends
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end
 from eoslog.state import partitions
-from eoslog.state.partition_state import Batch, Partition, Verdict
+from eoslog.state.partition_state import Batch, Outcome, Partition
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 READERS = Focus(("writer0", "reader0"), {"pause": 0.01}, steps=300)
@@ -48,11 +48,11 @@ def read_up_to_the_high_watermark() -> Iterator[None]:
 
 @mutation(READERS)
 def aborted_rows_shown() -> Iterator[None]:
-    """A verdict is not looked at below the last stable offset: aborted rows show."""
+    """An outcome is not looked at below the last stable offset: aborted rows show."""
 
     def visible(batch: Batch, isolation: IsolationLevel, *bounds: Any) -> bool:
-        if batch.verdict is Verdict.ABORTED:
-            batch = batch._replace(verdict=Verdict.COMMITTED)
+        if batch.outcome is Outcome.ABORTED:
+            batch = batch._replace(outcome=Outcome.COMMITTED)
         return is_visible(batch, isolation, *bounds)
 
     with instead_of(is_visible, visible):
@@ -64,7 +64,7 @@ def undecided_rows_shown() -> Iterator[None]:
     """A snapshot shows rows whose transaction is open: some of them are aborted."""
 
     def visible(batch: Batch, isolation: IsolationLevel, *bounds: Any) -> bool:
-        if batch.verdict is Verdict.OPEN and isolation is IsolationLevel.SNAPSHOT:
+        if batch.outcome is Outcome.OPEN and isolation is IsolationLevel.SNAPSHOT:
             return True
         return is_visible(batch, isolation, *bounds)
 
@@ -99,13 +99,13 @@ def consistent_cut_lowered_once() -> Iterator[None]:
 
 
 @mutation(Focus(("writer0", "reader0"), {"pause": 0.01}, steps=400))
-def verdict_of_the_first_batch_only() -> Iterator[None]:
+def outcome_of_the_first_batch_only() -> Iterator[None]:
     """An end settles the first batch of its transaction only: the others are never decided."""
     original = partitions._settle
 
-    def settle(partition: Partition, producer_id: int, first_offset: int, verdict: Verdict, moment: Any) -> int:
+    def settle(partition: Partition, producer_id: int, first_offset: int, outcome: Outcome, moment: Any) -> int:
         rest = [batch for batch in partition.active if batch.base_offset > first_offset]
-        settled = original(partition, producer_id, first_offset, verdict, moment)
+        settled = original(partition, producer_id, first_offset, outcome, moment)
         partition.active[len(partition.active) - len(rest) :] = rest
         return settled
 

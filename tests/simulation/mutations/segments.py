@@ -1,4 +1,4 @@
-"""Mutations of segments: sealing, merging, compaction, retention, and the names of data files."""
+"""Mutations of segments: sealing, compaction, retention, and the names of data files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.format.file_writer import DataFileWriter
-from eoslog.maintenance import file_compaction as merging
+from eoslog.maintenance import file_compaction as compacting_files
 from eoslog.maintenance import key_compaction as cleaning
 from eoslog.maintenance import offset_map, sealing
 from eoslog.maintenance import segment_rewriting as replacing
 from eoslog.state import log_start, partitions
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import AbortedTransaction, Batch, Partition, Verdict
+from eoslog.state.partition_state import AbortedTransaction, Batch, Outcome, Partition
 from eoslog.state.partitions import seal, sealable_end
 from eoslog.state.segment_entries import ReplacedSegment
 from eoslog.state.segment_replacement import replace_segments
@@ -73,11 +73,11 @@ def aborted_index_without_open_transactions() -> Iterator[None]:
 
 
 @mutation(SEALERS)
-def aborted_index_lost_in_a_merge() -> Iterator[None]:
-    """A merge keeps the aborted transactions of its first segment only: who looks there sees aborted rows."""
+def aborted_index_lost_in_a_compaction() -> Iterator[None]:
+    """Compaction keeps the aborted transactions of its first segment only: who looks there sees aborted rows."""
     original = replacing.read_aborted
 
-    with method(merging, "read_aborted", lambda store, segments: original(store, segments[:1])):
+    with method(compacting_files, "read_aborted", lambda store, segments: original(store, segments[:1])):
         yield
 
 
@@ -112,7 +112,7 @@ def aborted_rows_count_as_newest() -> Iterator[None]:
     original = offset_map.read_batches
 
     def all_committed(store: Any, segments: Any) -> list[Batch]:
-        return [batch._replace(verdict=Verdict.COMMITTED) for batch in original(store, segments)]
+        return [batch._replace(outcome=Outcome.COMMITTED) for batch in original(store, segments)]
 
     with method(offset_map, "read_batches", all_committed):
         yield
@@ -142,8 +142,8 @@ def tombstones_dropped_at_once() -> Iterator[None]:
 
 
 @mutation(SEALERS)
-def merge_renumbers_offsets() -> Iterator[None]:
-    """A merge gives rows the offsets that follow each other: what was read at an offset is another row now."""
+def compaction_renumbers_offsets() -> Iterator[None]:
+    """Compaction gives rows the offsets that follow each other: what was read at an offset is another row now."""
     original = replacing.write_replacement
 
     def renumbered(store: Any, environment: Any, run: Any, batches: Sequence[Batch], *rest: Any, **options: Any) -> Any:
@@ -154,20 +154,20 @@ def merge_renumbers_offsets() -> Iterator[None]:
             offset += batch.last_offset_delta + 1
         return original(store, environment, run, placed, *rest, **options)
 
-    with method(merging, "write_replacement", renumbered):
+    with method(compacting_files, "write_replacement", renumbered):
         yield
 
 
 @mutation(SEALERS)
-def merge_loses_its_place_in_the_file() -> Iterator[None]:
-    """A merged file's batches all begin at its first row: rows come back under offsets that are not theirs."""
-    original = merging._moved
+def compaction_loses_its_place_in_the_file() -> Iterator[None]:
+    """A compacted file's batches all begin at its first row: rows come back under offsets that are not theirs."""
+    original = compacting_files._moved
 
     def moved(batch: Batch, files: Any) -> Batch:
         found = original(batch, files)
         return found._replace(first_row=0) if found is not batch else batch
 
-    with method(merging, "_moved", moved):
+    with method(compacting_files, "_moved", moved):
         yield
 
 

@@ -98,42 +98,42 @@ def _slots_left(seen_as: type[_Asking], then: Callable[[Log[Any]], bool | None])
         yield
 
 
-def _with_another_token(log: Log[Any]) -> None:
+def _with_another_append_id(log: Log[Any]) -> None:
     """The same slot is claimed again."""
 
 
 def _in_the_next_slot(log: Log[Any]) -> bool:
-    """The token stays, and this slot counts as another's."""
+    """The append id stays, and this slot counts as another's."""
     log.replica.slot += 1
     return False
 
 
 @mutation(RETRIES)
-def no_token_after_412() -> Iterator[None]:
-    """After a 412 nobody looks for the own token in that slot: what had landed is appended once more."""
+def no_append_id_after_412() -> Iterator[None]:
+    """After a 412 nobody looks for the own append id in that slot: what had landed is appended once more."""
 
-    def without_token(line: bytes, slot: int) -> SlotRecord:
-        return decode_line(line, slot).model_copy(update={"token": "0" * 32})
+    def without_append_id(line: bytes, slot: int) -> SlotRecord:
+        return decode_line(line, slot).model_copy(update={"append_id": "0" * 32})
 
-    with method(claim, "decode_line", without_token):
+    with method(claim, "decode_line", without_append_id):
         yield
 
 
 @mutation(RETRIES)
-def another_token_for_each_attempt() -> Iterator[None]:
-    """One logical append draws two tokens, one for each attempt: its own record is taken for another's."""
+def another_append_id_for_each_attempt() -> Iterator[None]:
+    """One logical append draws two append ids, one for each attempt: its own record is taken for another's."""
     original = ConditionalAppend.put_until_known
 
     def put_until_known(
-        self: ConditionalAppend, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None
+        self: ConditionalAppend, slot: int, body: bytes, append_id: str, *, deadline_ms: int | None = None
     ) -> Any:
         try:
             if self._store.put_if_absent(slot_path(slot), body) is PutOutcome.CREATED:
                 return None
         except StoreUnavailable:
-            another = self._environment.new_token()
-            return original(self, slot, body.replace(token.encode(), another.encode(), 1), another)
-        return original(self, slot, body, token, deadline_ms=deadline_ms)
+            another = self._environment.new_id()
+            return original(self, slot, body.replace(append_id.encode(), another.encode(), 1), another)
+        return original(self, slot, body, append_id, deadline_ms=deadline_ms)
 
     with method(ConditionalAppend, "put_until_known", put_until_known):
         yield
@@ -144,10 +144,10 @@ def not_found_taken_for_failed() -> Iterator[None]:
     """A 404 after an unclear put is taken for its failure: what was told to have failed lands later."""
     original = ConditionalAppend.unknown
 
-    def unknown(self: ConditionalAppend, slot: int, token: str) -> EosLogError:
+    def unknown(self: ConditionalAppend, slot: int, append_id: str) -> EosLogError:
         if _is_absent(self._store, slot_path(slot)):
             return StoreUnavailable("nothing was appended")
-        return original(self, slot, token)
+        return original(self, slot, append_id)
 
     with method(ConditionalAppend, "unknown", unknown):
         yield
@@ -155,8 +155,8 @@ def not_found_taken_for_failed() -> Iterator[None]:
 
 @mutation(UNKNOWN, shows=TWICE)
 def not_found_taken_for_absent() -> Iterator[None]:
-    """A 404 after an unclear put frees the writer for another token: one append stands in two slots."""
-    with _slots_left(_Asking, _with_another_token):
+    """A 404 after an unclear put frees the writer for another append id: one append stands in two slots."""
+    with _slots_left(_Asking, _with_another_append_id):
         yield
 
 
@@ -175,19 +175,19 @@ def conflict_taken_for_exists() -> Iterator[None]:
 
 
 @mutation(Focus(("notary0", "idempotent0", "writer0"), {"twice": 0.2, "lost_answer": 0.1}, steps=400))
-def token_looked_for_in_the_newest_record() -> Iterator[None]:
+def append_id_looked_for_in_the_newest_record() -> Iterator[None]:
     """A 412 is answered from the newest record and its tail, not from that slot: what had landed lands again."""
 
-    def mine_in_the_newest(store: ObjectStore, token: str) -> bool:
+    def mine_in_the_newest(store: ObjectStore, append_id: str) -> bool:
         newest = max(slot for info in store.list(SLOTS) if (slot := slot_of(info.path)) is not None)
         body = store.get(slot_path(newest)).body
         records = [decode_line(first_line(body), newest), *(record for _, record in decode_tail(body, newest))]
-        return token in [record.token for record in records]
+        return append_id in [record.append_id for record in records]
 
     original = ConditionalAppend.put_until_known
 
     def put_until_known(
-        self: ConditionalAppend, slot: int, body: bytes, token: str, *, deadline_ms: int | None = None
+        self: ConditionalAppend, slot: int, body: bytes, append_id: str, *, deadline_ms: int | None = None
     ) -> Any:
         try:
             outcome = self._store.put_if_absent(slot_path(slot), body)
@@ -196,8 +196,8 @@ def token_looked_for_in_the_newest_record() -> Iterator[None]:
         if outcome is PutOutcome.CREATED:
             return None
         if outcome is PutOutcome.EXISTS:
-            return None if mine_in_the_newest(self._store, token) else self._store.get(slot_path(slot)).body
-        return original(self, slot, body, token, deadline_ms=deadline_ms)
+            return None if mine_in_the_newest(self._store, append_id) else self._store.get(slot_path(slot)).body
+        return original(self, slot, body, append_id, deadline_ms=deadline_ms)
 
     with method(ConditionalAppend, "put_until_known", put_until_known):
         yield
@@ -222,7 +222,7 @@ def answer_from_the_newest_state() -> Iterator[None]:
 @mutation(OVERSLEEPERS)
 def stale_win_believed() -> Iterator[None]:
     """A win from a stale replica is believed: it may lie in a name that was deleted, and what it held is lost."""
-    with method(Appender, "_is_genuine", lambda self, base, slot, token: True):
+    with method(Appender, "_is_genuine", lambda self, base, slot, append_id: True):
         yield
 
 
@@ -278,14 +278,14 @@ def stale_replica_read() -> Iterator[None]:
 def resolved_by_a_404() -> Iterator[None]:
     """Resolving reads the slot without occupying it: what was told not to have landed lands later."""
 
-    def resolve(self: Log[Any], slot: int, token: str, *, timeout_ms: int | None = None) -> bool:
+    def resolve(self: Log[Any], slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
         try:
             body = self.store.get(slot_path(slot)).body
         except ObjectNotFound:
             return False
         except EosLogError as error:
-            raise CommitStateUnknown(str(error), slot=slot, token=token) from error
-        return decode_line(first_line(body), slot).token == token
+            raise CommitStateUnknown(str(error), slot=slot, append_id=append_id) from error
+        return decode_line(first_line(body), slot).append_id == append_id
 
     with method(Log, "resolve", resolve):
         yield

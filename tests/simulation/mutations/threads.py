@@ -97,10 +97,10 @@ def freshness_of_the_view_of_now() -> Iterator[None]:
     """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""
     original = Appender._is_genuine
 
-    def is_genuine(self: Appender[Any], base: Any, slot: int, token: str) -> bool:
+    def is_genuine(self: Appender[Any], base: Any, slot: int, append_id: str) -> bool:
         with self.replica.lock:
             now = base._replace(slot=self.replica.slot, proved=self.replica.proved())
-        return original(self, now, slot, token)
+        return original(self, now, slot, append_id)
 
     with method(Appender, "_is_genuine", is_genuine):
         yield

@@ -1,4 +1,4 @@
-"""Mutations of transactions: their ends, their tokens, their time-outs, and the offsets that go with them."""
+"""Mutations of transactions: their ends, application versions and time-outs, and the offsets that go with them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from eoslog.state import expiry as forgetting
 from eoslog.state import group_members as members
 from eoslog.state import groups, producer_ids, transaction_requests, transactions
 from eoslog.state.append_entry import AppendEntry
-from eoslog.state.application_versions import check_token, last_version
+from eoslog.state.application_versions import check_application_version, last_version
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
-from eoslog.state.store_state import LastVersion, StoreState, TokenKey, Transaction, TransactionState
+from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState, Transaction, TransactionState
 from eoslog.state.transactions import timed_out
 from eoslog.storage.clock import StoreClock
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
@@ -102,8 +102,8 @@ def abort_deletes_files() -> Iterator[None]:
 
 @mutation(JOBS)
 def replays_land_again() -> Iterator[None]:
-    """No token is looked at: a micro-batch that is replayed lands again."""
-    with instead_of(check_token, lambda draft, transactional_id, token: None):
+    """No application version is looked at: a micro-batch that is replayed lands again."""
+    with instead_of(check_application_version, lambda draft, transactional_id, work: None):
         yield
 
 
@@ -111,12 +111,12 @@ def replays_land_again() -> Iterator[None]:
 def versions_compared_for_equality() -> Iterator[None]:
     """Only the very last version is a replay: an older one lands again, if no fencing keeps the sleeper off."""
 
-    def check(draft: Draft, transactional_id: str, token: Any) -> None:
-        last = token and last_version(draft, transactional_id, token.application_id, token.sink)
-        if last is not None and token.version == last.version:
-            raise Replayed(token.application_id, token.version, last.version)
+    def check(draft: Draft, transactional_id: str, work: Any) -> None:
+        last = work and last_version(draft, transactional_id, work.application_id, work.sink)
+        if last is not None and work.version == last.version:
+            raise Replayed(work.application_id, work.version, last.version)
 
-    with instead_of(check_token, check), method(producer_ids, "_fenced_owners", lambda before, owner: ()):
+    with instead_of(check_application_version, check), method(producer_ids, "_fenced_owners", lambda before, owner: ()):
         yield
 
 
@@ -142,21 +142,21 @@ def versions_of_any_sink() -> Iterator[None]:
         yield
 
 
-def _newest(state: StoreState | Draft, counts: Callable[[TokenKey], bool]) -> LastVersion | None:
-    found = [state.tokens[key] for key in state.tokens if counts(key)]
+def _newest(state: StoreState | Draft, counts: Callable[[ApplicationVersionKey], bool]) -> LastVersion | None:
+    found = [state.application_versions[key] for key in state.application_versions if counts(key)]
     return max(found, key=lambda last: last.version, default=None)
 
 
 @mutation(Focus(("job0", "daemon0", "job0"), {"death": 0.03, "pause": 0.05}, steps=600))
-def tokens_expire_with_their_id() -> Iterator[None]:
-    """The tokens go with the id that expires: a pipeline that paused for long commits its last batch twice."""
+def application_versions_expire_with_their_id() -> Iterator[None]:
+    """Versions go with the id that expires: a pipeline that paused for long commits its last batch twice."""
     original = forgetting.expire
 
     def expire(draft: Draft, entry: Any) -> None:
         original(draft, entry)
         expired = {each.transactional_id for each in entry.transactional_ids}
-        for key in [key for key in draft.tokens if key.transactional_id in expired]:
-            del draft.tokens[key]
+        for key in [key for key in draft.application_versions if key.transactional_id in expired]:
+            del draft.application_versions[key]
 
     with instead_of(original, expire):
         yield

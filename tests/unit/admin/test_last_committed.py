@@ -26,10 +26,10 @@ def opened(store: Store, transactional_id: str = "etl", **options: Any) -> Produ
     return producer
 
 
-def run(producer: Producer, value: bytes, **token: Any) -> bool:
+def run(producer: Producer, value: bytes, **work: Any) -> bool:
     producer.begin_transaction()
     producer.send("t", value)
-    return producer.commit_transaction(**token)
+    return producer.commit_transaction(**work)
 
 
 def values(store: Store, **options: Any) -> list[bytes]:
@@ -159,15 +159,15 @@ def test_a_commit_without_an_answer_is_repeated_and_answered_as_it_was(
 
 
 @pytest.mark.parametrize(
-    "token", [{"application_id": "a"}, {"version": -1}, {"version": "1"}, {"version": True}, {"version": 2**63}]
+    "work", [{"application_id": "a"}, {"version": -1}, {"version": "1"}, {"version": True}, {"version": 2**63}]
 )
-def test_a_wrong_version_is_refused_and_the_transaction_goes_on(store: Store, token: dict[str, Any]) -> None:
+def test_a_wrong_version_is_refused_and_the_transaction_goes_on(store: Store, work: dict[str, Any]) -> None:
     producer = opened(store)
     producer.begin_transaction()
     producer.send("t", b"1")
 
     with pytest.raises(InvalidRequest):
-        producer.commit_transaction(**token)
+        producer.commit_transaction(**work)
 
     assert producer.commit_transaction()
     assert values(store) == [b"1"]

@@ -252,7 +252,7 @@ def test_hanging_transactions_are_found_in_one_topic_or_partition(store: Store, 
     assert {each.reason for each in store.admin.find_hanging_transactions()} == {PAST_TIMEOUT}
 
 
-def test_a_prepared_transaction_that_waits_for_its_verdict_is_found_and_says_so(store: Store, world: World) -> None:
+def test_a_prepared_transaction_that_waits_for_its_outcome_is_found_and_says_so(store: Store, world: World) -> None:
     producer = begun(store, "tx", 0, transaction_timeout_ms=900_000)
     world.pass_time(60_000)
 

@@ -11,7 +11,7 @@ PLACE = ("1" * 32, 0)
 
 
 def log_of(*entries: dict[str, Any]) -> list[Slot]:
-    return [Slot(number, f"token{number}", "", [entry]) for number, entry in enumerate(entries)]
+    return [Slot(number, f"append id {number}", "", [entry]) for number, entry in enumerate(entries)]
 
 
 def batch(base_offset: int, *, epoch: int = 0, transactional_id: str | None = "t") -> dict[str, Any]:
@@ -28,7 +28,7 @@ def batch(base_offset: int, *, epoch: int = 0, transactional_id: str | None = "t
 
 
 def end(
-    verdict: str,
+    outcome: str,
     *,
     producer_id: int = 7,
     epoch: int = 0,
@@ -41,7 +41,7 @@ def end(
         "transactional_id": transactional_id,
         "producer_id": producer_id,
         "producer_epoch": epoch,
-        "verdict": verdict,
+        "outcome": outcome,
         "markers": markers,
     }
 

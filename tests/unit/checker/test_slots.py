@@ -10,13 +10,13 @@ from tests.checker.oracle import readings, shown_at
 from tests.checker.slots import (
     Ends,
     Slot,
+    append_ids,
     check_slots,
     decisions,
     micro_batches,
     partition_ends,
     published_ranges,
     stable_ends,
-    tokens,
 )
 
 P0, P1 = ("topic", 0), ("topic", 1)
@@ -25,7 +25,7 @@ P0, P1 = ("topic", 0), ("topic", 1)
 def log(*entries: dict[str, Any]) -> list[Slot]:
     """One entry a slot."""
     return [
-        Slot(number, f"token {number}", f"token {number - 1}" if number else "", [entry])
+        Slot(number, f"append id {number}", f"append id {number - 1}" if number else "", [entry])
         for number, entry in enumerate(entries)
     ]
 
@@ -37,11 +37,11 @@ def batch(base_offset: int, count: int = 1, *, partition: int = 0, epoch: int | 
     return entry if epoch is None else entry | {"transactional_id": "t"}
 
 
-def end(verdict: str, *markers: int, epoch: int = 0, **fields: object) -> dict[str, Any]:
+def end(outcome: str, *markers: int, epoch: int = 0, **fields: object) -> dict[str, Any]:
     """The end of a transaction in partition 0."""
     placed = [{"topic_id": "topic", "partition": 0, "offset": offset} for offset in markers]
     identity = {"transactional_id": "t", "producer_id": 7, "producer_epoch": epoch}
-    return {"type": "end", "verdict": verdict, "markers": placed, **identity, **fields}
+    return {"type": "end", "outcome": outcome, "markers": placed, **identity, **fields}
 
 
 def version(number: int, **fields: object) -> dict[str, Any]:
@@ -59,19 +59,19 @@ def test_a_log_of_one_slot_after_the_other_breaks_no_rule() -> None:
 def test_a_missing_slot_is_a_gap() -> None:
     first, _, third = log(batch(0), batch(1), batch(2))
 
-    assert rules(tokens([first, third])) == ["slot-gap", "foreign-predecessor"]
+    assert rules(append_ids([first, third])) == ["slot-gap", "foreign-predecessor"]
 
 
 def test_a_record_that_was_written_after_another_has_a_foreign_predecessor() -> None:
     first, second = log(batch(0), batch(1))
 
-    assert rules(tokens([first, second._replace(prev="another")])) == ["foreign-predecessor"]
+    assert rules(append_ids([first, second._replace(prev="another")])) == ["foreign-predecessor"]
 
 
 def test_a_record_in_two_slots_is_there_twice() -> None:
     first, second = log(batch(0), batch(1))
 
-    assert rules(tokens([first, second._replace(token=first.token)])) == ["token-twice"]
+    assert rules(append_ids([first, second._replace(append_id=first.append_id)])) == ["append-id-twice"]
 
 
 def test_rows_that_leave_offsets_out_are_no_range() -> None:
@@ -103,20 +103,26 @@ def test_a_transaction_that_is_ended_twice_is_decided_twice() -> None:
 
 
 def test_a_micro_batch_that_is_committed_twice_is_found() -> None:
-    once = end("commit", token=version(1))
+    once = end("commit", application_version=version(1))
 
-    assert rules(micro_batches(log(once, end("commit", epoch=1, token=version(1))))) == ["committed-twice"]
-    assert not rules(micro_batches(log(once, end("commit", epoch=1, token=version(2)))))
+    assert rules(micro_batches(log(once, end("commit", epoch=1, application_version=version(1))))) == [
+        "committed-twice"
+    ]
+    assert not rules(micro_batches(log(once, end("commit", epoch=1, application_version=version(2)))))
 
 
 def test_an_aborted_micro_batch_may_be_committed_later() -> None:
-    assert not rules(micro_batches(log(end("abort", token=version(1)), end("commit", epoch=1, token=version(1)))))
+    assert not rules(
+        micro_batches(
+            log(end("abort", application_version=version(1)), end("commit", epoch=1, application_version=version(1)))
+        )
+    )
 
 
 def test_an_application_that_begins_anew_counts_again() -> None:
-    anew = end("commit", epoch=1, token=version(1, starts_anew_after={"version": 1}))
+    anew = end("commit", epoch=1, application_version=version(1, starts_anew_after={"version": 1}))
 
-    assert not rules(micro_batches(log(end("commit", token=version(1)), anew)))
+    assert not rules(micro_batches(log(end("commit", application_version=version(1)), anew)))
 
 
 def test_an_end_that_moves_back_is_found() -> None:

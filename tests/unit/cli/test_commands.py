@@ -352,19 +352,19 @@ def test_index_files_that_are_gone_are_listed_and_put_back(command: Command, sto
     store.admin.alter_topic("t", segment_batches=1)
     command.ok("console", "produce", "t", text="a\n")
     command.ok("seal")
-    assert command.ok("rebuild-indexes", "t") == "no file is missing or damaged\n"
+    assert command.ok("restore-indexes", "t") == "no file is missing or damaged\n"
     (snapshot,) = Path(command.url).rglob("*.snapshot")
     body = snapshot.read_bytes()
     snapshot.unlink()
 
-    (listed,) = command.json("rebuild-indexes", "t", "--dry-run")
+    (listed,) = command.json("restore-indexes", "t", "--dry-run")
     assert (listed["kind"], listed["problem"], listed["restored"], snapshot.exists()) == (
         "snapshot",
         "missing",
         False,
         False,
     )
-    assert command.json("rebuild-indexes", "t")[0]["restored"] is True
+    assert command.json("restore-indexes", "t")[0]["restored"] is True
     assert snapshot.read_bytes() == body
 
 

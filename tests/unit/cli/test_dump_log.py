@@ -69,11 +69,11 @@ def test_slots_are_printed_an_entry_a_line(command: Command, store: eoslog.Store
     assert [line.split()[1] for line in lines] == [str(slot) for slot in range(len(lines))]
     assert [line.split()[7] for line in lines[:7]] == ["store", "topic", "init", "batch", "end", "batch", "end"]
     batch = fields(lines[3])
-    assert list(batch)[:5] == ["slot", "token", "timeMs", "type", "topicPartition"]
+    assert list(batch)[:5] == ["slot", "appendId", "timeMs", "type", "topicPartition"]
     assert (batch["topicPartition"], batch["baseOffset"], batch["recordCount"]) == ("t-0", "0", "2")
     assert batch["file"].endswith(".parquet")
     assert "transactionalId: etl-1" in lines[4]
-    assert "verdict: abort reason: client" in lines[4]
+    assert "outcome: abort reason: client" in lines[4]
     assert "markers: [{topicPartition: t-0, offset: 2}]" in lines[4]
 
 
@@ -86,8 +86,8 @@ def test_slots_as_json_hold_the_whole_entries(command: Command, store: eoslog.St
         if path.is_file()
     ]
     assert [each["entry"] for each in dumped] == [entry for record in stored for entry in record["entries"]]
-    assert [(each["slot"], each["token"], each["prev"]) for each in dumped] == [
-        (record["slot"], record["token"], record["prev"]) for record in stored for _ in record["entries"]
+    assert [(each["slot"], each["append_id"], each["prev"]) for each in dumped] == [
+        (record["slot"], record["append_id"], record["prev"]) for record in stored for _ in record["entries"]
     ]
 
 
@@ -152,10 +152,10 @@ def test_checkpoints_are_printed_with_their_roots_parts_and_rows(command: Comman
         "topics",
         "transactions",
         "producers",
-        "tokens",
+        "application_versions",
         "partitions",
     ]
-    assert "format: 1 slot: 9 token: " in text
+    assert "format: 1 slot: 9 appendId: " in text
     assert "part: transactions transactionalId: etl-1 kind: producer" in text
     place = f"{store.admin.describe_topic('t').topic_id}-0"
     assert f"of: sealed topicPartition: {place} baseOffset: 0 endOffset: 6 batchCount: 4" in text
@@ -198,7 +198,7 @@ def test_a_partition_is_printed_by_its_segments_and_what_is_in_the_state(command
     headings = [line.rpartition(".")[2] for line in text.splitlines() if line.startswith("Dumping ")]
     assert headings == ["parquet", "txnindex", "snapshot", "Dumping batches of t-0, in the state from offset 6"]
     batches = [fields(line) for line in text.splitlines() if line.startswith("baseOffset: ")]
-    assert [(each["baseOffset"], each["lastOffset"], each["isControl"], each["verdict"]) for each in batches] == [
+    assert [(each["baseOffset"], each["lastOffset"], each["isControl"], each["outcome"]) for each in batches] == [
         ("0", "1", "false", "aborted"),
         ("2", "2", "true", "aborted"),
         ("3", "4", "false", "committed"),

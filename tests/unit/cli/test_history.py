@@ -7,7 +7,7 @@ import json
 import eoslog
 from eoslog.log.slot_paths import slot_path
 from eoslog.state.jobs import CommitJob
-from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from tests.requests import Applying
 from tests.unit.cli.command import Command
 
@@ -92,17 +92,17 @@ def test_a_history_that_deleted_slots_cut_off_says_so(command: Command, store: e
 def test_a_micro_batch_is_named_by_its_query(command: Command, store: eoslog.Store) -> None:
     topic_id = store.admin.describe_topic("t").topic_id
     for job, application, version in (("sink", "sink", 7), ("backfill", "monthly", 7)):
-        token = ApplicationToken(application_id=application, sink=f"t:{topic_id}", version=version)
+        application_version = ApplicationVersion(application_id=application, sink=f"t:{topic_id}", version=version)
         summary = CommitSummary(query_id="q-1", query_name="copy", batch_id=7, engine="spark-4.3.0")
         store.append(
             Applying(
-                lambda draft, job=job, token=token, summary=summary: CommitJob(
+                lambda draft, job=job, application_version=application_version, summary=summary: CommitJob(
                     job_id=job,
                     owner="run",
                     take_over=True,
                     batches=[],
                     upload_ms=0,
-                    token=token,
+                    application_version=application_version,
                     task_count=3,
                     summary=summary,
                     time_ms=store.now_ms(),

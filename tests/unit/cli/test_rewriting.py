@@ -1,4 +1,4 @@
-"""``eoslog merge-files`` and ``eoslog compact`` tell what was written anew."""
+"""``eoslog compact-files`` and ``eoslog compact-keys`` tell what was written anew."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ def write(store: eoslog.Store, topic: str, count: int) -> None:
             producer.flush()
 
 
-def test_files_are_merged_and_told(command: Command, store: eoslog.Store) -> None:
+def test_files_are_compacted_and_told(command: Command, store: eoslog.Store) -> None:
     store.admin.create_topic("small", config=eoslog.TopicConfig(segment_batches=4))
     write(store, "small", 9)
     command.ok("seal")
 
-    (merged,) = command.json("merge-files", "small")
+    (compacted,) = command.json("compact-files", "small")
 
-    assert (merged["topic"], merged["partition"], merged["base_offset"]) == ("small", 0, 0)
-    assert merged["files_before"] > merged["files_after"] == 1
-    assert command.ok("merge-files") == "no sealed segment has files that are small enough to be merged\n"
+    assert (compacted["topic"], compacted["partition"], compacted["base_offset"]) == ("small", 0, 0)
+    assert compacted["files_before"] > compacted["files_after"] == 1
+    assert command.ok("compact-files") == "no sealed segment has small files to be compacted\n"
     assert [each.operation for each in store.history("small", limit=1)] == ["merge"]
-    assert command.run("merge-files", "nowhere").exit_code == 1
+    assert command.run("compact-files", "nowhere").exit_code == 1
 
 
 def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) -> None:
@@ -32,10 +32,10 @@ def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) ->
     write(store, "keyed", 9)
     command.ok("seal")
 
-    (compacted,) = command.json("compact", "keyed")
+    (compacted,) = command.json("compact-keys", "keyed")
 
     assert (compacted["topic"], compacted["partition"]) == ("keyed", 0)
     assert compacted["rows_removed"] > 0
     assert [each.operation for each in store.history("keyed", limit=1)] == ["compact"]
-    assert "nothing is to be compacted" in command.ok("compact")
-    assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact", "t").stderr
+    assert "nothing is to be compacted" in command.ok("compact-keys")
+    assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact-keys", "t").stderr

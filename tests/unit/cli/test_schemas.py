@@ -99,7 +99,7 @@ def test_the_checkpoint_and_the_description_agree_with_their_schemas(root: Path)
     "spoiled",
     [
         {"slot": -1},
-        {"token": "no token"},
+        {"append_id": "no append id"},
         {"entries": [{"type": "unheard_of"}]},
         {"entries": [{"topic": "t", "topic_id": "0" * 32}]},
         {"entries": [{"type": "horizon", "horizon_ms": "soon"}]},
@@ -107,7 +107,7 @@ def test_the_checkpoint_and_the_description_agree_with_their_schemas(root: Path)
     ids=str,
 )
 def test_what_no_writer_makes_disagrees(spoiled: dict[str, Any]) -> None:
-    record = {"format": 1, "slot": 0, "token": "0" * 32, "prev": "", "entries": []} | spoiled
+    record = {"format": 1, "slot": 0, "append_id": "0" * 32, "prev": "", "entries": []} | spoiled
 
     assert not validator("slot-record").is_valid(record)
 

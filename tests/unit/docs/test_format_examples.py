@@ -21,7 +21,7 @@ from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import AbortedTransaction
 from eoslog.state.state_machine import decode_entry, encode_entry
-from eoslog.state.store_state import LastVersion, StoreState, TokenKey
+from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/format.md").read_text(encoding="utf-8")
 
@@ -73,7 +73,7 @@ def topic_id() -> str:
 
 def test_the_records_are_the_slots_of_one_log_from_0_on() -> None:
     assert [record["slot"] for record in RECORDS] == list(range(len(RECORDS)))
-    assert [record["prev"] for record in RECORDS] == ["", *(record["token"] for record in RECORDS[:-1])]
+    assert [record["prev"] for record in RECORDS] == ["", *(record["append_id"] for record in RECORDS[:-1])]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"slot-{record['slot']}")
@@ -129,10 +129,10 @@ def test_folding_the_records_gives_the_offsets_and_states_that_the_page_speaks_o
     assert folded.groups["billing"].offsets[PartitionId(topic_id(), 0)].slot == 4
 
 
-def test_folding_the_records_gives_the_token_of_the_job(folded: StoreState) -> None:
-    key = TokenKey("spark-5c1d0a9be7f24a63", "spark-5c1d0a9be7f24a63", f"payments:{topic_id()}")
+def test_folding_the_records_gives_the_application_version_of_the_job(folded: StoreState) -> None:
+    key = ApplicationVersionKey("spark-5c1d0a9be7f24a63", "spark-5c1d0a9be7f24a63", f"payments:{topic_id()}")
 
-    assert folded.tokens == {key: LastVersion(17, "3f2b6c1e-8a57-4f0e-9d53-6c0a6f1f7d10")}
+    assert folded.application_versions == {key: LastVersion(17, "3f2b6c1e-8a57-4f0e-9d53-6c0a6f1f7d10")}
 
 
 def test_the_bytes_of_the_transaction_index_are_what_the_seal_names(folded: StoreState) -> None:

@@ -8,7 +8,7 @@ from dataclasses import fields
 from eoslog.maintenance.coordinator import STEPS
 from eoslog.session.metrics import StoreMetrics
 from eoslog.session.settings import CoordinatorSettings
-from eoslog.verification.findings import KINDS
+from eoslog.verification.findings import Kind
 from tests.pages import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/operations.md").read_text(encoding="utf-8")
@@ -40,4 +40,4 @@ def test_the_metrics_are_those_of_the_code() -> None:
 def test_the_kinds_of_findings_are_those_of_the_code() -> None:
     told = [(name.strip("`"), *rest) for name, *rest in rows("Kind")]
 
-    assert told == [(name, kind.severity.value, kind.follows, kind.remedy) for name, kind in KINDS.items()]
+    assert told == [(kind.value, kind.severity.value, kind.follows, kind.remedy) for kind in Kind]

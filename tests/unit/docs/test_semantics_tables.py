@@ -90,8 +90,8 @@ def write(log: Log) -> None:
     log.append(AppendEntry(batch))
 
 
-def end(log: Log, who: ProducerIdentity, verdict: str) -> None:
-    log.append(EndTransaction(end_request(T_ID, who, verdict, time_ms=2)))
+def end(log: Log, who: ProducerIdentity, outcome: str) -> None:
+    log.append(EndTransaction(end_request(T_ID, who, outcome, time_ms=2)))
 
 
 def bring_to(log: Log, state: str) -> None:
@@ -112,11 +112,11 @@ def bring_to(log: Log, state: str) -> None:
     assert (transaction.prepared is not None) == ("prepared" in state)
 
 
-def outcome(log: Log, verdict: str, who: str) -> str:
+def answer_to(log: Log, outcome: str, who: str) -> str:
     before = identity(log)
     asked = before if who == "current" else before._replace(producer_epoch=before.producer_epoch - 1)
     try:
-        end(log, asked, verdict)
+        end(log, asked, outcome)
     except (InvalidTxnState, ProducerFenced) as error:
         return type(error).__name__
     return "repeated" if identity(log) == before else "ok"
@@ -126,13 +126,13 @@ COLUMNS = (("abort", "retry"), ("abort", "current"), ("commit", "retry"), ("comm
 
 
 @pytest.mark.parametrize(
-    ("state", "verdict", "who", "answer"),
+    ("state", "outcome", "who", "answer"),
     [(row[0], *column, cell) for row in table("end") for column, cell in zip(COLUMNS, row[1:], strict=True)],
 )
-def test_an_end_is_answered_as_the_table_says(log: Log, state: str, verdict: str, who: str, answer: str) -> None:
+def test_an_end_is_answered_as_the_table_says(log: Log, state: str, outcome: str, who: str, answer: str) -> None:
     bring_to(log, state)
 
-    assert outcome(log, verdict, who) == answer
+    assert answer_to(log, outcome, who) == answer
 
 
 def test_the_table_of_ends_has_every_state_that_is_at_rest() -> None:

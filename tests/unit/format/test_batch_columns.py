@@ -14,12 +14,12 @@ from eoslog.format.partition_rows import BATCHES_SCHEMA, batch_row
 from eoslog.format.segment_index import decode_segment_index, encode_segment_index
 from eoslog.format.stored_columns import LARGEST_OFFSET, check_batches
 from eoslog.state.entry_fields import FileReference
-from eoslog.state.partition_state import Batch, Control, Verdict
+from eoslog.state.partition_state import Batch, Control, Outcome
 
 FILE = FileReference(path="00/t/0/a.parquet", length=100, crc32c=2**32 - 1)
-ROWS = Batch(10, 3, 2, FILE, 4, None, 5, 6, 7, Verdict.COMMITTED, "writer", 8, 9, 10, 11, 12, True, 13, '{"n":[0,1,2]}')
-MARKER = Batch(13, 1, 0, None, 0, Control.ABORT, 7, 7, 7, Verdict.ABORTED, None, 8, 9, -1, 11, 12, True)
-EMPTY = Batch(14, 0, 5, None, 0, None, 8, -1, -1, Verdict.OPEN, None, 8, 9, 20, -1, -1, False)
+ROWS = Batch(10, 3, 2, FILE, 4, None, 5, 6, 7, Outcome.COMMITTED, "writer", 8, 9, 10, 11, 12, True, 13, '{"n":[0,1,2]}')
+MARKER = Batch(13, 1, 0, None, 0, Control.ABORT, 7, 7, 7, Outcome.ABORTED, None, 8, 9, -1, 11, 12, True)
+EMPTY = Batch(14, 0, 5, None, 0, None, 8, -1, -1, Outcome.OPEN, None, 8, 9, 20, -1, -1, False)
 BATCHES = [ROWS, MARKER, EMPTY]
 
 
@@ -82,7 +82,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "a long control row": [{"control": 0, "file": None, "record_count": 1}],
     "an unknown control row": [{"control": 2, "file": None, "record_count": 1, "last_offset_delta": 0}],
     "a control row of -1": [{"control": -1}],
-    "an unknown verdict": [{"verdict": "maybe"}],
+    "an unknown outcome": [{"outcome": "maybe"}],
     "a negative file length": [{"file": {"path": "a", "length": -1, "crc32c": 0}}],
     "a large file length": [{"file": {"path": "a", "length": 2**53, "crc32c": 0}}],
     "a large checksum": [{"file": {"path": "a", "length": 0, "crc32c": 2**32}}],

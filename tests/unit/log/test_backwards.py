@@ -58,10 +58,10 @@ def test_what_stands_in_the_deleted_name_below_the_oldest_record_is_none_of_the_
     for number in range(9):
         log.append(add(f"{number}"))
     log.store.delete([slot_path(slot) for slot in range(4)])
-    stray = SlotRecord(slot=3, token="5" * 32, prev="6" * 32, entries=({"type": "add", "name": "stray"},))
+    stray = SlotRecord(slot=3, append_id="5" * 32, prev="6" * 32, entries=({"type": "add", "name": "stray"},))
     world.put(3, encode_line(stray) + b"\n")
 
-    assert "5" * 32 not in [record.token for record in records_backwards(log.store, 9)]
+    assert "5" * 32 not in [record.append_id for record in records_backwards(log.store, 9)]
 
 
 def test_a_damaged_record_is_told() -> None:

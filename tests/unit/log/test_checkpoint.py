@@ -162,7 +162,7 @@ def test_a_checkpoint_that_shares_parts_with_one_that_was_replaced_is_refused() 
         log.machine,
         state,
         log.replica.slot,
-        log.replica.token,
+        log.replica.append_id,
         log.replica.checkpoint_root,
     )
     entry = CheckpointEntry(reference=reference, upload_ms=world.now_ms, shares_with=1)
@@ -200,7 +200,7 @@ def test_a_cold_reader_passes_over_older_checkpoints_that_landed_after_its_own()
     for number, log in enumerate(logs):
         logs[0].append(add(f"n{number}"))
         names(log)
-        started.append((log, log.machine.frozen_copy(log.replica.state), log.replica.slot, log.replica.token, None))
+        started.append((log, log.machine.frozen_copy(log.replica.state), log.replica.slot, log.replica.append_id, None))
     for number, step in enumerate(started):
         finish(world, *step)
         step[0].append(add(f"after{number}"))
@@ -226,7 +226,7 @@ def test_every_reader_agrees_however_checkpoints_of_several_processes_overlap(da
             names(log)
             replica = log.replica
             started.append(
-                (log, log.machine.frozen_copy(replica.state), replica.slot, replica.token, replica.checkpoint_root)
+                (log, log.machine.frozen_copy(replica.state), replica.slot, replica.append_id, replica.checkpoint_root)
             )
         elif step == "finish" and started:
             finish(world, *started.pop(data.draw(st.integers(0, len(started) - 1))))
@@ -245,8 +245,10 @@ def test_every_reader_agrees_however_checkpoints_of_several_processes_overlap(da
     assert {log.replica.previous_checkpoint for log in (*logs, cold)} == {cold.replica.previous_checkpoint}
 
 
-def finish(world: World, log: Log[Ledger], state: Ledger, slot: int, token: str, shared: CheckpointRoot | None) -> None:
-    reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, token, shared)
+def finish(
+    world: World, log: Log[Ledger], state: Ledger, slot: int, append_id: str, shared: CheckpointRoot | None
+) -> None:
+    reference, root = write_checkpoint(log.store, environment(log), log.machine, state, slot, append_id, shared)
     proposal = Proposal(None, checkpoint=(CheckpointEntry(reference=reference, upload_ms=world.now_ms), root))
     try:
         log.appender.settle(proposal)

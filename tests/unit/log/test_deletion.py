@@ -113,11 +113,11 @@ def test_a_crash_between_deletes_leaves_the_later_slots_and_another_goes_on() ->
             log = with_two_checkpoints(world)
             expected = names(log)
             world.now_ms += 3 * DAY_MS
-            doomed = world.process()
-            script(doomed).requests_left = request
-            script(doomed).dies_after_landing = landing
+            dying = world.process()
+            script(dying).requests_left = request
+            script(dying).dies_after_landing = landing
             with contextlib.suppress(Crashed):
-                delete_old_slots(doomed)
+                delete_old_slots(dying)
 
             left = slots(log)
             assert left == list(range(left[0], 9))
@@ -229,7 +229,7 @@ def test_a_checkpoint_that_can_still_be_named_is_not_deleted() -> None:
 
 def test_a_checkpoint_that_was_deleted_can_no_longer_be_named() -> None:
     world = World()
-    log, slow = with_two_checkpoints(world), world.process(grace_ms=100 * DAY_MS)
+    log, slow = with_two_checkpoints(world), world.process(slot_retention_ms=100 * DAY_MS)
     names(slow)
 
     def meanwhile() -> None:
@@ -293,7 +293,7 @@ def test_a_slot_deleted_while_its_fate_was_unknown_is_reported_as_such() -> None
     assert slot_path(1) not in {info.path for info in other.store.list(SLOTS)}
 
     with pytest.raises(OutcomeLost):
-        log.resolve(1, caught.value.token)
+        log.resolve(1, caught.value.append_id)
 
 
 def publications(log: Log[Ledger]) -> list[str]:

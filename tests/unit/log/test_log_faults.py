@@ -32,15 +32,15 @@ def test_a_slot_that_was_created_is_won() -> None:
     assert names(log) == ["created", "x"]
 
 
-def test_after_a_lost_race_the_winner_is_folded_and_the_next_slot_is_tried_with_the_same_token() -> None:
+def test_after_a_lost_race_the_winner_is_folded_and_the_next_slot_is_tried_with_the_same_append_id() -> None:
     world = World()
     a, b = world.created(), world.process()
     b.read(lambda state, slot: None)
-    tokens: list[str] = []
+    append_ids: list[str] = []
     put = script(b).put_if_absent
 
     def note(path: str, body: bytes) -> Any:
-        tokens.append(decode_line(first_line(body), int(path[-25:-5])).token)
+        append_ids.append(decode_line(first_line(body), int(path[-25:-5])).append_id)
         return put(path, body)
 
     script(b).put_if_absent = note  # type: ignore[method-assign]
@@ -48,8 +48,8 @@ def test_after_a_lost_race_the_winner_is_folded_and_the_next_slot_is_tried_with_
 
     assert b.append(add("b")) == 2
     assert names(b) == ["created", "a", "b"]
-    assert len(tokens) == 2
-    assert len(set(tokens)) == 1
+    assert len(append_ids) == 2
+    assert len(set(append_ids)) == 1
 
 
 def test_a_writer_that_fell_behind_while_it_waited_catches_up_at_once() -> None:
@@ -132,7 +132,7 @@ def test_a_slot_that_cannot_be_read_leaves_its_append_unknown() -> None:
         log.append(add("x"))
 
     script(log).cuts.clear()
-    assert log.resolve(caught.value.slot, caught.value.token)
+    assert log.resolve(caught.value.slot, caught.value.append_id)
     assert names(log) == ["created", "x"]
 
 
@@ -185,7 +185,7 @@ def test_resolve_tells_whether_the_record_landed(fault: Fault, landed: bool) -> 
     error = unknown(log, "x", fault)
     script(log).land_late()
 
-    assert log.resolve(error.slot, error.token) is landed
+    assert log.resolve(error.slot, error.append_id) is landed
     assert ("x" in names(world.process())) is landed
 
 
@@ -194,7 +194,7 @@ def test_once_resolved_as_lost_the_put_can_land_no_more() -> None:
     log = world.created()
     error = unknown(log, "x", Fault.LATE)
 
-    assert log.resolve(error.slot, error.token) is False
+    assert log.resolve(error.slot, error.append_id) is False
     script(log).land_late()
 
     assert names(world.process()) == ["created"]
@@ -207,11 +207,11 @@ def test_a_resolve_that_fails_still_speaks_of_the_append_that_it_was_asked_about
     script(log).faults.extend([fault] * 200)
 
     with pytest.raises(CommitStateUnknown) as again:
-        log.resolve(error.slot, error.token)
+        log.resolve(error.slot, error.append_id)
 
     script(log).faults.clear()
-    assert (again.value.slot, again.value.token) == (error.slot, error.token)
-    assert log.resolve(again.value.slot, again.value.token) is False
+    assert (again.value.slot, again.value.append_id) == (error.slot, error.append_id)
+    assert log.resolve(again.value.slot, again.value.append_id) is False
 
 
 def test_a_resolve_that_cannot_read_the_log_is_no_clean_error() -> None:
@@ -220,16 +220,16 @@ def test_a_resolve_that_cannot_read_the_log_is_no_clean_error() -> None:
     script(log).refuse_get = lambda path: StoreUnavailable("no answer")
 
     with pytest.raises(CommitStateUnknown) as again:
-        log.resolve(error.slot, error.token)
+        log.resolve(error.slot, error.append_id)
 
-    assert (again.value.slot, again.value.token) == (error.slot, error.token)
+    assert (again.value.slot, again.value.append_id) == (error.slot, error.append_id)
 
 
 def test_another_process_resolves_too() -> None:
     world = World()
     error = unknown(world.created(), "x", Fault.ANSWER_LOST)
 
-    assert world.process().resolve(error.slot, error.token) is True
+    assert world.process().resolve(error.slot, error.append_id) is True
 
 
 def test_the_same_call_again_after_an_unknown_outcome_is_done_once() -> None:
@@ -283,7 +283,7 @@ def test_a_slot_that_exists_but_cannot_be_read_may_be_mine(error: Exception) -> 
         log.append(add("x"))
 
     script(log).refuse_get = lambda path: None
-    assert log.resolve(caught.value.slot, caught.value.token) is True
+    assert log.resolve(caught.value.slot, caught.value.append_id) is True
 
 
 def test_the_answer_is_that_of_the_own_slot_not_of_the_newest_state() -> None:
@@ -302,7 +302,7 @@ def test_the_answer_is_that_of_the_own_slot_not_of_the_newest_state() -> None:
     assert names(a) == ["created", "a", "b"]
 
 
-def test_a_token_is_looked_up_in_its_own_slot_never_in_the_newest() -> None:
+def test_an_append_id_is_looked_up_in_its_own_slot_never_in_the_newest() -> None:
     world = World()
     a, b = world.created(), world.process()
     b.read(lambda state, slot: None)

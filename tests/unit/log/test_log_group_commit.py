@@ -121,7 +121,7 @@ def test_when_the_fate_of_a_record_is_unknown_those_not_in_it_are_told_that_noth
     script(log).faults.clear()
 
     assert isinstance(aboard, CommitStateUnknown)
-    assert log.resolve(aboard.slot, aboard.token) is True
+    assert log.resolve(aboard.slot, aboard.append_id) is True
     assert isinstance(left_behind, StoreUnavailable)
     assert names(world.process()) == ["created", "a"]
 

@@ -141,7 +141,7 @@ def test_resolving_costs_no_list() -> None:
 @pytest.mark.parametrize("slots", [10, 700, 5000])
 def test_a_cold_open_is_a_list_and_two_gets_at_any_length_of_history(slots: int) -> None:
     environment = InlineEnvironment()
-    name = f"cold-open-{slots}-{environment.new_token()}"
+    name = f"cold-open-{slots}-{environment.new_id()}"
     log: Log[StoreState] = Log(MemoryStore(environment, name, tail_bytes=TAIL), StoreMachine(), environment)
     grow(log, slots)
 

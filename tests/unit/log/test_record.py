@@ -16,7 +16,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 def record(slot: int, text: str = "x") -> SlotRecord:
     return SlotRecord(
-        slot=slot, token=f"{slot:032x}", prev=f"{slot - 1:032x}" if slot else "", entries=({"name": text},)
+        slot=slot, append_id=f"{slot:032x}", prev=f"{slot - 1:032x}" if slot else "", entries=({"name": text},)
     )
 
 
@@ -57,7 +57,7 @@ def test_a_tail_that_is_not_the_slots_before_is_a_corrupt_record() -> None:
         decode_tail(body, 3)
 
 
-@pytest.mark.parametrize("field", ["slot", "token", "prev"])
+@pytest.mark.parametrize("field", ["slot", "append_id", "prev"])
 def test_a_record_without_one_of_its_fields_is_corrupt(field: str) -> None:
     value = json.loads(encode_line(record(3)))
     del value[field]

@@ -453,7 +453,7 @@ def test_a_writer_whose_time_is_up_is_told_that_its_published_request_may_land()
 
     assert caught.value.is_published
     assert log.replica.awaited == {}
-    assert log.appender.find_request(caught.value.slot, caught.value.token) is None
+    assert log.appender.find_request(caught.value.slot, caught.value.append_id) is None
 
 
 def test_a_writer_does_not_wait_longer_for_another_process_than_its_caller() -> None:
@@ -495,7 +495,7 @@ def test_a_request_that_was_given_up_and_landed_is_found_by_its_id() -> None:
     other = world.process()
     slot = share(other, "y")
 
-    found = log.appender.find_request(caught.value.slot, caught.value.token)
+    found = log.appender.find_request(caught.value.slot, caught.value.append_id)
     assert found is not None
     assert ([entry["name"] for entry in found[0]], found[1]) == (["x"], slot)
 
@@ -613,7 +613,7 @@ def test_a_record_that_names_a_request_for_other_entries_answers_nobody(first_en
         entries = ({"type": "add", "name": "forged"}, {"type": "add", "name": "forged, too"})
         newest = record(world, log.replica.slot)
         forged = SlotRecord(
-            slot=newest.slot + 1, token="7" * 32, prev=newest.token, entries=entries, requests=(request,)
+            slot=newest.slot + 1, append_id="7" * 32, prev=newest.append_id, entries=entries, requests=(request,)
         )
         world.put(forged.slot, encode_line(forged))
 
@@ -692,4 +692,4 @@ def test_the_put_of_an_own_record_without_an_answer_leaves_the_request_unknown()
     script(log).faults.clear()
     script(log).land_late()
     assert caught.value.is_published
-    assert log.appender.find_request(caught.value.slot, caught.value.token) is not None
+    assert log.appender.find_request(caught.value.slot, caught.value.append_id) is not None

@@ -1,4 +1,4 @@
-"""Who sleeps beyond the grace: no replica is trusted for longer than half of it, nor what stands in a deleted name."""
+"""A process paused for longer than half the retention of slots trusts neither its replica nor a deleted name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def replaced_history(world: World) -> Callable[[], None]:
     """Others append and make checkpoints, days pass, their slots go, and a sleeper wins the name of slot 1."""
     first = first_line(world.body(0))
     stray = SlotRecord(
-        slot=1, token="5" * 32, prev=decode_line(first, 0).token, entries=({"type": "add", "name": "stray"},)
+        slot=1, append_id="5" * 32, prev=decode_line(first, 0).append_id, entries=({"type": "add", "name": "stray"},)
     )
 
     def meanwhile() -> None:
@@ -286,7 +286,7 @@ def test_resolve_does_not_take_a_stray_record_in_a_deleted_name_for_the_log() ->
     script(log).land_late()
 
     with pytest.raises(OutcomeLost):
-        log.resolve(caught.value.slot, caught.value.token)
+        log.resolve(caught.value.slot, caught.value.append_id)
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED_INSIDE])
@@ -366,17 +366,17 @@ def test_a_stray_that_lands_while_a_slot_is_resolved_is_not_taken_for_the_log(mo
     script(log).faults.clear()
     world.process().append(add("first"))
     names(log)
-    sleep, token_of = sleeps_until_its_slot_is_deleted(world, deleted=4), log._claims.token_of
+    sleep, append_id_of = sleeps_until_its_slot_is_deleted(world, deleted=4), log._claims.append_id_of
 
     def lands_meanwhile(slot: int, deadline_ms: int | None = None) -> str | None:
         sleep()
         script(log).land_late()
-        return token_of(slot, deadline_ms)
+        return append_id_of(slot, deadline_ms)
 
-    monkeypatch.setattr(log._claims, "token_of", lands_meanwhile)
+    monkeypatch.setattr(log._claims, "append_id_of", lands_meanwhile)
 
     with pytest.raises(OutcomeLost):
-        log.resolve(caught.value.slot, caught.value.token)
+        log.resolve(caught.value.slot, caught.value.append_id)
 
 
 def test_a_process_that_slept_between_its_first_two_answers_does_not_take_its_view_for_fresh() -> None:

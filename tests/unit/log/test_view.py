@@ -35,14 +35,14 @@ def test_a_cold_reader_sees_what_a_follower_sees(appends: int, tail_bytes: int, 
     for number in range(appends):
         log.append(add(f"{'abc'[number % 3]}{number}"))
         cold, full = world.process(), world.process()
-        full.replica.slot, full.replica.token = 0, decode_line(first_line(world.body(0)), 0).token
+        full.replica.slot, full.replica.append_id = 0, decode_line(first_line(world.body(0)), 0).append_id
         full.replica.machine.fold(full.replica.state, 0, [{"type": "add", "name": "created"}])
         full.replica.prove(full.replica.moment())
         full.replica.refresh()
         cold.replica.open()
         assert cold.replica.state == full.replica.state == log.replica.state
         assert cold.replica.slot == full.replica.slot
-        assert cold.replica.token == full.replica.token
+        assert cold.replica.append_id == full.replica.append_id
         assert cold.replica.checkpoint == full.replica.checkpoint == log.replica.checkpoint
         assert cold.replica.previous_checkpoint == full.replica.previous_checkpoint == log.replica.previous_checkpoint
 
@@ -76,8 +76,10 @@ def spoil(body: bytes, how: str) -> bytes:
         "truncated": body[: len(body) // 2],
         "an array": b"[1, 2]\n",
         "another slot": record.model_copy(update={"slot": 7}).model_dump_json().encode(),
-        "no token": body.replace(b'"token"', b'"taken"'),
-        "entries that are no objects": b'{"format":1,"slot":2,"token":"' + b"0" * 32 + b'","prev":"","entries":[3]}',
+        "no append id": body.replace(b'"append_id"', b'"taken"'),
+        "entries that are no objects": b'{"format":1,"slot":2,"append_id":"'
+        + b"0" * 32
+        + b'","prev":"","entries":[3]}',
         "not a continuation": record.model_copy(update={"prev": "f" * 32}).model_dump_json().encode(),
     }
     return spoilt[how]
@@ -92,7 +94,7 @@ def spoil(body: bytes, how: str) -> bytes:
         "truncated",
         "an array",
         "another slot",
-        "no token",
+        "no append id",
         "entries that are no objects",
         "not a continuation",
     ],
@@ -209,13 +211,13 @@ def test_a_record_continues_the_log_only_without_a_gap_up_to_the_newest() -> Non
     log = world.created()
     for number in range(4):
         log.append(add(f"n{number}"))
-    tokens = [decode_line(first_line(world.body(slot)), slot).token for slot in range(5)]
-    assert all(log._claims.continues(log.replica, slot, tokens[slot]) for slot in range(5))
-    assert not log._claims.continues(log.replica, 2, tokens[1])
+    append_ids = [decode_line(first_line(world.body(slot)), slot).append_id for slot in range(5)]
+    assert all(log._claims.continues(log.replica, slot, append_ids[slot]) for slot in range(5))
+    assert not log._claims.continues(log.replica, 2, append_ids[1])
 
     script(log).delete([slot_path(3)])
-    assert not log._claims.continues(log.replica, 1, tokens[1])
-    assert log._claims.continues(log.replica, 4, tokens[4])
+    assert not log._claims.continues(log.replica, 1, append_ids[1])
+    assert log._claims.continues(log.replica, 4, append_ids[4])
 
 
 def test_a_store_that_lists_in_no_order_finds_its_newest_slot() -> None:

@@ -50,7 +50,7 @@ class ProcessEnvironment(Environment):
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
-        self._tokens = itertools.count()
+        self._ids = itertools.count()
         self.suspended_ms = 0
         self.inline = True
         self.held: list[Callable[[], None]] = []
@@ -63,8 +63,8 @@ class ProcessEnvironment(Environment):
     def sleep_ms(self, duration_ms: float) -> None:
         self._world.now_ms += max(1, int(duration_ms))
 
-    def new_token(self) -> str:
-        return f"{self._name}{next(self._tokens):x}".encode().hex().rjust(32, "0")
+    def new_id(self) -> str:
+        return f"{self._name}{next(self._ids):x}".encode().hex().rjust(32, "0")
 
     def jitter(self) -> float:
         return 0.5

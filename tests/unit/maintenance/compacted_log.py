@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from eoslog import Store, TopicConfig
 from eoslog.format.segment_index import decode_segment_index
 from eoslog.format.transaction_index import decode_transaction_index
-from eoslog.maintenance.key_compaction import CompactionReport, compact
+from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer.producer import Producer
 from eoslog.state.partition_state import AbortedTransaction, Batch, Partition
@@ -108,11 +108,11 @@ class CompactedLog:
     def seal(self) -> None:
         seal_segments(self.store.log, self.store.object_store, self.store.environment)
 
-    def compact(self, environment: Environment | None = None, **options: Any) -> CompactionReport:
+    def compact(self, environment: Environment | None = None, **options: Any) -> KeyCompactionReport:
         """Seal what can be, then make a pass."""
         self.seal()
         store = self.process()
-        return compact(store.log, self.objects, environment or store.environment, **{"force": True} | options)
+        return compact_keys(store.log, self.objects, environment or store.environment, **{"force": True} | options)
 
     def partition(self) -> Partition:
         def look(state: StoreState, slot: int) -> Partition:

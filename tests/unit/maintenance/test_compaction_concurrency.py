@@ -1,4 +1,4 @@
-"""Producers, sealers, mergers and compactors at once, each as a process of its own: no row is lost, none comes back."""
+"""Producers, sealers and compactors at once, each as a process of its own: no row is lost, none comes back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TRANSACTIONS = 40
 
 def _work_once(store: Store) -> None:
     seal_segments(store.log, store.object_store, store.environment)
-    store.admin.merge_files()
-    store.admin.compact()
+    store.admin.compact_files()
+    store.admin.compact_keys()
 
 
-def test_who_merges_and_compacts_while_others_write_removes_only_rows_that_have_a_newer_one(tmp_path: Path) -> None:
+def test_who_compacts_both_ways_while_others_write_removes_only_rows_that_have_a_newer_one(tmp_path: Path) -> None:
     def process() -> Store:
         return Store(LocalStore(tmp_path / "store", Environment(), fsync=False), Environment())
 
@@ -73,7 +73,7 @@ def test_who_merges_and_compacts_while_others_write_removes_only_rows_that_have_
         thread.join()
     last = process()
     seal_segments(last.log, last.object_store, last.environment)
-    last.admin.compact("t")
+    last.admin.compact_keys("t")
 
     assert errors == []
     cleaned = last.read(lambda state, slot: next(iter(state.partitions.values())).cleaned_offset)
@@ -82,7 +82,7 @@ def test_who_merges_and_compacts_while_others_write_removes_only_rows_that_have_
     assert left == sorted([*newest.values(), *(row for row in committed if row.offset >= cleaned)])
 
 
-def test_every_kind_of_store_is_merged_and_compacted(any_store: ObjectStore) -> None:
+def test_every_kind_of_store_is_compacted_both_ways(any_store: ObjectStore) -> None:
     store = Store(any_store, Environment())
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2, cleanup_policy="compact"))
     producer = store.producer()
@@ -91,8 +91,8 @@ def test_every_kind_of_store_is_merged_and_compacted(any_store: ObjectStore) -> 
         producer.flush()
     seal_segments(store.log, store.object_store, store.environment)
 
-    merged = store.admin.merge_files("t").merged
-    compacted = store.admin.compact("t").partitions
+    merged = store.admin.compact_files("t").compacted
+    compacted = store.admin.compact_keys("t").partitions
 
     assert [(each.segments, each.files_after) for each in merged] == [(3, 1)]
     assert [each.rows_removed for each in compacted] == [4]

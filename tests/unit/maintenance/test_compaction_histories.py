@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoslog import TopicPartition
-from eoslog.maintenance.file_compaction import merge_files
+from eoslog.maintenance.file_compaction import compact_files
 from tests.unit.maintenance.compacted_log import DAY_MS, CompactedLog, Row
 
 TRANSACTIONAL = ("p1", "p2")
@@ -47,7 +47,7 @@ class Model:
     open: dict[str, int] = field(default_factory=dict)
     """First offset of the open transaction by producer."""
     ended: dict[str, int] = field(default_factory=dict)
-    verdicts: dict[tuple[str, int], bool] = field(default_factory=dict)
+    outcomes: dict[tuple[str, int], bool] = field(default_factory=dict)
     horizons: dict[int, int] = field(default_factory=dict)
 
     def send(self, name: str, rows: list[tuple[int, bool]]) -> None:
@@ -61,7 +61,7 @@ class Model:
         self.batches += 1
 
     def end_transaction(self, name: str, commits: bool) -> None:
-        self.verdicts[name, self.ended.get(name, 0)] = commits
+        self.outcomes[name, self.ended.get(name, 0)] = commits
         self.ended[name] = self.ended.get(name, 0) + 1
         del self.open[name]
         self.end += 1
@@ -71,7 +71,7 @@ class Model:
         return min(self.open.values(), default=self.end)
 
     def is_committed(self, row: ModelRow) -> bool:
-        return row.transaction is None or self.verdicts.get(row.transaction, False)
+        return row.transaction is None or self.outcomes.get(row.transaction, False)
 
     def compact(self, cleaned_offset: int, now_ms: int) -> None:
         newest = {
@@ -130,7 +130,7 @@ class History:
                 log.seal()
             case ("merge",):
                 store = log.process()
-                merge_files(store.log, log.objects, store.environment)
+                compact_files(store.log, log.objects, store.environment)
             case ("compact",):
                 before = log.partition().producers
                 now_ms = log.clock.now_ms

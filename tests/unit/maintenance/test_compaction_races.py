@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.maintenance.file_compaction import merge_files
+from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.segment_entries import LogStartMoved
@@ -12,10 +12,10 @@ from eoslog.storage.environment import Environment
 from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
 
 POINTS = (
-    "segment.compact.files_written",
-    "segment.compact.index_written",
-    "segment.compact.replaced",
-    "segment.compact.cleaned",
+    "segment.compact_keys.files_written",
+    "segment.compact_keys.index_written",
+    "segment.compact_keys.replaced",
+    "segment.compact_keys.cleaned",
 )
 
 
@@ -71,12 +71,12 @@ def test_of_two_passes_at_once_each_removes_only_what_has_a_newer_row(point: str
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
-def test_a_merge_and_a_pass_at_once_end_in_the_same_rows(point: str) -> None:
+def test_a_compaction_of_files_and_a_pass_at_once_end_in_the_same_rows(point: str) -> None:
     undisturbed, log = _history(), _history()
     undisturbed.compact()
     other = log.process()
 
-    log.compact(At(point, lambda: merge_files(other.log, log.objects, Environment())))
+    log.compact(At(point, lambda: compact_files(other.log, log.objects, Environment())))
     log.compact()
 
     assert log.rows() == undisturbed.rows()

@@ -83,7 +83,7 @@ def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
     assert log.compact().partitions == []
     assert log.record_keys() == [1, 1]
     with pytest.raises(InvalidTopic, match="set its cleanup_policy to compact"):
-        log.store.admin.compact("t")
+        log.store.admin.compact_keys("t")
 
 
 def test_what_is_clean_is_not_written_again() -> None:
@@ -112,14 +112,14 @@ def test_admin_compacts_one_topic_at_once_and_all_when_due(memory_store: MemoryS
             producer.flush()
     store.log.before_checkpoint()
 
-    assert [each.topic for each in store.admin.compact().partitions] == ["due"]
-    assert [each.topic for each in store.admin.compact("later").partitions] == ["later"]
-    assert store.admin.merge_files("due").merged == []
+    assert [each.topic for each in store.admin.compact_keys().partitions] == ["due"]
+    assert [each.topic for each in store.admin.compact_keys("later").partitions] == ["later"]
+    assert store.admin.compact_files("due").compacted == []
     topic_id = store.admin.describe_topic("due").topic_id
     assert store.read(lambda state, slot: state.partitions[PartitionId(topic_id, 0)].cleaned_offset) == 2
 
 
-def test_a_damaged_topic_keeps_no_other_from_being_merged_and_compacted(memory_store: MemoryStore) -> None:
+def test_a_damaged_topic_keeps_no_other_from_being_compacted(memory_store: MemoryStore) -> None:
     store = Store(memory_store, Environment())
     config = TopicConfig(cleanup_policy="compact", segment_batches=1, min_cleanable_dirty_ratio=0)
     producer = store.producer()
@@ -132,7 +132,7 @@ def test_a_damaged_topic_keeps_no_other_from_being_merged_and_compacted(memory_s
     victim = store.scan("damaged").plans[0].slices[1].path
     memory_store.delete([victim])
 
-    for work in (store.admin.merge_files, store.admin.compact):
+    for work in (store.admin.compact_files, store.admin.compact_keys):
         with pytest.raises(CorruptRecord, match=victim):
             work()
 
@@ -151,4 +151,4 @@ def test_damage_is_told_also_after_segments_before_it_were_replaced() -> None:
     assert cleaned_before is not None
 
     with pytest.raises(CorruptRecord, match=cleaned_before.path):
-        log.compact(At("segment.compact.replaced", lambda: log.objects.delete([cleaned_before.path])))
+        log.compact(At("segment.compact_keys.replaced", lambda: log.objects.delete([cleaned_before.path])))

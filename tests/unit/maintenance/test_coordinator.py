@@ -175,7 +175,7 @@ def test_ids_of_each_kind_expire_by_themselves(store: Store, world: World) -> No
     assert Coordinator(store).expire_producer_ids() == []
 
 
-def test_small_files_are_merged_and_their_rows_stay(store: Store) -> None:
+def test_small_files_are_compacted_and_their_rows_stay(store: Store) -> None:
     store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
     with store.producer() as producer:
         for number in range(8):
@@ -184,10 +184,10 @@ def test_small_files_are_merged_and_their_rows_stay(store: Store) -> None:
     coordinator = Coordinator(store)
     coordinator.seal()
 
-    merged = coordinator.merge()
+    compacted = coordinator.compact_files()
 
-    assert {each.topic for each in merged} == {"s"}
-    assert sum(each.files_after for each in merged) < 8
+    assert {each.topic for each in compacted} == {"s"}
+    assert sum(each.files_after for each in compacted) < 8
     assert store.scan("s").to_table()["value"].to_pylist() == [b"%d" % number for number in range(8)]
 
 
@@ -200,11 +200,11 @@ def test_compacted_topics_keep_the_newest_row_of_each_key(store: Store) -> None:
     coordinator = Coordinator(store)
     coordinator.seal()
 
-    compacted = coordinator.compact()
+    compacted = coordinator.compact_keys()
 
     assert [(each.topic, each.partition, each.rows_removed) for each in compacted] == [("s", 0, 6)]
     assert store.scan("s").to_table()["value"].to_pylist() == [b"6", b"7", b"8"]
-    assert coordinator.compact() == []
+    assert coordinator.compact_keys() == []
 
 
 def test_a_checkpoint_that_was_due_and_never_written_is_written(store: Store, world: World) -> None:

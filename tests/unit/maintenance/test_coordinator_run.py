@@ -57,7 +57,7 @@ def test_one_run_does_everything_and_a_second_one_nothing(store: Store, world: W
     assert did["expire-transactional-ids"] == {"expired_transactional_ids": ["idle"]}
     assert len(did["expire-producer-ids"]["expired_producer_ids"]) == 1
     assert "s-0" in did["seal-segments"]["sealed_segments"]
-    assert "s-0" in did["merge-files"]["merged_segments"]
+    assert "s-0" in did["compact-files"]["compacted_segments"]
     assert did["vacuum"] == {"deleted_files": 1, "deleted_bytes": 21}
     assert not any(report.did or report.error for report in second)
     assert store.scan("s").to_table()["value"].to_pylist() == [b"1", b"2"]
@@ -133,8 +133,8 @@ def test_each_step_is_taken_at_its_interval(store: Store, world: World) -> None:
         "expire-transactional-ids": 1,
         "seal-segments": 1,
         "apply-retention": 12,
-        "compact-topics": 240,
-        "merge-files": 60,
+        "compact-keys": 240,
+        "compact-files": 60,
         "write-checkpoint": 60,
         "vacuum": 1,
         "delete-old-slots": 1,

@@ -8,8 +8,8 @@ import pytest
 
 from eoslog import Store, TopicConfig
 from eoslog.format.segment_index import BATCHES_SCHEMA, decode_segment_index, encode_segment_index
-from eoslog.maintenance.file_compaction import merge_files
-from eoslog.maintenance.key_compaction import compact
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch
@@ -108,13 +108,13 @@ def test_they_outlive_a_checkpoint_and_a_seal(objects: MemoryStore) -> None:
     assert statistics(reopened) == [FIRST, SECOND]
 
 
-def test_a_merged_file_has_those_of_each_of_its_batches(objects: MemoryStore) -> None:
+def test_a_compacted_file_has_those_of_each_of_its_batches(objects: MemoryStore) -> None:
     store = store_with(objects, segment_batches=2)
     write_both(store)
     write_both(store)
     seal(store)
 
-    merge_files(store.log, store.object_store, store.environment)
+    compact_files(store.log, store.object_store, store.environment)
 
     assert len({batch.file.path for batch in batches(store) if batch.file is not None}) == 1
     assert statistics(store) == [FIRST, SECOND, FIRST, SECOND]
@@ -125,7 +125,7 @@ def test_a_compacted_batch_keeps_its_own_which_still_bound_what_is_left(objects:
     write_both(store)
     seal(store)
 
-    compact(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store.log, store.object_store, store.environment, force=True)
 
     assert [batch.record_count for batch in batches(store)] == [1, 1]
     assert statistics(store) == [FIRST, SECOND]
@@ -140,7 +140,7 @@ def test_a_batch_of_which_compaction_left_no_row_has_none(objects: MemoryStore) 
     batch = batches(store)[0]
     seal(store)
 
-    compact(store.log, store.object_store, store.environment, force=True)
+    compact_keys(store.log, store.object_store, store.environment, force=True)
 
     assert batch.statistics == '{"carrier":[0,"UA","UA"],"miles":[0,1,1]}'
     assert [left.statistics for left in batches(store) if left.record_count == 0] in ([], [None])

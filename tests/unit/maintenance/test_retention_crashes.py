@@ -21,7 +21,7 @@ POINTS = (
     "log.slot.claimed",
     "segment.seal.files_written",
     "segment.retention.topic_done",
-    "segment.rebuild.file_written",
+    "segment.restore.file_written",
     "segment.vacuum.horizon_moved",
     "segment.vacuum.files_deleted",
 )
@@ -77,7 +77,7 @@ def _life(store: Store, clock: _Clock) -> None:
     for path in store.read(_derivable_files):
         store.object_store.put(path, b"damaged")
     for topic in store.admin.list_topics():
-        store.admin.rebuild_indexes(topic)
+        store.admin.restore_indexes(topic)
     if store.admin.offsets("by_hand")[0].earliest == 0:
         ninth = store.scan("by_hand", columns=["offset"]).to_table()["offset"].to_pylist()[8]
         store.admin.delete_records({TopicPartition("by_hand", 0): ninth})
@@ -134,7 +134,7 @@ def test_a_process_that_dies_leaves_nothing_half_done(point: str) -> None:
         assert by_size == ROWS[len(ROWS) - len(by_size) :]
         assert 0 < len(by_size) < len(ROWS)
         assert by_hand == ROWS[8:]
-        assert [survivor.admin.rebuild_indexes(topic) for topic in survivor.admin.list_topics()] == [[], [], []]
+        assert [survivor.admin.restore_indexes(topic) for topic in survivor.admin.list_topics()] == [[], [], []]
         cold = Store(objects, Environment())
         assert cold.read(lambda state, slot: state) == survivor.log.replica.state
         assert {info.path for info in objects.list("by_")} == _named_files(cold)

@@ -127,7 +127,7 @@ def test_a_segment_of_which_rows_are_deleted_meanwhile_is_sealed_by_the_next_rou
     assert Coordinator(process).seal() == [T1]
 
     assert [row["value"] for row in rows.scan("t", partitions=[1]).to_table().to_pylist()] == [b"1", b"2"]
-    assert rows.admin.rebuild_indexes("t") == []
+    assert rows.admin.restore_indexes("t") == []
 
 
 def test_settings_that_two_change_at_once_are_all_changed(rows: Store, world: World) -> None:

@@ -35,17 +35,17 @@ def store(memory_store: ObjectStore, environment: Environment) -> Store:
     return store
 
 
-def _transactions(store: Store, verdicts: str) -> None:
+def _transactions(store: Store, outcomes: str) -> None:
     """One record a transaction: c commits, a aborts, o leaves it open."""
     producer = store.producer("etl")
     producer.init_transactions()
-    for number, verdict in enumerate(verdicts):
+    for number, outcome in enumerate(outcomes):
         producer.begin_transaction()
         producer.send("t", b"%d" % number)
         producer.flush()
-        if verdict == "c":
+        if outcome == "c":
             producer.commit_transaction()
-        elif verdict == "a":
+        elif outcome == "a":
             producer.abort_transaction()
 
 

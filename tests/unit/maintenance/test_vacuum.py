@@ -152,7 +152,7 @@ def test_files_of_a_prepared_transaction_go_with_their_topic(store: Store, clock
 
 def _prepare(store: Store, topic: str) -> list[str]:
     """Prepare a transaction with a staged file. Returns its path."""
-    writer = DataFileWriter(store.object_store, store.environment.new_token, buffer_bytes=1 << 20)
+    writer = DataFileWriter(store.object_store, store.environment.new_id, buffer_bytes=1 << 20)
     target = store.read(lambda state, slot: TopicTarget.of(state, topic_named(state, topic)))
     uploaded_ms = store.now_ms()
     writer.add(target, 0, records_table([(None, b"v", None, uploaded_ms)]))
@@ -199,7 +199,7 @@ def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: St
 
     assert len(_vacuum(store).paths) == 2
     assert _paths(store) == set()
-    assert store.read(lambda state, slot: state.doomed) == ()
+    assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
 def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -> None:
@@ -247,7 +247,7 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
     _vacuum(store)
 
     assert overwritten.isdisjoint(_paths(store))
-    assert store.read(lambda state, slot: state.doomed) == ()
+    assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
 def test_without_the_index_of_a_segment_that_is_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
@@ -287,12 +287,12 @@ def test_dropped_files_wait_for_their_readers_though_the_slot_that_dropped_them_
         store.log.checkpoint()
     assert delete_old_slots(store.log)
 
-    assert _vacuum(store, reader_grace_ms=3 * DAY_MS).paths == []
+    assert _vacuum(store, deleted_file_retention_ms=3 * DAY_MS).paths == []
 
     assert planned.to_table().num_rows == 2
     clock.now_ms += 3 * DAY_MS
-    assert len(_vacuum(store, reader_grace_ms=3 * DAY_MS).paths) == 2
-    assert store.read(lambda state, slot: state.doomed) == ()
+    assert len(_vacuum(store, deleted_file_retention_ms=3 * DAY_MS).paths) == 2
+    assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
@@ -316,7 +316,7 @@ def test_a_dropped_segment_whose_index_is_lost_goes_by_its_age_and_not_before_it
     clock.now_ms += 2 * DAY_MS
     _vacuum(store)
     assert _paths(store).isdisjoint(everything)
-    assert store.read(lambda state, slot: state.doomed) == ()
+    assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
 def test_what_is_not_the_stores_is_left_alone(store: Store, clock: _Clock) -> None:
@@ -360,4 +360,4 @@ def test_what_many_entries_dropped_is_forgotten_in_one_slot(store: Store, clock:
     _vacuum(store)
 
     horizon, forgotten = 1, 1
-    assert store.read(lambda state, slot: (slot, state.doomed)) == (before + horizon + forgotten, ())
+    assert store.read(lambda state, slot: (slot, state.pending_deletions)) == (before + horizon + forgotten, ())

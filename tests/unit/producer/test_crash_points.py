@@ -24,13 +24,13 @@ POINTS = (
     "log.checkpoint.parts_written",
     "log.checkpoint.root_written",
     "segment.seal.files_written",
-    "segment.merge.files_written",
-    "segment.merge.index_written",
-    "segment.merge.replaced",
-    "segment.compact.files_written",
-    "segment.compact.index_written",
-    "segment.compact.replaced",
-    "segment.compact.cleaned",
+    "segment.compact_files.files_written",
+    "segment.compact_files.index_written",
+    "segment.compact_files.replaced",
+    "segment.compact_keys.files_written",
+    "segment.compact_keys.index_written",
+    "segment.compact_keys.replaced",
+    "segment.compact_keys.cleaned",
     "segment.vacuum.horizon_moved",
     "segment.vacuum.files_deleted",
     "client.producer.files_uploaded",
@@ -87,17 +87,17 @@ def _life(store: Store, clock: _Clock, committed: list[bytes]) -> None:
     producer.init_transactions()
     for _ in range(4):
         value = b"%d" % len(committed)
-        for verdict in ("abort", "commit"):
+        for outcome in ("abort", "commit"):
             producer.begin_transaction()
             key = b"%d" % clock()
             producer.send("t", value, key=key)
             producer.flush()
             producer.send("t", value + b"'", key=key + b"'")
-            getattr(producer, f"{verdict}_transaction")()
+            getattr(producer, f"{outcome}_transaction")()
         committed.append(value)
     seal_segments(store.log, store.object_store, store.environment)
-    store.admin.merge_files()
-    store.admin.compact("t")
+    store.admin.compact_files()
+    store.admin.compact_keys("t")
     store.log.checkpoint()
     clock.now_ms += 8 * DAY_MS
     vacuum(store.log, store.object_store)
@@ -157,7 +157,7 @@ def _client_life(store: Store, clock: _Clock) -> None:
     ):
         producer.init_transactions()
         consumer.subscribe("in")
-        for verdict in itertools.cycle(("abort", "commit", "commit")):
+        for outcome in itertools.cycle(("abort", "commit", "commit")):
             records = consumer.poll(0)
             if not records and store.scan("out").record_count >= len(ORDERS):
                 break
@@ -168,8 +168,8 @@ def _client_life(store: Store, clock: _Clock) -> None:
                 producer.flush()
             positions = {place: consumer.position(place) for place in consumer.assignment()}
             producer.send_offsets_to_transaction(positions, consumer.group_metadata())
-            getattr(producer, f"{verdict}_transaction")()
-            if verdict == "abort":
+            getattr(producer, f"{outcome}_transaction")()
+            if outcome == "abort":
                 for place, committed in consumer.committed(consumer.assignment()).items():
                     consumer.seek(place, committed.offset if committed else 0)
         consumer.commit()

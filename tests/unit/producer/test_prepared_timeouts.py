@@ -1,4 +1,4 @@
-"""A prepared transaction waits for its verdict as long as its own time-out says, and then is aborted."""
+"""A prepared transaction waits for its outcome as long as its own time-out says, and then is aborted."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_entries_of_other_requests_answer_no_batches(forged: Callable[[Any, Any]
         answer(forged(*entries), 7)
 
 
-@pytest.mark.parametrize("forged", [(), ({"verdict": "abort"},), ({"producer_epoch": 1},), ({}, {})])
+@pytest.mark.parametrize("forged", [(), ({"outcome": "abort"},), ({"producer_epoch": 1},), ({}, {})])
 def test_entries_of_other_ends_answer_no_end(store: Store, forged: tuple[dict[str, Any], ...]) -> None:
     shared: list[EndTransaction] = []
     with store.producer("tx", staged=True) as producer:

@@ -1,4 +1,4 @@
-"""Two-phase commit (KIP-939): a transaction is prepared, its verdict is given elsewhere, and no death loses it."""
+"""Two-phase commit (KIP-939): a transaction is prepared, its outcome is given elsewhere, and no death loses it."""
 
 from __future__ import annotations
 

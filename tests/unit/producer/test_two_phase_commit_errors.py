@@ -43,7 +43,7 @@ def test_a_prepare_that_is_refused_can_only_be_aborted(store: Store, staged: boo
 
 @pytest.mark.parametrize("call", ["complete", "commit", "abort"])
 def test_an_end_that_the_store_refuses_leaves_it_prepared(store: Store, call: str) -> None:
-    """The verdict was given elsewhere: it is not for the producer to take it back."""
+    """The outcome was given elsewhere: it is not for the producer to take it back."""
     producer = begun(store)
     prepared = producer.prepare_transaction()
     faulty(store).deny(SLOTS)

@@ -102,7 +102,7 @@ def test_a_newer_slot_whose_answer_is_cut_short_leaves_a_commit_unknown_and_not_
     successor(world)
     learns(store)
     another = world.process().producer("another")
-    get, token_of, cut = store.object_store.get, store.log._claims.token_of, []
+    get, append_id_of, cut = store.object_store.get, store.log._claims.append_id_of, []
 
     def cut_short(path: str) -> StoredObject:
         found = get(path)
@@ -112,13 +112,13 @@ def test_a_newer_slot_whose_answer_is_cut_short_leaves_a_commit_unknown_and_not_
         return replace(found, body=found.body[:20])
 
     def another_goes_on(slot: int, deadline_ms: int | None = None) -> str | None:
-        token = token_of(slot, deadline_ms)
+        append_id = append_id_of(slot, deadline_ms)
         if another.producer_id < 0:
             another.init_transactions()
             monkeypatch.setattr(store.object_store, "get", cut_short)
-        return token
+        return append_id
 
-    monkeypatch.setattr(store.log._claims, "token_of", another_goes_on)
+    monkeypatch.setattr(store.log._claims, "append_id_of", another_goes_on)
 
     assert producer.commit_transaction()
 

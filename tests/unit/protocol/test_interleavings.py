@@ -3,7 +3,7 @@
 A model of a protocol with several logs in one store, decisions in one and publication in others, was broken by some
 twenty interleavings. One log per store leaves no room for these: a producer that expires between a decision and its
 publication; an id that goes on before all its publications landed; a publication that a partition refuses; a marker
-that misses a partition, or one registered after its first batch (one slot is verdict, markers and batches together, and
+that misses a partition, or one registered after its first batch (one slot is outcome, markers and batches together, and
 the first batch is the registration); a boundary object that moves back (there is none: `prev` and a list tell); derived
 files of the same name (names are random). What may still occur is here, or beside the room that it concerns.
 """
@@ -144,7 +144,7 @@ def test_a_commit_that_lands_before_the_horizon_keeps_its_files_however_old(stor
     assert values(world.process()) == [b"kept"]
 
 
-def test_two_applications_under_one_transactional_id_do_not_evict_each_others_tokens(store: Store) -> None:
+def test_two_applications_under_one_transactional_id_do_not_evict_each_others_versions(store: Store) -> None:
     def commit(application: str, version: int, value: bytes) -> bool:
         producer = transactional(store, "shared")
         producer.begin_transaction()

@@ -74,7 +74,7 @@ def test_a_commit_tells_who_wrote_how_much_and_when(store: Store, world: World, 
     (commit,) = store.history("a", limit=1)
 
     assert (commit.slot, commit.timestamp) == (slot, world.time_ms)
-    assert (commit.operation, commit.verdict, commit.reason, commit.topics) == ("append", "commit", "client", ("a",))
+    assert (commit.operation, commit.outcome, commit.reason, commit.topics) == ("append", "commit", "client", ("a",))
     assert (commit.transactional_id, commit.producer_id, commit.producer_epoch) == ("etl", *identity)
     assert (commit.rows, commit.files, commit.duration_ms) == (6, 3, 250)
     assert commit.bytes == sum(info.size for info in store.object_store.list("a/") if info.path.endswith(".parquet"))
@@ -103,7 +103,7 @@ def test_a_commit_tells_nothing_of_topics_that_were_deleted_before_it(store: Sto
     store.admin.delete_topic("b")
     producer.commit_transaction()
 
-    (commit,) = [each for each in store.history() if each.verdict == "commit"]
+    (commit,) = [each for each in store.history() if each.outcome == "commit"]
     assert (commit.topics, commit.rows, commit.files) == (("a",), 1, 1)
 
 
@@ -156,7 +156,7 @@ def test_aborts_are_told_on_request_with_who_did_it(store: Store, world: World) 
 
     assert words(store, "a") == ["create_topic"]
     *aborts, _ = store.history("a", include_aborts=True)
-    assert [(each.operation, each.verdict, each.reason, each.transactional_id, each.rows) for each in aborts] == [
+    assert [(each.operation, each.outcome, each.reason, each.transactional_id, each.rows) for each in aborts] == [
         ("abort", "abort", reason, reason, None) for reason in ("fence", "timeout", "admin", "client")
     ]
 
@@ -247,7 +247,7 @@ def test_a_few_commits_of_a_long_log_cost_a_few_slots(store: Store, world: World
 
 
 def test_the_history_ends_where_slots_were_deleted_and_says_so(world: World) -> None:
-    store = new_store(world, grace_ms=DAY_MS, checkpoint_slots=10)
+    store = new_store(world, slot_retention_ms=DAY_MS, checkpoint_slots=10)
     for _ in range(20):
         write(store, "a")
     whole = list(store.history("a"))
@@ -270,7 +270,7 @@ def put_next(store: Store, *entries: dict[str, Any]) -> None:
     """Another program's record at the end of the log."""
     store.read(lambda state, slot: None)
     replica = store.log.replica
-    record = SlotRecord(slot=replica.slot + 1, token="f" * 32, prev=replica.token, entries=entries)
+    record = SlotRecord(slot=replica.slot + 1, append_id="f" * 32, prev=replica.append_id, entries=entries)
     store.object_store.put(slot_path(replica.slot + 1), encode_line(record) + b"\n")
 
 
@@ -306,7 +306,7 @@ def test_a_store_that_does_not_answer_is_told_and_the_history_begun_anew(store: 
 
 
 def numbers(operations: list[Operation]) -> int:
-    return sum(each.rows or 0 for each in operations if each.verdict == "commit")
+    return sum(each.rows or 0 for each in operations if each.outcome == "commit")
 
 
 STEP = st.one_of(

@@ -13,10 +13,11 @@ from eoslog.format.data_file import crc32c
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.format.segment_index_cache import SegmentIndexes
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.planner import FileSlice, PartitionPlan, plan_partition
+from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner
+from eoslog.read.time_travel import AsOf
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import Batch, Control, Partition, SealedSegment, Verdict
+from eoslog.state.partition_state import Batch, Control, Outcome, Partition, SealedSegment
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 
@@ -32,17 +33,17 @@ def batches_of(seed: int, count: int = 200) -> list[Batch]:
     offset, slot = 0, 1
     for number in range(count):
         kind = draws.choice(["rows", "rows", "rows", "gaps", "control", "none"])
-        verdict = draws.choice([Verdict.COMMITTED, Verdict.COMMITTED, Verdict.ABORTED])
+        outcome = draws.choice([Outcome.COMMITTED, Outcome.COMMITTED, Outcome.ABORTED])
         rows = draws.randint(2, 9)
         file = FileReference(path=f"{PLACE}/{number}.parquet", length=100 + number, crc32c=number)
         batch = Batch(
-            offset, rows, rows - 1, file, 0, None, slot, slot + draws.randint(0, 3), 1000 * slot, verdict,
+            offset, rows, rows - 1, file, 0, None, slot, slot + draws.randint(0, 3), 1000 * slot, outcome,
             draws.choice([None, "a", "b"]), draws.randint(0, 3), 0, draws.choice([-1, 2**31 - 3]), number, number, True,
         )  # fmt: skip
         if kind == "gaps":
             batch = batch._replace(record_count=draws.randint(1, rows - 1))
         elif kind == "control":
-            control = Control.COMMIT if verdict is Verdict.COMMITTED else Control.ABORT
+            control = Control.COMMIT if outcome is Outcome.COMMITTED else Control.ABORT
             batch = batch._replace(record_count=1, last_offset_delta=0, file=None, control=control, base_sequence=-1)
         elif kind == "none":
             batch = batch._replace(record_count=0, file=None)
@@ -99,24 +100,16 @@ def test_a_plan_is_the_same_whether_batches_are_sealed_or_not() -> None:
         for isolation, control_rows, _ in product(IsolationLevel, (False, True), range(10)):
             start, end = sorted(draws.sample(range(here.next_offset + 1), 2))
             slots = sorted(draws.sample(range(batches[-1].slot + 3), 2))
-            after_slot, slot, time_ms = -1, None, None
+            as_of, after_slot = None, None
             if isolation is IsolationLevel.SNAPSHOT:
-                after_slot, slot = draws.choice([(-1, None), (slots[0], None), (-1, slots[1]), (slots[0], slots[1])])
-                time_ms = draws.choice([None, slots[1] * 1000])
+                as_of = draws.choice([None, AsOf(slots[1], None), AsOf(None, slots[1] * 1000)])
+                after_slot = draws.choice([None, -1, slots[0]])
 
+            planner = ReadPlanner(indexes, "t", isolation, as_of, control_rows)
             plans = [
-                plan_partition(
-                    indexes,
-                    "t",
-                    partition,
-                    isolation,
-                    start_offset=start,
-                    end_offset=end,
-                    after_slot=after_slot,
-                    slot=slot,
-                    time_ms=time_ms,
-                    control_rows=control_rows,
-                )
+                planner.plan(partition, start, end)
+                if after_slot is None
+                else planner.plan_commits(partition, after_slot, slots[1])
                 for partition in (here, there)
             ]
 
@@ -144,15 +137,9 @@ def test_an_index_is_read_once_and_only_if_the_range_reaches_it() -> None:
     third = partition.sealed[2]
     before = objects.requests["GET"]
 
+    planner = ReadPlanner(indexes, "t", IsolationLevel.READ_COMMITTED)
     for _ in range(3):
-        plan_partition(
-            indexes,
-            "t",
-            partition,
-            IsolationLevel.READ_COMMITTED,
-            start_offset=third.base_offset,
-            end_offset=third.end_offset,
-        )
+        planner.plan(partition, third.base_offset, third.end_offset)
 
     assert objects.requests["GET"] - before == 1
 
@@ -163,10 +150,11 @@ def test_passes_over_more_indexes_than_are_kept_read_fewer_than_all_of_them() ->
     partition = sealed(objects, batches)
     room = SegmentIndexes(objects).columns(partition.sealed[0]).bytes * len(partition.sealed) // 2
     indexes = SegmentIndexes(objects, room)
-    plan_partition(indexes, "t", partition, IsolationLevel.READ_COMMITTED)
+    planner = ReadPlanner(indexes, "t", IsolationLevel.READ_COMMITTED)
+    planner.plan(partition)
     before = objects.requests["GET"]
 
-    plan_partition(indexes, "t", partition, IsolationLevel.READ_COMMITTED)
+    planner.plan(partition)
 
     assert objects.requests["GET"] - before <= len(partition.sealed) * 2 // 3
     assert indexes.bytes <= room

@@ -18,12 +18,12 @@ def store(memory_store: ObjectStore, environment: Environment) -> Store:
     store.admin.create_topic("t")
     producer = store.producer("etl")
     producer.init_transactions()
-    for value, verdict in ((b"committed", "commit"), (b"aborted", "abort"), (b"open", "")):
+    for value, outcome in ((b"committed", "commit"), (b"aborted", "abort"), (b"open", "")):
         producer.begin_transaction()
         producer.send("t", value)
         producer.flush()
-        if verdict:
-            getattr(producer, f"{verdict}_transaction")()
+        if outcome:
+            getattr(producer, f"{outcome}_transaction")()
     other = store.producer("other")
     other.init_transactions()
     other.begin_transaction()

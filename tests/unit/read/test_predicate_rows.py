@@ -19,7 +19,7 @@ from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import Batch, Verdict
+from eoslog.state.partition_state import Batch, Outcome
 from eoslog.state.store_state import Topic
 from eoslog.state.topic_entries import TopicConfig, TopicSchema
 from tests.unit.read.sql_conditions import COLUMNS, SCHEMA, SIMPLE, Row, SqlCondition, conditions, rows
@@ -38,7 +38,7 @@ def batch_of(table: pa.Table, most_columns: int = 32) -> Batch:
     statistics = encode_statistics(encode_data_file(table), table, most_columns)
     count = table.num_rows
     origin = (None, 7, 0, 0, 1000, 1000, False)
-    return Batch(0, count, count - 1, FILE, 0, None, 5, 5, 99, Verdict.COMMITTED, *origin, statistics=statistics)
+    return Batch(0, count, count - 1, FILE, 0, None, 5, 5, 99, Outcome.COMMITTED, *origin, statistics=statistics)
 
 
 def is_read(predicate: Predicate, batch: Batch) -> bool:

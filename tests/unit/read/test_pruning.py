@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from eoslog import InvalidOption, Store, TopicConfig
-from eoslog.maintenance.file_compaction import merge_files
-from eoslog.maintenance.key_compaction import compact
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.store_state import StoreState
@@ -67,9 +67,9 @@ def shape(store: Store, form: str) -> None:
     if form != "active":
         seal(store)
     if form == "merged":
-        merge_files(store.log, store.object_store, store.environment)
+        compact_files(store.log, store.object_store, store.environment)
     if form == "compacted":
-        compact(store.log, store.object_store, store.environment, force=True)
+        compact_keys(store.log, store.object_store, store.environment, force=True)
 
 
 @pytest.mark.parametrize("form", ["active", "sealed", "merged", "compacted"])

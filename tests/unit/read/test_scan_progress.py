@@ -54,9 +54,9 @@ def test_rows_are_counted_before_they_are_handed_over(store: Store) -> None:
     assert [(each.rows, each.files) for each in told] == [(first.num_rows, 0)]
 
 
-def test_a_merged_file_is_one_and_control_rows_lie_in_none(store: Store) -> None:
+def test_a_compacted_file_is_one_and_control_rows_lie_in_none(store: Store) -> None:
     seal_segments(store.log, store.object_store, store.environment)
-    store.admin.merge_files("t")
+    store.admin.compact_files("t")
     told: list[Progress] = []
 
     table = store.scan("t", include_control_rows=True).to_table(progress=told.append)

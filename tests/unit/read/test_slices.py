@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from eoslog.read.planner import FileSlice, RowOrigin
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import StoredObject
+from tests.slices import file_slice
 
 
 class _Watched(MemoryStore):
@@ -85,7 +87,17 @@ def _shared_file(objects: _Watched, *offsets: int) -> bytes:
 
 
 def _slice(body: bytes, rows: int, first_row: int, count: int, base_offset: int, end: int | None = None) -> FileSlice:
-    return FileSlice("t/shared", len(body), crc32c(body), rows, first_row, count, base_offset, base_offset, None, end)
+    return FileSlice(
+        path="t/shared",
+        length=len(body),
+        crc32c=crc32c(body),
+        file_rows=rows,
+        first_row=first_row,
+        record_count=count,
+        base_offset=base_offset,
+        timestamp=base_offset,
+        gaps_end_offset=end,
+    )
 
 
 def _read(objects: _Watched, slices: Sequence[FileSlice], columns: pa.Schema = PLACED) -> pa.Table:
@@ -147,8 +159,9 @@ def test_a_slice_that_is_cut_gives_the_same_rows(objects: _Watched, end: int | N
 
 
 def test_a_slice_that_is_cut_keeps_the_sequence_of_each_row() -> None:
-    first, rest = FileSlice("f", 1, 0, 3, 0, 3, 10, 0, origin=RowOrigin(None, 1, 0, 2**31 - 1, 7, 7)).cut(1)
-    staged = FileSlice("f", 1, 0, 3, 0, 3, 10, 0).cut(1)
+    staged_whole = file_slice("f", file_rows=3, record_count=3, base_offset=10)
+    first, rest = replace(staged_whole, origin=RowOrigin(None, 1, 0, 2**31 - 1, 7, 7)).cut(1)
+    staged = staged_whole.cut(1)
 
     assert (first.origin.base_sequence, rest.origin.base_sequence) == (2**31 - 1, 0)
     assert [each.origin.base_sequence for each in staged] == [-1, -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ from eoslog.format.data_file import OFFSET_COLUMN, crc32c, encode_data_file
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.read.file_slices import read_slices
-from eoslog.read.planner import FileSlice, RowOrigin
+from eoslog.read.planner import RowOrigin
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
+from tests.slices import control_slice, file_slice
 
 COLUMNS = TRANSACTION_COLUMNS.names
 
@@ -184,7 +186,8 @@ def test_a_slice_within_a_batch_counts_its_sequences_from_there(store: Store) ->
 
 
 def test_sequences_wrap_around(memory_store: ObjectStore) -> None:
-    piece = FileSlice("f", 1, 0, 3, 0, 3, 10, 0, origin=RowOrigin(None, 1, 0, 2**31 - 2, 7, 7))
+    origin = RowOrigin(None, 1, 0, 2**31 - 2, 7, 7)
+    piece = file_slice("f", file_rows=3, record_count=3, base_offset=10, origin=origin)
     wanted = pa.schema([pa.field("offset", pa.int64()), TRANSACTION_COLUMNS.field("_sequence")])
 
     (batch,) = read_slices(memory_store, "t", 0, [piece], pa.schema([]), wanted)
@@ -192,20 +195,20 @@ def test_sequences_wrap_around(memory_store: ObjectStore) -> None:
     assert batch.to_pydict() == {"offset": [10, 11, 12], "_sequence": [2**31 - 2, 2**31 - 1, 0]}
 
 
-def test_control_rows_stand_between_the_batches_of_a_merged_file_and_sequences_count_over_its_gaps(
+def test_control_rows_stand_between_the_batches_of_a_compacted_file_and_sequences_count_over_its_gaps(
     memory_store: ObjectStore,
 ) -> None:
     stored = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     table = pa.table({"n": [0, 2, 5, 6], "_offset": [0, 2, 5, 6]}, schema=stored.append(OFFSET_COLUMN))
     body = encode_data_file(table)
-    memory_store.put("t/merged", body)
-    whole = ("t/merged", len(body), crc32c(body), 4)
+    memory_store.put("t/compacted", body)
+    rows = partial(file_slice, "t/compacted", length=len(body), crc32c=crc32c(body), file_rows=4, record_count=2)
     first, second = RowOrigin("a", 1, 0, 10, 7, 7), RowOrigin("b", 2, 0, 0, 9, 9)
     slices = [
-        FileSlice(*whole, 0, 2, 0, 0, None, 3, first),
-        FileSlice("", 0, 0, 1, 0, 1, 3, 0, 1, None, first._replace(base_sequence=-1)),
-        FileSlice(*whole, 2, 2, 5, 0, None, 7, second),
-        FileSlice("", 0, 0, 1, 0, 1, 7, 0, 1, None, second._replace(base_sequence=-1)),
+        rows(first_row=0, base_offset=0, gaps_end_offset=3, origin=first),
+        control_slice(3, origin=first._replace(base_sequence=-1)),
+        rows(first_row=2, base_offset=5, gaps_end_offset=7, origin=second),
+        control_slice(7, origin=second._replace(base_sequence=-1)),
     ]
     wanted = pa.schema([stored.field("n").with_nullable(True), pa.field("_offset", pa.int64()), *TRANSACTION_COLUMNS])
     before = memory_store.requests["GET"]

@@ -57,13 +57,13 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.InvalidOption,
         "staged_max_age_ms is -1000000000000; it must be a whole number, 0 or more",
     ),
-    "a vacuum without a grace": (
-        lambda store: store.admin.vacuum(reader_grace_ms="1d"),  # type: ignore[arg-type]
+    "a vacuum without a retention": (
+        lambda store: store.admin.vacuum(deleted_file_retention_ms="1d"),  # type: ignore[arg-type]
         eoslog.InvalidOption,
-        "reader_grace_ms is '1d'",
+        "deleted_file_retention_ms is '1d'",
     ),
     "files of no size": (
-        lambda store: store.admin.merge_files(target_file_bytes=0),
+        lambda store: store.admin.compact_files(target_file_bytes=0),
         eoslog.InvalidOption,
         "target_file_bytes is 0; it must be a whole number, 1 or more",
     ),
@@ -356,7 +356,7 @@ def test_without_permission_to_write_the_refusal_is_clean_and_reading_goes_on(st
             raise eoslog.StoreAccessDenied(f"may not write {path}")
 
     environment = Environment()
-    name = environment.new_token()
+    name = environment.new_id()
     source = Store(MemoryStore(environment, name), environment)
     source.admin.create_topic("t")
     _send(source, "t", pa.table({"value": [b"x"]}))

@@ -138,7 +138,8 @@ def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(stor
 
 
 def test_a_child_forked_during_an_append_does_not_keep_the_turn_lock(store: Store) -> None:
-    with store.object_store.turn():
+    assert store.object_store.host_queue is not None
+    with store.object_store.host_queue.place():
         child = os.fork()
         if child == 0:
             threading.Event().wait(LONGEST_S)

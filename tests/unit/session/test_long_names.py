@@ -71,9 +71,9 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "create_partitions, both": lambda store: store.admin.create_partitions(NAME, 0),
     "delete_records": lambda store: store.admin.delete_records({PLACE: 0}),
     "delete_records, both": lambda store: store.admin.delete_records({PLACE: NAME}),  # type: ignore[dict-item]
-    "rebuild_indexes": lambda store: store.admin.rebuild_indexes(NAME),
-    "merge_files": lambda store: store.admin.merge_files(NAME),
-    "compact": lambda store: store.admin.compact(NAME),
+    "restore_indexes": lambda store: store.admin.restore_indexes(NAME),
+    "compact_files": lambda store: store.admin.compact_files(NAME),
+    "compact": lambda store: store.admin.compact_keys(NAME),
     "verify": lambda store: list(store.admin.verify(NAME)),
     "offsets": lambda store: store.admin.offsets(NAME),
     "describe_consumer_group": lambda store: store.admin.describe_consumer_group(NAME),

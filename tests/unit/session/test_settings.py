@@ -28,15 +28,15 @@ def test_the_environment_outdoes_the_file_and_an_argument_outdoes_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "eoslog.toml"
-    path.write_text("[log]\ngrace_ms = 1000\ncheckpoint_slots = 7\n")
+    path.write_text("[log]\nslot_retention_ms = 1000\ncheckpoint_slots = 7\n")
     monkeypatch.setenv("EOSLOG_CONFIG", str(path))
-    monkeypatch.setenv("EOSLOG_LOG__GRACE_MS", "2000")
+    monkeypatch.setenv("EOSLOG_LOG__SLOT_RETENTION_MS", "2000")
 
     store = eoslog.connect("memory://")
-    given = eoslog.connect("memory://", log_config=LogConfig(grace_ms=3000))
+    given = eoslog.connect("memory://", log_config=LogConfig(slot_retention_ms=3000))
 
-    assert (store.log.config.grace_ms, store.log.config.checkpoint_slots) == (2000, 7)
-    assert given.log.config.grace_ms == 3000
+    assert (store.log.config.slot_retention_ms, store.log.config.checkpoint_slots) == (2000, 7)
+    assert given.log.config.slot_retention_ms == 3000
 
 
 def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[log]\ngrace = 1\n", "log.grace.*grace_ms, checkpoint_slots, commit_timeout_ms"),
-        ("[log]\ngrace_ms = -1\n", "log.grace_ms.*greater than 0"),
+        ("[log]\nretention = 1\n", "log.retention.*slot_retention_ms, checkpoint_slots, commit_timeout_ms"),
+        ("[log]\nslot_retention_ms = -1\n", "log.slot_retention_ms.*greater than 0"),
         ('[s3]\nsecret = "hush"\n', r"s3\.secret.*AWS_SECRET_ACCESS_KEY.*profile"),
         ('[s3]\naws_access_key_id = "hush"\n', r"s3\.aws_access_key_id.*credentials are no settings"),
         ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are no settings"),
-        ("[lgo]\ngrace_ms = 1\n", "lgo.*is unknown.*store, log, local, s3, vacuum"),
+        ("[lgo]\nslot_retention_ms = 1\n", "lgo.*is unknown.*store, log, local, s3, vacuum"),
         ("[local]\nfsync = 7\n", "local.fsync"),
         ("[log\n", "is not TOML"),
     ],
@@ -93,9 +93,9 @@ def test_a_file_that_nobody_names_is_not_read(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("EOSLOG_LGO__GRACE_MS", "1", "EOSLOG_LGO__GRACE_MS is unknown.*EOSLOG_LOG__"),
-        ("EOSLOG_LOG__GRACE", "1", "log.grace.*is unknown.*grace_ms"),
-        ("EOSLOG_LOG__GRACE_MS", "soon", "log.grace_ms.*integer"),
+        ("EOSLOG_LGO__SLOT_RETENTION_MS", "1", "EOSLOG_LGO__SLOT_RETENTION_MS is unknown.*EOSLOG_LOG__"),
+        ("EOSLOG_LOG__RETENTION", "1", "log.retention.*is unknown.*slot_retention_ms"),
+        ("EOSLOG_LOG__SLOT_RETENTION_MS", "soon", "log.slot_retention_ms.*integer"),
         ("EOSLOG_LOG", "no json", "cannot be read"),
         ("EOSLOG_S3__SECRET", "hush", r"s3\.secret.*AWS_SECRET_ACCESS_KEY"),
     ],

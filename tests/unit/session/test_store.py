@@ -206,14 +206,14 @@ def test_unknown_schemes_and_options_are_refused() -> None:
 @pytest.fixture
 def scanned(store: Store) -> Store:
     """``t-0`` holds a committed transaction, an aborted one, an open one, and what an idempotent producer sent."""
-    for transactional_id, verdict in (("c", "commit"), ("a", "abort"), ("o", "")):
+    for transactional_id, outcome in (("c", "commit"), ("a", "abort"), ("o", "")):
         producer = store.producer(transactional_id)
         producer.init_transactions()
         producer.begin_transaction()
         producer.send("t", b"%s0" % transactional_id.encode(), partition=0)
         producer.send("t", b"%s1" % transactional_id.encode(), partition=0)
         producer.flush()
-        {"commit": producer.commit_transaction, "abort": producer.abort_transaction}.get(verdict, lambda: None)()
+        {"commit": producer.commit_transaction, "abort": producer.abort_transaction}.get(outcome, lambda: None)()
     with store.producer() as idempotent:
         idempotent.send("t", b"i", partition=0)
     return store
@@ -353,11 +353,11 @@ def test_a_stores_representation_names_its_place_only(tmp_path: Path) -> None:
 def test_the_grace_of_slots_is_the_stores_and_not_the_process(
     memory_store: MemoryStore, environment: Environment
 ) -> None:
-    maker = Store(memory_store, environment, LogConfig(grace_ms=5_000))
+    maker = Store(memory_store, environment, LogConfig(slot_retention_ms=5_000))
     maker.admin.create_topic("t")
 
-    other = Store(memory_store, environment, LogConfig(grace_ms=1))
+    other = Store(memory_store, environment, LogConfig(slot_retention_ms=1))
     other.admin.list_topics()
 
-    assert other.describe().slot_grace_ms == 5_000
-    assert other.log.config.grace_ms == other.log.replica.config.grace_ms == 5_000
+    assert other.describe().slot_retention_ms == 5_000
+    assert other.log.config.slot_retention_ms == other.log.replica.config.slot_retention_ms == 5_000

@@ -157,7 +157,7 @@ def test_exactly_one_of_several_threads_creates_a_topic(store: Store) -> None:
 
 def test_threads_may_run_one_coordinator_at_once(store: Store) -> None:
     before = values(store)
-    coordinator = Coordinator(store, staged_max_age_ms=0, reader_grace_ms=3_600_000)
+    coordinator = Coordinator(store, staged_max_age_ms=0, deleted_file_retention_ms=3_600_000)
 
     reports = [report for each in in_threads(3, coordinator.run_once) for report in each]
 

@@ -1,7 +1,7 @@
 """A small store of rules for tests: coordinator calls that become slots, and a naive model of what readers must see.
 
 The model is written from the definitions alone: a list of rows per partition, each with its transaction's name; a
-transaction's verdict decides its rows, and an open one holds the last stable offset.
+transaction's outcome decides its rows, and an open one holds the last stable offset.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry, StoreCreated
 from eoslog.state.entry_fields import FileReference
@@ -21,13 +22,13 @@ from eoslog.state.group_members import plan_group_change
 from eoslog.state.groups import EMPTY_GROUP
 from eoslog.state.jobs import CommitJob
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import Batch, Partition, Verdict
+from eoslog.state.partition_state import Batch, Outcome, Partition
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.segment_entries import SegmentSealed, SegmentsReplaced
-from eoslog.state.state_machine import encode_entry, fold, new_draft
+from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import Group, StoreState, Transaction
 from eoslog.state.topic_entries import TopicConfig, TopicCreated, TopicDeleted, TopicSchema
-from eoslog.state.transaction_entries import ApplicationToken, BatchAppended, CommitSummary, QueryVersion, StagedBatch
+from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, CommitSummary, QueryVersion, StagedBatch
 from eoslog.state.transaction_requests import (
     AbortOverdueTransactions,
     AbortTransaction,
@@ -43,6 +44,7 @@ NOW_MS = 1_000_000
 TOPIC_ID = "a" * 32
 OTHER_TOPIC_ID = "b" * 32
 NOBODY = ProducerIdentity(0, 0)
+fold, new_draft = StoreMachine().fold, StoreMachine().new_draft
 
 
 def topic_created(topic: str = "t", topic_id: str = TOPIC_ID, partitions: int = 2, **config: int) -> TopicCreated:
@@ -157,9 +159,9 @@ class History:
         return base_offset
 
     def end(
-        self, identity: ProducerIdentity, verdict: str, transactional_id: str = "tx", **options: Any
+        self, identity: ProducerIdentity, outcome: str, transactional_id: str = "tx", **options: Any
     ) -> ProducerIdentity:
-        request = end_request(transactional_id, identity, verdict, **({"time_ms": self.now_ms} | options))
+        request = end_request(transactional_id, identity, outcome, **({"time_ms": self.now_ms} | options))
         after: ProducerIdentity = self.append(lambda draft: EndTransaction(request).apply(draft).identity)
         return after
 
@@ -202,9 +204,9 @@ class History:
         after: QueryVersion | None = None,
         **options: Any,
     ) -> ProducerIdentity:
-        token = None
+        application_version = None
         if version is not None:
-            token = ApplicationToken(
+            application_version = ApplicationVersion(
                 application_id=options.get("application_id", "app"),
                 sink=options.get("sink", "*"),
                 version=version,
@@ -218,7 +220,7 @@ class History:
                 take_over=take_over,
                 batches=batches,
                 upload_ms=options.get("upload_ms", self.now_ms),
-                token=token,
+                application_version=application_version,
                 task_count=tasks,
                 summary=CommitSummary(),
                 time_ms=self.now_ms,
@@ -232,7 +234,7 @@ class History:
         self, batch_id: int, query_id: str = "query", *, owner: str = "run", job_id: str = "job", **options: Any
     ) -> None:
         """Commit one row as a micro-batch of a stream sink, or as many as ``rows`` says, which are compared then."""
-        token = ApplicationToken(
+        application_version = ApplicationVersion(
             application_id=job_id,
             sink=options.get("sink", "t:" + TOPIC_ID),
             version=batch_id,
@@ -248,7 +250,7 @@ class History:
                 take_over=True,
                 batches=[staged],
                 upload_ms=self.now_ms,
-                token=token,
+                application_version=application_version,
                 task_count=1,
                 summary=CommitSummary(),
                 time_ms=self.now_ms,
@@ -383,7 +385,7 @@ class Model:
     """Partitions as plain lists of rows, and what became of each transaction."""
 
     rows: dict[int, list[Row]] = field(default_factory=dict)
-    verdicts: dict[str, str] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
     """``commit`` or ``abort`` of each transaction that ended."""
     touched: dict[str, set[int]] = field(default_factory=dict)
     aborted: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -394,20 +396,20 @@ class Model:
         if transaction is not None:
             self.touched.setdefault(transaction, set()).add(partition)
 
-    def end(self, transaction: str, verdict: str, *, eager: bool = True) -> None:
+    def end(self, transaction: str, outcome: str, *, eager: bool = True) -> None:
         partitions = sorted(self.touched.get(transaction, ()))
-        self.verdicts[transaction] = verdict
+        self.outcomes[transaction] = outcome
         for partition in partitions:
             rows = self.rows[partition]
             first = next(at for at, row in enumerate(rows) if row.transaction == transaction)
             rows.append(Row(transaction, is_control=True))
-            if verdict == "abort":
+            if outcome == "abort":
                 stable = self.last_stable_offset(partition)
                 self.aborted.setdefault(partition, []).append((first, len(rows) - 1, stable))
 
     def last_stable_offset(self, partition: int) -> int:
         for offset, row in enumerate(self.rows.get(partition, ())):
-            if row.transaction is not None and row.transaction not in self.verdicts:
+            if row.transaction is not None and row.transaction not in self.outcomes:
                 return offset
         return len(self.rows.get(partition, ()))
 
@@ -415,7 +417,7 @@ class Model:
         return [
             offset
             for offset, row in enumerate(self.rows.get(partition, ())[: self.last_stable_offset(partition)])
-            if not row.is_control and (row.transaction is None or self.verdicts[row.transaction] == "commit")
+            if not row.is_control and (row.transaction is None or self.outcomes[row.transaction] == "commit")
         ]
 
     def uncommitted(self, partition: int) -> list[int]:
@@ -423,12 +425,12 @@ class Model:
 
 
 def visible(batches: list[Batch], partition: Partition, *, committed: bool) -> list[int]:
-    """The offsets that a reader of these batches sees, by verdict and last stable offset alone."""
+    """The offsets that a reader of these batches sees, by outcome and last stable offset alone."""
     end = partition.last_stable_offset if committed else partition.high_watermark
     return [
         offset
         for batch in batches
-        if batch.control is None and (not committed or batch.verdict is Verdict.COMMITTED)
+        if batch.control is None and (not committed or batch.outcome is Outcome.COMMITTED)
         for offset in range(batch.base_offset, batch.end_offset)
         if offset < end
     ]

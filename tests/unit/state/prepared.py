@@ -17,8 +17,8 @@ def eager(history: History) -> ProducerIdentity:
     return history.prepare(identity)
 
 
-def end_refused(history: History, identity: ProducerIdentity, verdict: str, **options: object) -> Exception:
-    request = end_request("tx", identity, verdict, time_ms=history.now_ms, **options)  # type: ignore[arg-type]
+def end_refused(history: History, identity: ProducerIdentity, outcome: str, **options: object) -> Exception:
+    request = end_request("tx", identity, outcome, time_ms=history.now_ms, **options)  # type: ignore[arg-type]
     return history.refused(lambda draft: EndTransaction(request).apply(draft))
 
 

@@ -117,15 +117,20 @@ def test_what_a_later_version_adds_to_a_batch_is_passed_over() -> None:
     assert restore(bodies) == history.state
 
 
-def test_a_checkpoint_from_before_tokens_had_their_query_is_read() -> None:
+def test_a_checkpoint_from_before_application_versions_had_their_query_is_read() -> None:
     history = History()
     history.job("run", history.staged(task=0), version=7)
     bodies = encoded(history)
-    tokens = pq.read_table(pa.BufferReader(bodies["tokens"])).drop_columns(["query_id", "starts_anew_after"])
+    application_versions = pq.read_table(pa.BufferReader(bodies["application_versions"])).drop_columns(
+        ["query_id", "starts_anew_after"]
+    )
     sink = pa.BufferOutputStream()
-    pq.write_table(tokens, sink)
+    pq.write_table(application_versions, sink)
 
-    assert restore(bodies | {"tokens": bytes(sink.getvalue())}).tokens == history.state.tokens
+    assert (
+        restore(bodies | {"application_versions": bytes(sink.getvalue())}).application_versions
+        == history.state.application_versions
+    )
 
 
 def test_fields_that_a_later_version_adds_to_a_checkpoint_are_passed_over() -> None:

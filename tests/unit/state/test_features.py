@@ -11,9 +11,8 @@ from eoslog.format.checkpoint_codec import parts
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.entries import FeaturesAdded
 from eoslog.state.features import STARTS_ANEW_AFTER
-from eoslog.state.state_machine import fold
 from eoslog.state.transaction_entries import QueryVersion
-from tests.unit.state.histories import History
+from tests.unit.state.histories import History, fold
 
 
 def test_a_fresh_start_needs_its_feature_from_the_first_one_on() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from eoslog.errors import EosLogError, InvalidEntry, UnknownProducerId
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, Expired
-from eoslog.state.expiry_entries import DoomedDeleted, HorizonMoved
+from eoslog.state.expiry_entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.state.transaction_requests import end_request
 from tests.unit.state.histories import History, planned_expiry
 
@@ -91,22 +91,22 @@ def test_expiry_forgets_what_partitions_know_and_refuses_what_comes_late() -> No
     assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), UnknownProducerId)
 
 
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_a_producer_id_that_rolled_over_is_forgotten_by_partitions_at_once(verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_producer_id_that_rolled_over_is_forgotten_by_partitions_at_once(outcome: str) -> None:
     """It never comes again, and an id that is used for years must not leave its whole line behind."""
     history = History()
     identity = history.init()
     for _ in range(3):
-        first = history.end(sealed(history, identity), verdict)
+        first = history.end(sealed(history, identity), outcome)
         last = history.at_epoch(LAST_USABLE_EPOCH)
         history.send(last)
         late = history.batch(last, 1)
-        identity = history.end(last, verdict)
+        identity = history.end(last, outcome)
 
         assert first.producer_id == last.producer_id < identity.producer_id
         assert not history.partition().producers
         assert not history.partition().start_producers
-        assert history.end(last, verdict) == identity
+        assert history.end(last, outcome) == identity
         assert isinstance(history.refused(lambda draft, late=late: draft.append(late).base_offset), EosLogError)
 
     history.seal(history.partition().next_offset)
@@ -154,26 +154,26 @@ def test_of_a_prepared_transaction_the_old_producer_id_is_known_until_it_ends() 
     assert not history.partition().producers
 
 
-def test_a_token_outlives_its_transactional_id() -> None:
+def test_an_application_version_outlives_its_transactional_id() -> None:
     history = History()
-    token = ApplicationToken(application_id="app", sink="*", version=3)
-    history.commit(history.init(), token=token)
+    application_version = ApplicationVersion(application_id="app", sink="*", version=3)
+    history.commit(history.init(), application_version=application_version)
     history.now_ms += TRANSACTIONAL_ID_EXPIRATION_MS
     planned = expiry(history)
     history.append(lambda draft: draft.append(planned))
     assert not history.state.transactions
 
-    again = end_request("tx", history.init(), "commit", token=token, time_ms=0)
+    again = end_request("tx", history.init(), "commit", application_version=application_version, time_ms=0)
     assert "was committed before" in str(history.refused(lambda draft: draft.append(again)))
 
 
-def test_doomed_files_are_forgotten_up_to_a_slot_and_once() -> None:
+def test_files_pending_deletion_are_dropped_up_to_a_slot_and_once() -> None:
     history = History()
     history.delete_topic()
     slot = history.slot
-    early = DoomedDeleted(slot=slot - 1)
+    early = PendingDeletionsDone(slot=slot - 1)
 
     assert isinstance(history.refused(lambda draft: draft.append(early)), InvalidEntry)
-    history.append(lambda draft: draft.append(DoomedDeleted(slot=slot)))
-    again = DoomedDeleted(slot=slot)
+    history.append(lambda draft: draft.append(PendingDeletionsDone(slot=slot)))
+    again = PendingDeletionsDone(slot=slot)
     assert isinstance(history.refused(lambda draft: draft.append(again)), InvalidEntry)

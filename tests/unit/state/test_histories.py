@@ -104,14 +104,14 @@ class Run:
         for partition in range(PARTITIONS):
             self.sequences[(name, partition)] = 0
 
-    def forget_open(self, name: str, verdict: str) -> None:
+    def forget_open(self, name: str, outcome: str) -> None:
         counts, _ = self.prepared.pop(name, ([], None))
-        if verdict == "commit":
+        if outcome == "commit":
             for partition, count in enumerate(counts):
                 if count:
                     self.model.write(partition, self.names[name], count)
         if name in self.names:
-            self.model.end(self.names.pop(name), verdict)
+            self.model.end(self.names.pop(name), outcome)
         self.begin_sequences(name)
 
     def send(self) -> None:
@@ -148,15 +148,15 @@ class Run:
         alive = current == (batch.producer_id, batch.producer_epoch)
         assert isinstance(error, DuplicateBatch if alive else ProducerFenced | InvalidProducerEpoch)
 
-    def end(self, verdict: str) -> None:
+    def end(self, outcome: str) -> None:
         name = self.draw_producer()
         if name not in self.names:
             return
         before = self.identity(name)
-        self.identities[name] = self.history.end(before, verdict, name)
-        self.forget_open(name, verdict)
+        self.identities[name] = self.history.end(before, outcome, name)
+        self.forget_open(name, outcome)
         slot = self.history.slot
-        assert self.history.end(before, verdict, name) == self.identities[name]
+        assert self.history.end(before, outcome, name) == self.identities[name]
         assert self.history.slot == slot
 
     def commit(self) -> None:
@@ -194,8 +194,8 @@ class Run:
             self.forget_open(name, "abort")
             return
         self.begin_sequences(name)
-        for verdict in ("commit", "abort"):
-            request = end_request(name, stale, verdict, time_ms=0)
+        for outcome in ("commit", "abort"):
+            request = end_request(name, stale, outcome, time_ms=0)
             error = self.history.refused(lambda draft, request=request: EndTransaction(request).apply(draft))
             assert isinstance(error, ProducerFenced)
 
@@ -261,7 +261,7 @@ class Run:
         self.model.end(f"job#{self.counter}", "commit")
 
     def replay(self) -> None:
-        committed = max((last.version for last in self.history.state.tokens.values()), default=-1)
+        committed = max((last.version for last in self.history.state.application_versions.values()), default=-1)
         if committed < 0:
             return
         owner = self.history.transaction("job").owner or ""
@@ -460,7 +460,7 @@ def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject)
         run.step()
     history = run.history
     ongoing = dict(history.state.ongoing)
-    tokens = dict(history.state.tokens)
+    application_versions = dict(history.state.application_versions)
     history.now_ms += 10**12
     planned = planned_expiry(history.state, history.now_ms)
     if planned is not None:
@@ -468,7 +468,7 @@ def test_what_expires_was_unused_and_open_transactions_stay(data: st.DataObject)
 
     assert history.state.ongoing == ongoing
     assert set(history.state.transactions) == set(ongoing)
-    assert history.state.tokens == tokens
+    assert history.state.application_versions == application_versions
     assert not history.state.producers
     open_ids = {history.state.transactions[name].open_producer_id for name in ongoing}
     for partition in range(PARTITIONS):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from eoslog.state.invariants import broken_in_partition, broken_in_store, gaps
 from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import NO_SLOT, Partition, Verdict
+from eoslog.state.partition_state import NO_SLOT, Outcome, Partition
 from eoslog.state.store_state import CommittedOffset, Group, Member, StoreState, TransactionState
 from tests.unit.state.histories import TOPIC_ID, History
 
@@ -124,12 +124,12 @@ BREAKS: dict[str, tuple[Callable[[StoreState], object], str]] = {
     ),
     "rows without a file": (lambda state: first_active(state.partitions[PLACE], file=None), "offsets-inconsistent"),
     "undecided rows of nobody": (
-        lambda state: first_active(state.partitions[PLACE], verdict=Verdict.OPEN, end_slot=NO_SLOT),
-        "verdicts-inconsistent",
+        lambda state: first_active(state.partitions[PLACE], outcome=Outcome.OPEN, end_slot=NO_SLOT),
+        "outcomes-inconsistent",
     ),
-    "a verdict without a slot": (
+    "an outcome without a slot": (
         lambda state: first_active(state.partitions[PLACE], end_slot=NO_SLOT),
-        "verdicts-inconsistent",
+        "outcomes-inconsistent",
     ),
     "aborted rows that are not listed": (an_aborted_batch_is_not_listed, "aborted-inconsistent"),
     "an aborted transaction without marker": (a_marker_is_missing, "aborted-inconsistent"),

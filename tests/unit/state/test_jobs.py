@@ -120,7 +120,7 @@ def test_a_take_over_aborts_what_is_open_under_the_id() -> None:
     assert history.partition().last_stable_offset == history.partition().high_watermark == 7
 
 
-def test_without_a_token_a_run_commits_once_however_often_it_asks() -> None:
+def test_without_an_application_version_a_run_commits_once_however_often_it_asks() -> None:
     history = History()
     staged = history.staged(task=0)
     first = history.job("run", staged)
@@ -161,7 +161,7 @@ def test_a_task_may_not_take_the_id_of_a_producer() -> None:
         history.job("run", history.staged(task=0))
 
 
-def test_an_empty_batch_writes_its_token_too() -> None:
+def test_an_empty_batch_writes_its_application_version_too() -> None:
     history = History()
     history.job("run", version=4)
 
@@ -170,7 +170,7 @@ def test_an_empty_batch_writes_its_token_too() -> None:
 
 
 @pytest.mark.parametrize("replaces", [None, TOPIC_ID])
-def test_a_job_without_rows_and_without_a_token_is_committed_once(replaces: str | None) -> None:
+def test_a_job_without_rows_and_without_an_application_version_is_committed_once(replaces: str | None) -> None:
     history = History()
     history.job("earlier", history.staged(task=0))
 
@@ -288,7 +288,7 @@ def test_an_entry_with_more_tasks_than_producer_ids_is_invalid() -> None:
             decode_entry(beyond)
 
 
-def test_a_repeated_commit_without_a_token_is_answered_with_its_slot() -> None:
+def test_a_repeated_commit_without_an_application_version_is_answered_with_its_slot() -> None:
     history = History()
     history.job("run", history.staged(task=0))
     slot = history.slot
@@ -299,7 +299,7 @@ def test_a_repeated_commit_without_a_token_is_answered_with_its_slot() -> None:
         take_over=True,
         batches=[],
         upload_ms=0,
-        token=None,
+        application_version=None,
         task_count=2,
         summary=CommitSummary(),
         time_ms=history.now_ms,

@@ -4,39 +4,52 @@ from __future__ import annotations
 
 from eoslog.errors import TransactionAborted
 from eoslog.format.checkpoint_codec import parts, restore
-from eoslog.state.partition_state import Verdict
+from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import LastCommit, TopicRows, TransactionState
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.state.transaction_requests import EndTransaction, end_request
 from tests.unit.state.histories import TOPIC_ID, History, offsets_of
 
 
-def token(version: int) -> ApplicationToken:
-    return ApplicationToken(application_id="app", sink="*", version=version)
+def application_version(version: int) -> ApplicationVersion:
+    return ApplicationVersion(application_id="app", sink="*", version=version)
 
 
 def commit(history: History, identity: ProducerIdentity, version: int, **options: object) -> tuple[object, bool]:
-    request = end_request("tx", identity, "commit", token=token(version), time_ms=history.now_ms, **options)  # type: ignore[arg-type]
+    request = end_request(
+        "tx",
+        identity,
+        "commit",
+        application_version=application_version(version),
+        time_ms=history.now_ms,
+        **options,  # type: ignore[arg-type]
+    )
     answer: tuple[object, bool] = history.append(lambda draft: EndTransaction(request).apply(draft))
     return answer
 
 
-def test_a_commit_leaves_its_slot_identity_token_offsets_and_rows() -> None:
+def test_a_commit_leaves_its_slot_identity_application_version_offsets_and_rows() -> None:
     history = History()
     identity = history.init()
     history.send(identity, count=3)
     history.send(identity, count=2, partition=1)
     offsets = offsets_of("g", 7)
 
-    history.commit(identity, token=token(4), offsets=(offsets,), batches=(history.staged(5),), upload_ms=history.now_ms)
+    history.commit(
+        identity,
+        application_version=application_version(4),
+        offsets=(offsets,),
+        batches=(history.staged(5),),
+        upload_ms=history.now_ms,
+    )
 
     assert history.transaction().last_commit == LastCommit(
         slot=history.slot,
         time_ms=history.now_ms,
         producer_id=identity.producer_id,
         producer_epoch=identity.producer_epoch,
-        token=token(4),
+        application_version=application_version(4),
         offsets=(offsets,),
         rows=(TopicRows(topic_id=TOPIC_ID, rows=10),),
     )
@@ -75,7 +88,7 @@ def test_a_version_at_or_below_the_committed_one_aborts_what_is_open_and_is_told
     assert not done
     assert again == first._replace(producer_epoch=first.producer_epoch + 1)
     assert history.transaction().state is TransactionState.COMPLETE_ABORT
-    assert {batch.verdict for batch in history.partition(1).active} == {Verdict.ABORTED}
+    assert {batch.outcome for batch in history.partition(1).active} == {Outcome.ABORTED}
     assert history.transaction().last_commit == known
 
 
@@ -112,6 +125,6 @@ def test_a_commit_of_new_work_that_was_aborted_meanwhile_is_no_replay() -> None:
     identity = history.init()
     history.send(identity)
     history.abort_by_admin()
-    request = end_request("tx", identity, "commit", token=token(1), time_ms=history.now_ms)
+    request = end_request("tx", identity, "commit", application_version=application_version(1), time_ms=history.now_ms)
 
     assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), TransactionAborted)

@@ -48,7 +48,7 @@ def test_producer_state_outlives_the_rows_below_the_log_start() -> None:
     history.seal(5)
 
 
-def test_rows_below_the_log_start_are_doomed_with_the_slot_that_dropped_them() -> None:
+def test_rows_below_the_log_start_are_pending_deletion_with_the_slot_that_dropped_them() -> None:
     history = History()
     writers = Writers(history)
     writers.alone(3)
@@ -63,10 +63,10 @@ def test_rows_below_the_log_start_are_doomed_with_the_slot_that_dropped_them() -
     assert [batch.base_offset for batch in partition.active] == [5]
     assert partition.active_bytes == 100
     assert partition.segment_base_offset == 5
-    (doomed,) = history.state.doomed
-    assert doomed.slot == history.slot
-    assert len(doomed.indexes) == 1
-    assert len(doomed.files) == 2
+    (deletion,) = history.state.pending_deletions
+    assert deletion.slot == history.slot
+    assert len(deletion.indexes) == 1
+    assert len(deletion.files) == 2
 
 
 def test_what_was_known_of_producers_at_a_segments_start_outlives_the_segments_before() -> None:
@@ -96,7 +96,7 @@ def test_a_log_start_within_a_batch_or_segment_keeps_it_whole() -> None:
 
     move(history, 4)
     assert [segment.base_offset for segment in history.partition().sealed] == [0]
-    assert history.state.doomed == ()
+    assert history.state.pending_deletions == ()
 
     move(history, 7)
     partition = history.partition()
@@ -129,7 +129,7 @@ def test_aborted_transactions_go_with_the_segment_of_their_marker() -> None:
     assert [txn.first_offset for txn in history.partition().aborted] == [3]
 
 
-def test_a_file_is_doomed_when_no_batch_that_is_left_names_it() -> None:
+def test_a_file_is_pending_deletion_when_no_batch_that_is_left_names_it() -> None:
     history = History()
     writers = Writers(history)
     shared = history.file(name="shared")
@@ -138,10 +138,10 @@ def test_a_file_is_doomed_when_no_batch_that_is_left_names_it() -> None:
         history.append(lambda draft, batch=batch: draft.append(batch).base_offset)
 
     move(history, 1)
-    assert history.state.doomed == ()
+    assert history.state.pending_deletions == ()
     move(history, 2)
-    (doomed,) = history.state.doomed
-    assert doomed.files == (shared,)
+    (deletion,) = history.state.pending_deletions
+    assert deletion.files == (shared,)
 
 
 def test_the_last_slot_of_removed_rows_is_known_though_the_same_record_changed_the_partition_before() -> None:

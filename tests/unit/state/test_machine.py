@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from eoslog.errors import UnsupportedFormat
 from eoslog.state import state_machine as machine
 from eoslog.state.draft import Draft
-from eoslog.state.state_machine import decode_entry, fold, new_draft
+from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import StoreState
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.state.transaction_requests import AppendBatches
-from tests.unit.state.histories import History, topic_created
+from tests.unit.state.histories import History, fold, new_draft, topic_created
 
 
 def example() -> History:
@@ -166,7 +166,7 @@ def test_every_type_of_entry_survives_its_json() -> None:
 @pytest.mark.parametrize(("of", "field"), [("init", "producer_epoch"), ("end", "next_producer_epoch")])
 def test_an_entry_in_the_log_without_its_results_is_invalid(of: str, field: str) -> None:
     history = History()
-    history.commit(history.init(), token=ApplicationToken(application_id="a", sink="*", version=1))
+    history.commit(history.init(), application_version=ApplicationVersion(application_id="a", sink="*", version=1))
     index = next(slot for slot, entries in enumerate(history.records) if entries[0]["type"] == of)
     state = StoreState()
     for slot, entries in enumerate(history.records[:index]):

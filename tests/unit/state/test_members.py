@@ -15,9 +15,17 @@ from eoslog.state.group_members import plan_group_change
 from eoslog.state.groups import check_offsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_TIME
-from eoslog.state.state_machine import new_draft
 from eoslog.state.store_state import Group
-from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History, joining, offsets_of, topic_created
+from tests.unit.state.histories import (
+    NOW_MS,
+    OTHER_TOPIC_ID,
+    TOPIC_ID,
+    History,
+    joining,
+    new_draft,
+    offsets_of,
+    topic_created,
+)
 
 
 def assigned(group: Group) -> dict[str, list[int]]:

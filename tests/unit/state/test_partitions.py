@@ -7,12 +7,12 @@ import pytest
 from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS
 from eoslog.state.expiry_entries import HorizonMoved
-from eoslog.state.partition_state import AbortedTransaction, Control, Verdict
+from eoslog.state.partition_state import AbortedTransaction, Control, Outcome
 from eoslog.state.partitions import check_batch, sealable_end
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.topic_entries import TopicConfig
-from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, History, planned_expiry
+from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, History, fold, planned_expiry
 
 
 class Writers:
@@ -35,8 +35,8 @@ class Writers:
         self.history.send(self.plain, self.plain_sequence, count, transactional_id=None)
         self.plain_sequence += count
 
-    def end(self, name: str, verdict: str) -> None:
-        self.ids[name] = self.history.end(self.ids[name], verdict, name)
+    def end(self, name: str, outcome: str) -> None:
+        self.ids[name] = self.history.end(self.ids[name], outcome, name)
         self.sequences[name] = 0
 
 
@@ -99,8 +99,6 @@ def test_the_last_stable_offset_never_moves_back() -> None:
     history, _ = kafkas_fixture()
     replay = History()
     stable = 0
-    from eoslog.state.state_machine import fold
-
     for slot, record in enumerate(history.records[2:], 2):
         assert fold(replay.state, slot, record) is None
         assert replay.partition().last_stable_offset >= stable
@@ -114,8 +112,8 @@ def test_a_marker_takes_one_offset_and_settles_the_rows_of_its_transaction_alone
     writers.txn("p2", 2)
     writers.end("p1", "abort")
 
-    verdicts = [(batch.base_offset, batch.verdict) for batch in history.partition().active]
-    assert verdicts == [(0, Verdict.ABORTED), (2, Verdict.OPEN), (4, Verdict.ABORTED)]
+    outcomes = [(batch.base_offset, batch.outcome) for batch in history.partition().active]
+    assert outcomes == [(0, Outcome.ABORTED), (2, Outcome.OPEN), (4, Outcome.ABORTED)]
     assert history.partition().active[-1].control is Control.ABORT
     assert history.partition().next_offset == 5
 

@@ -26,7 +26,7 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
-from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.state.transaction_requests import InitProducerId
 from tests.unit.state.histories import OTHER_TOPIC_ID, History, joining, offsets_of, topic_created
 from tests.unit.state.prepared import PLACE, eager, end_refused, prepare_refused
@@ -67,7 +67,7 @@ def test_a_transaction_with_nothing_in_it_can_be_prepared_and_its_name_is_its_ow
     assert first != second
 
 
-def test_it_takes_no_more_batches_offsets_or_tokens() -> None:
+def test_it_takes_no_more_batches_offsets_or_application_versions() -> None:
     history = History()
     identity = eager(history)
     batch = history.batch(identity, 2)
@@ -76,7 +76,7 @@ def test_it_takes_no_more_batches_offsets_or_tokens() -> None:
     more = {
         "batches": {"batches": (history.staged(),), "upload_ms": history.now_ms},
         "offsets": {"offsets": (offsets_of("g", 1),)},
-        "token": {"token": ApplicationToken(application_id="app", sink="*", version=1)},
+        "application_version": {"application_version": ApplicationVersion(application_id="app", sink="*", version=1)},
     }
     for options in more.values():
         assert isinstance(end_refused(history, identity, "commit", **options), InvalidTxnState)
@@ -267,18 +267,18 @@ def test_the_groups_offset_is_pending_until_the_end_and_only_where_it_was_prepar
     assert pending_partitions(history.state, "g") == set()
 
 
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got_and_the_other_verdict_refused(
-    verdict: str,
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got_and_the_other_outcome_refused(
+    outcome: str,
 ) -> None:
     history = History()
     identity = eager(history)
-    after = history.end(identity, verdict)
+    after = history.end(identity, outcome)
     slot = history.slot
 
-    assert history.end(identity, verdict) == after
+    assert history.end(identity, outcome) == after
     assert history.slot == slot
-    other = "abort" if verdict == "commit" else "commit"
+    other = "abort" if outcome == "commit" else "commit"
     assert isinstance(end_refused(history, identity, other), InvalidTxnState)
 
 

@@ -58,8 +58,8 @@ def test_an_administrator_ends_it_only_by_force_which_fences_its_holder() -> Non
     assert history.force_terminate() is False
 
     assert history.transaction().state is TransactionState.EMPTY
-    for verdict in ("commit", "abort"):
-        assert isinstance(end_refused(history, identity, verdict), ProducerFenced)
+    for outcome in ("commit", "abort"):
+        assert isinstance(end_refused(history, identity, outcome), ProducerFenced)
     late = history.batch(identity, 2)
     assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
 

@@ -25,8 +25,8 @@ def test_an_init_aborts_a_prepared_transaction_unless_it_is_told_to_keep_it() ->
     assert [txn.last_offset for txn in history.partition().aborted] == [2]
 
 
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_a_kept_one_is_completed_by_its_new_holder_and_by_nobody_else(verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_kept_one_is_completed_by_its_new_holder_and_by_nobody_else(outcome: str) -> None:
     history = History()
     named = eager(history)
 
@@ -45,13 +45,13 @@ def test_a_kept_one_is_completed_by_its_new_holder_and_by_nobody_else(verdict: s
     assert isinstance(history.refused(lambda draft: draft.append(own).base_offset), InvalidTxnState)
     assert isinstance(prepare_refused(history, holder), InvalidTxnState)
 
-    after = history.end(holder, verdict)
+    after = history.end(holder, outcome)
 
     marker = history.partition().active[-1]
-    assert marker.control is (Control.COMMIT if verdict == "commit" else Control.ABORT)
+    assert marker.control is (Control.COMMIT if outcome == "commit" else Control.ABORT)
     assert (marker.producer_id, marker.producer_epoch) == (holder.producer_id, holder.producer_epoch + 1)
     assert after.producer_epoch == holder.producer_epoch + 1
-    assert history.end(holder, verdict) == after
+    assert history.end(holder, outcome) == after
     assert history.partition().last_stable_offset == 3
     assert history.send(after) == 3
 
@@ -109,8 +109,8 @@ def test_an_init_is_no_repetition_once_its_successor_has_prepared_a_transaction_
     assert isinstance(error, ProducerFenced)
 
 
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_the_rows_stay_those_of_the_old_producer_id_when_the_epoch_is_exhausted_while_prepared(verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_the_rows_stay_those_of_the_old_producer_id_when_the_epoch_is_exhausted_while_prepared(outcome: str) -> None:
     history = History()
     history.init()
     named = history.at_epoch(LAST_USABLE_EPOCH)
@@ -121,16 +121,16 @@ def test_the_rows_stay_those_of_the_old_producer_id_when_the_epoch_is_exhausted_
 
     assert holder == (history.slot << 20, 0)
     assert history.transaction().open_producer_id == named.producer_id
-    assert isinstance(end_refused(history, named, verdict), ProducerFenced)
-    after = history.end(holder, verdict)
+    assert isinstance(end_refused(history, named, outcome), ProducerFenced)
+    after = history.end(holder, outcome)
     partition = history.partition()
     assert partition.last_stable_offset == partition.high_watermark == 3
     marker = partition.active[-1]
     assert (marker.producer_id, marker.producer_epoch) == (named.producer_id, MAX_EPOCH)
     assert not partition.producers
     staged = history.partition(1).active
-    assert [batch.producer_id for batch in staged] == [named.producer_id] * (2 if verdict == "commit" else 0)
-    assert history.end(holder, verdict) == after == holder._replace(producer_epoch=1)
+    assert [batch.producer_id for batch in staged] == [named.producer_id] * (2 if outcome == "commit" else 0)
+    assert history.end(holder, outcome) == after == holder._replace(producer_epoch=1)
     assert history.send(after) == 3
 
 

@@ -1,4 +1,4 @@
-"""Sealed segments are replaced as they were seen, or not at all; what only they named is doomed."""
+"""Sealed segments are replaced as they were seen, or not at all; what only they named is to be deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.expiry_entries import HorizonMoved
 from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.segment_entries import LogCleaned, LogStartMoved
-from eoslog.state.store_state import Doomed, StoreState
+from eoslog.state.store_state import PendingDeletion, StoreState
 from eoslog.state.topic_entries import TopicConfig, TopicConfigChanged, TopicCreated, TopicSchema
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History
 
@@ -21,9 +21,9 @@ def history() -> History:
     """Sealed segments of offsets 0 to 2, 2 to 4 (an aborted transaction) and 4 to 6, and two offsets more."""
     history = History()
     identity = history.init()
-    for verdict in ("commit", "abort", "commit", "commit"):
+    for outcome in ("commit", "abort", "commit", "commit"):
         history.send(identity)
-        identity = history.end(identity, verdict)
+        identity = history.end(identity, outcome)
     for end_offset in (2, 4, 6):
         history.seal(end_offset)
     return history
@@ -61,7 +61,7 @@ def test_one_segment_stands_for_those_that_it_replaces(history: History) -> None
     assert history.partition().active == before.active
 
 
-def test_a_merge_moves_no_bound_of_any_reader(history: History) -> None:
+def test_compaction_of_files_moves_no_bound_of_any_reader(history: History) -> None:
     before = history.partition()
 
     append(history, history.replace_entry(0, 2))
@@ -72,22 +72,24 @@ def test_a_merge_moves_no_bound_of_any_reader(history: History) -> None:
     assert after.producers == before.producers
 
 
-def test_files_that_only_the_replaced_segments_named_are_doomed(history: History) -> None:
+def test_files_that_only_the_replaced_segments_named_are_pending_deletion(history: History) -> None:
     first, second, _ = history.partition().sealed
 
     append(history, history.replace_entry(0, 1))
 
-    (doomed,) = history.state.doomed
-    assert doomed == Doomed(history.slot, "", (second.txnindex, second.snapshot), (first.index, second.index))
+    (deletion,) = history.state.pending_deletions
+    assert deletion == PendingDeletion(
+        history.slot, "", (second.txnindex, second.snapshot), (first.index, second.index)
+    )
 
 
-def test_a_txnindex_that_the_replacement_still_names_is_not_doomed(history: History) -> None:
+def test_a_txnindex_that_the_replacement_still_names_is_not_pending_deletion(history: History) -> None:
     second = history.partition().sealed[1]
 
     append(history, history.replace_entry(0, 1, txnindex=second.txnindex))
 
-    (doomed,) = history.state.doomed
-    assert doomed.files == (second.snapshot,)
+    (deletion,) = history.state.pending_deletions
+    assert deletion.files == (second.snapshot,)
 
 
 def test_compaction_that_removed_committed_rows_moves_the_snapshot_floor(history: History) -> None:

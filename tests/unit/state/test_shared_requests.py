@@ -20,7 +20,7 @@ from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.topic_entries import TopicCreated
-from eoslog.state.transaction_entries import ApplicationToken, BatchAppended, ProducerInitialized
+from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
 from eoslog.state.transaction_requests import EndTransaction, end_request
 from eoslog.state.transactions import EndRepeated
 from tests.unit.state.histories import TOPIC_ID, History, joining, offsets_of, planned_expiry, topic_created
@@ -101,14 +101,14 @@ class Run:
             producer.identity, sequence, count, transactional_id=name, topic_id=self.draw(self.topics)
         )
 
-    def _end(self, producer: Producer, verdict: str) -> Entry:
+    def _end(self, producer: Producer, outcome: str) -> Entry:
         content: dict[str, Any] = {}
-        if verdict == "commit" and self.draw([False, True, True]):
+        if outcome == "commit" and self.draw([False, True, True]):
             content |= {"batches": [self.history.staged(topic_id=self.draw(self.topics))]}
             content |= {"upload_ms": self.history.now_ms}
-        if verdict == "commit" and self.draw([False, True]):
+        if outcome == "commit" and self.draw([False, True]):
             content |= {"offsets": [offsets_of("g", 7, topic_id=self.draw(self.topics))]}
-        return end_request(producer.name, producer.identity, verdict, time_ms=self.history.now_ms, **content)
+        return end_request(producer.name, producer.identity, outcome, time_ms=self.history.now_ms, **content)
 
     def another(self) -> None:
         """Another process appends a copy, however old."""
@@ -267,9 +267,9 @@ def test_only_batches_and_ends_of_producers_are_appended_for_others() -> None:
     init = ProducerInitialized(
         transactional_id="y", timeout_ms=1, producer_id=3 << 20, producer_epoch=0, time_ms=history.now_ms
     )
-    token = ApplicationToken(application_id="app", sink="*", version=1)
+    application_version = ApplicationVersion(application_id="app", sink="*", version=1)
     ends = [
-        end_request("tx", identity, "commit", time_ms=1, token=token),
+        end_request("tx", identity, "commit", time_ms=1, application_version=application_version),
         end_request("tx", identity, "abort", time_ms=1, reason="timeout"),
         end_request("tx", identity, "commit", time_ms=1, task_count=1),
     ]

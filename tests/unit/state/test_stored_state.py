@@ -32,17 +32,17 @@ PARTITIONS = partitions_part(History().state)
 
 
 STORE_LIES: dict[str, tuple[Callable[[Row], object], str]] = {
-    "the log doomed": (
-        lambda store: store["doomed"].append(
+    "a deletion of the log": (
+        lambda store: store["pending_deletions"].append(
             {"slot": 1, "prefix": "__transaction_state/slot/", "files": [], "indexes": []}
         ),
-        r"doomed\.0\.prefix",
+        r"pending_deletions\.0\.prefix",
     ),
-    "a doomed file outside of the store": (
-        lambda store: store["doomed"].append(
+    "a deletion of a file outside of the store": (
+        lambda store: store["pending_deletions"].append(
             {"slot": 1, "prefix": "", "files": [{"path": "../x", "length": 1, "crc32c": 1}], "indexes": []}
         ),
-        r"doomed\.0\.files\.0\.path",
+        r"pending_deletions\.0\.files\.0\.path",
     ),
     "a time that is none": (lambda store: store.update(time_ms="yesterday"), "time_ms"),
     "a horizon beyond all time": (lambda store: store.update(horizon_ms=2**62), "horizon_ms"),
@@ -155,10 +155,10 @@ def parquet(rows: list[Row], schema: pa.Schema = PARTITIONS_SCHEMA) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["-", "_x", "a.b", "Z-9", "0"])
-def test_a_deleted_topic_of_any_name_stays_doomed(name: str, bodies: dict[str, bytes]) -> None:
+def test_a_deleted_topic_of_any_name_stays_pending_deletion(name: str, bodies: dict[str, bytes]) -> None:
     store = json.loads(bodies["store"])
-    store["doomed"].append({"slot": 1, "prefix": f"{name}/{TOPIC_ID}/", "files": [], "indexes": []})
+    store["pending_deletions"].append({"slot": 1, "prefix": f"{name}/{TOPIC_ID}/", "files": [], "indexes": []})
 
-    (doomed,) = restore(bodies | {"store": json.dumps(store).encode()}).doomed
+    (deletion,) = restore(bodies | {"store": json.dumps(store).encode()}).pending_deletions
 
-    assert doomed.prefix == f"{name}/{TOPIC_ID}/"
+    assert deletion.prefix == f"{name}/{TOPIC_ID}/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
-from eoslog.state.expiry_entries import DoomedDeleted
+from eoslog.state.expiry_entries import PendingDeletionsDone
 from eoslog.state.names import check_topic_name
 from eoslog.state.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged, TopicDeleted
 from eoslog.state.topics import topic_named
@@ -34,14 +34,16 @@ def test_the_deletion_of_an_earlier_incarnation_does_not_hit_the_later_one() -> 
     assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownTopicOrPartition)
 
 
-def test_the_files_of_a_deleted_topic_are_doomed_and_its_id_is_not_used_again() -> None:
+def test_the_files_of_a_deleted_topic_are_pending_deletion_and_its_id_is_not_used_again() -> None:
     history = History()
     history.delete_topic()
 
-    assert [(doomed.prefix, doomed.slot) for doomed in history.state.doomed] == [(f"t/{TOPIC_ID}/", history.slot)]
+    assert [(deletion.prefix, deletion.slot) for deletion in history.state.pending_deletions] == [
+        (f"t/{TOPIC_ID}/", history.slot)
+    ]
     assert isinstance(history.refused(lambda draft: draft.append(topic_created())), InvalidTopic)
-    history.append(lambda draft: draft.append(DoomedDeleted(slot=history.slot)))
-    assert history.state.doomed == ()
+    history.append(lambda draft: draft.append(PendingDeletionsDone(slot=history.slot)))
+    assert history.state.pending_deletions == ()
 
 
 def test_names_and_ids_are_unique() -> None:

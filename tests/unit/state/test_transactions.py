@@ -18,11 +18,11 @@ from eoslog.errors import (
 )
 from eoslog.state.draft import Draft
 from eoslog.state.expiry_entries import HorizonMoved
-from eoslog.state.partition_state import Verdict
+from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.state.transaction_requests import AbortOverdueTransactions, EndTransaction, InitProducerId, end_request
 from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
 from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
@@ -57,8 +57,8 @@ def kept(history: History) -> ProducerIdentity:
     return history.init(keep_prepared=True)
 
 
-def refused(history: History, identity: ProducerIdentity, verdict: str) -> type[Exception]:
-    request = end_request("tx", identity, verdict, time_ms=history.now_ms)
+def refused(history: History, identity: ProducerIdentity, outcome: str) -> type[Exception]:
+    request = end_request("tx", identity, outcome, time_ms=history.now_ms)
     return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
 
 
@@ -83,15 +83,15 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("reach", "verdict", "epoch", "error"), REFUSALS)
+@pytest.mark.parametrize(("reach", "outcome", "epoch", "error"), REFUSALS)
 def test_an_end_is_refused(
-    reach: Callable[[History], ProducerIdentity], verdict: str, epoch: str, error: type[Exception]
+    reach: Callable[[History], ProducerIdentity], outcome: str, epoch: str, error: type[Exception]
 ) -> None:
     history = History()
     history.init()
     identity = reach(history)
 
-    assert refused(history, identity if epoch == "current" else previous(identity), verdict) is error
+    assert refused(history, identity if epoch == "current" else previous(identity), outcome) is error
 
 
 @pytest.mark.parametrize("reach", [empty, complete_abort, complete_commit])
@@ -109,46 +109,46 @@ def test_an_abort_outside_of_a_transaction_succeeds_and_moves_the_epoch_on(
     assert history.partition().next_offset == rows
 
 
-@pytest.mark.parametrize(("reach", "verdict"), [(complete_abort, "abort"), (complete_commit, "commit")])
+@pytest.mark.parametrize(("reach", "outcome"), [(complete_abort, "abort"), (complete_commit, "commit")])
 def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got(
-    reach: Callable[[History], ProducerIdentity], verdict: str
+    reach: Callable[[History], ProducerIdentity], outcome: str
 ) -> None:
     history = History()
     identity = reach(history)
     slot = history.slot
 
-    assert history.end(previous(identity), verdict) == identity
+    assert history.end(previous(identity), outcome) == identity
     assert history.slot == slot
 
 
 @pytest.mark.parametrize("reach", [ongoing, prepared, kept])
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity], verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity], outcome: str) -> None:
     history = History()
     identity = reach(history)
 
-    after = history.end(identity, verdict)
+    after = history.end(identity, outcome)
 
     assert after == (identity.producer_id, identity.producer_epoch + 1)
     assert history.transaction().partitions == frozenset()
     assert "tx" not in history.state.ongoing
 
 
-@pytest.mark.parametrize("verdict", ["commit", "abort"])
-def test_the_end_that_exhausts_the_epoch_assigns_the_new_id_and_its_retry_is_recognised(verdict: str) -> None:
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_the_end_that_exhausts_the_epoch_assigns_the_new_id_and_its_retry_is_recognised(outcome: str) -> None:
     history = History()
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
     history.send(exhausted)
 
-    after = history.end(exhausted, verdict)
+    after = history.end(exhausted, outcome)
 
     assert after == (history.slot << 20, 0)
-    assert history.end(exhausted, verdict) == after
-    other = "abort" if verdict == "commit" else "commit"
+    assert history.end(exhausted, outcome) == after
+    other = "abort" if outcome == "commit" else "commit"
     assert refused(history, exhausted, other) is InvalidTxnState
     assert history.send(after) == 2
-    assert refused(history, exhausted, verdict) is ProducerFenced
+    assert refused(history, exhausted, outcome) is ProducerFenced
 
 
 def test_an_end_of_a_later_epoch_or_a_foreign_id_is_refused() -> None:
@@ -323,7 +323,7 @@ def test_staged_batches_get_offsets_and_their_control_row_in_the_slot_that_commi
 
     partition = history.partition()
     assert [batch.base_offset for batch in partition.active] == [0, 4, 7, 9]
-    assert [batch.verdict for batch in partition.active] == [Verdict.OPEN] + [Verdict.COMMITTED] * 3
+    assert [batch.outcome for batch in partition.active] == [Outcome.OPEN] + [Outcome.COMMITTED] * 3
     assert partition.next_offset == 10
     assert history.partition(1).next_offset == 6
     assert identity.producer_id not in partition.producers
@@ -381,7 +381,7 @@ def test_an_abort_holds_nothing() -> None:
     for extra in (
         {"batches": (history.staged(),), "upload_ms": history.now_ms},
         {"offsets": (offsets_of("g", 1),)},
-        {"token": ApplicationToken(application_id="app", sink="*", version=1)},
+        {"application_version": ApplicationVersion(application_id="app", sink="*", version=1)},
     ):
         request = end_request("tx", identity, "abort", time_ms=0, **extra)  # type: ignore[arg-type]
         assert isinstance(history.refused(lambda draft, r=request: EndTransaction(r).apply(draft)), InvalidEntry)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eoslog.errors import InvalidRequest
-from eoslog.storage import host_queue
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
@@ -270,15 +269,6 @@ def test_every_request_is_counted(any_store: ObjectStore) -> None:
 def test_every_kind_of_request_is_counted_from_zero(any_store: ObjectStore) -> None:
     """A Counter runs Python code when a kind is missing, where threads may be switched and a count be lost."""
     assert any_store.requests.keys() == {"PUT", "GET", "LIST", "DELETE"}
-
-
-def test_a_turn_that_never_comes_is_not_waited_for_for_ever(
-    any_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_queue, "_PATIENCE_S", 0.01)
-    any_store.put("a", b"")
-    with any_store.turn(), any_store.turn():
-        assert any_store.get("a").body == b""
 
 
 def test_the_probe_passes_and_leaves_nothing(any_store: ObjectStore, environment: Environment) -> None:

@@ -371,38 +371,38 @@ def test_a_list_does_not_read_directories_that_sort_before_its_start(
     assert read == ["slot", "slot/3", "slot/4"]
 
 
-def test_a_turn_excludes_others_for_a_while_only(local_store: LocalStore) -> None:
+def test_a_turn_excludes_others_until_it_ends(local_store: LocalStore) -> None:
     local_store.put("a", b"")
     with open(root_of(local_store) / ".tmp" / "turn", "a") as other:
-        with local_store.turn(), pytest.raises(BlockingIOError):
+        with local_store.host_queue.place(), pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        entered = False
-        with local_store.turn():
-            entered = True
-        assert entered
 
 
-def test_a_turn_of_a_process_that_dies_is_free(local_store: LocalStore) -> None:
-    local_store.put("a", b"")
-    child = os.fork()
-    if child == 0:
-        local_store.turn().__enter__()
-        os._exit(0)
-    os.waitpid(child, 0)
+def test_a_queue_where_nothing_can_be_written_is_no_obstacle(local_store: LocalStore) -> None:
+    with local_store.host_queue.place() as place:
+        assert not place.must_wait
 
-    with open(root_of(local_store) / ".tmp" / "turn", "a") as mine:
-        fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_a_turn_where_nothing_can_be_written_is_no_obstacle(local_store: LocalStore) -> None:
-    entered = False
-    with local_store.turn():
-        entered = True
-
-    assert entered
     assert not root_of(local_store).exists()
+
+
+def test_what_was_read_is_made_durable_by_a_sync_of_its_directory(
+    local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local_store.put("d/a", b"1")
+    synced: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("eoslog.storage.local_store._fsync_directory", synced.append)
+        local_store.make_durable("d/a")
+    assert synced == [str(root_of(local_store) / "d")]
+
+    monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EIO))
+    with pytest.raises(StoreUnavailable):
+        local_store.make_durable("d/a")
+    # A process that may not sync the directory does not write to it either.
+    monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EACCES))
+    local_store.make_durable("d/a")
 
 
 def test_without_fsync_puts_stay_exclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,16 +25,16 @@ def send(store: Store, *values: bytes, partition: int = 0, timestamp: int | None
             producer.send("t", value, partition=partition, timestamp=timestamp)
 
 
-def transaction(store: Store, verdict: str, *values: bytes, partition: int = 0, transactional_id: str = "tx") -> None:
+def transaction(store: Store, outcome: str, *values: bytes, partition: int = 0, transactional_id: str = "tx") -> None:
     producer = store.producer(transactional_id)
     producer.init_transactions()
     producer.begin_transaction()
     for value in values:
         producer.send("t", value, partition=partition)
     producer.flush()
-    if verdict == "commit":
+    if outcome == "commit":
         producer.commit_transaction()
-    elif verdict == "abort":
+    elif outcome == "abort":
         producer.abort_transaction()
 
 

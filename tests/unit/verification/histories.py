@@ -16,7 +16,7 @@ from eoslog.state.jobs import CommitJob
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
-from eoslog.state.transaction_entries import ApplicationToken, CommitSummary
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.verification.findings import Finding
 from tests.requests import Applying
 
@@ -39,12 +39,12 @@ def small_history(store: Store) -> Store:
     store.admin.create_topic("c", schema=COLUMNS, key="name", config=TopicConfig(segment_batches=3))
     alone, producer = store.producer(), store.producer("etl")
     producer.init_transactions()
-    for number, verdict in enumerate("acacca"):
+    for number, outcome in enumerate("acacca"):
         producer.begin_transaction()
         producer.send("t", b"%d" % number, key=b"k%d" % (number % 2))
         producer.send_table("c", rows(number))
         producer.flush()
-        if verdict == "a":
+        if outcome == "a":
             producer.abort_transaction()
         else:
             producer.send_offsets_to_transaction({TopicPartition("t", 0): number}, "g")
@@ -87,12 +87,12 @@ def commit_staged(store: Store, topic: str, version: int) -> None:
     found = store.read(lambda state, slot: topic_named(state, topic))
     target = store.read(lambda state, slot: TopicTarget.of(state, found))
     upload_ms = store.object_store.clock.last_date_ms
-    writers = [DataFileWriter(store.object_store, store.environment.new_token) for _ in range(2)]
+    writers = [DataFileWriter(store.object_store, store.environment.new_id) for _ in range(2)]
     batches = []
     for task, writer in enumerate(writers):
         writer.add(target, 0, rows(version * 10 + task))
         batches += [file.staged(task) for file in writer.flush(upload_ms)]
-    token = ApplicationToken(application_id="query", sink=f"{topic}:{found.topic_id}", version=version)
+    application_version = ApplicationVersion(application_id="query", sink=f"{topic}:{found.topic_id}", version=version)
     store.append(
         Applying(
             lambda draft: CommitJob(
@@ -101,7 +101,7 @@ def commit_staged(store: Store, topic: str, version: int) -> None:
                 take_over=True,
                 batches=batches,
                 upload_ms=upload_ms,
-                token=token,
+                application_version=application_version,
                 task_count=2,
                 summary=CommitSummary(rows=8),
                 time_ms=store.now_ms(),

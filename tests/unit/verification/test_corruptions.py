@@ -171,16 +171,16 @@ def another_store_id(store: Store) -> str:
     return change(store, "eoslog.json", how)
 
 
-def repeat_a_token(store: Store) -> str:
-    """The newest record has the token of the first one."""
+def repeat_an_append_id(store: Store) -> str:
+    """The newest record has the append id of the first one."""
     first = decode_line(first_line(store.object_store.get(slot_path(0)).body), 0)
-    return edit_slot(store, newest(store), lambda record: record.update(token=first.token))
+    return edit_slot(store, newest(store), lambda record: record.update(append_id=first.append_id))
 
 
 def later_slot_after_a_gap(store: Store) -> str:
     slot = newest(store)
     body = store.object_store.get(slot_path(slot)).body
-    record = json.loads(first_line(body)) | {"slot": slot + 5, "token": "cd" * 16}
+    record = json.loads(first_line(body)) | {"slot": slot + 5, "append_id": "cd" * 16}
     store.object_store.put(slot_path(slot + 5), json.dumps(record).encode() + b"\n")
     return slot_path(slot + 1)
 
@@ -188,9 +188,9 @@ def later_slot_after_a_gap(store: Store) -> str:
 def forge_checkpoint(store: Store) -> str:
     """A checkpoint whose checksums are right, and whose state is not the fold."""
     log = fresh(store)
-    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.token))
+    state, slot, append_id = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id))
     state.horizon_ms += 1
-    reference, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot, token, None)
+    reference, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot, append_id, None)
     entry = CheckpointEntry(reference=reference, upload_ms=store.now_ms())
     append_record(store, [entry.model_dump(exclude_none=True)])
     return reference.path
@@ -204,8 +204,8 @@ def append_record(store: Store, entries: list[dict[str, Any]]) -> str:
     record = {
         "format": 1,
         "slot": slot + 1,
-        "token": store.environment.new_token(),
-        "prev": before["token"],
+        "append_id": store.environment.new_id(),
+        "prev": before["append_id"],
         "checkpoint": named[0].model_dump(),
         "previous_checkpoint": named[1].model_dump(),
         "entries": entries,
@@ -317,14 +317,16 @@ DAMAGES: dict[str, Damage] = {
         lambda store: change(store, slot_path(3), lambda body: store.object_store.get(slot_path(2)).body),
         "slot-damaged",
     ),
-    "slot: no token": Damage(lambda store: edit_slot(store, 3, lambda record: record.pop("token")), "slot-damaged"),
+    "slot: no append id": Damage(
+        lambda store: edit_slot(store, 3, lambda record: record.pop("append_id")), "slot-damaged"
+    ),
     "slot: another predecessor": Damage(
         lambda store: edit_slot(store, newest(store), lambda record: record.update(prev="ef" * 16)), "slot-chain-broken"
     ),
     "slot: a predecessor of the first": Damage(
         lambda store: edit_slot(store, 0, lambda record: record.update(prev="ef" * 16)), "slot-chain-broken"
     ),
-    "slot: a token that was there": Damage(repeat_a_token, "slot-token-repeated"),
+    "slot: an append id that was there": Damage(repeat_an_append_id, "slot-append-id-repeated"),
     "record: an entry that is not valid": Damage(
         lambda store: append_record(store, [batch_entry(store, base_offset=10**6)]), "record-invalid"
     ),
@@ -452,7 +454,7 @@ def test_links_and_special_files_are_all_told_before_one_stops_the_look(local: t
 
 def test_a_broken_chain_names_both_slots_for_either_may_be_the_damaged_one(store: Store) -> None:
     last = newest(store)
-    edit_slot(store, last - 1, lambda record: record.update(token="ef" * 16))
+    edit_slot(store, last - 1, lambda record: record.update(append_id="ef" * 16))
 
     [broken] = [each for each in faults(Store(store.object_store, store.environment)) if each.slot == last]
 
@@ -496,8 +498,10 @@ def test_a_slot_lost_below_the_older_checkpoint_is_told_though_nobody_needs_it(s
 @pytest.mark.parametrize("ahead", [0, 7])
 def test_a_record_that_names_a_checkpoint_which_none_before_it_wrote_is_found(store: Store, ahead: int) -> None:
     log = fresh(store)
-    state, slot, token = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.token))
-    forged, _ = write_checkpoint(store.object_store, store.environment, log.machine, state, slot + ahead, token, None)
+    state, slot, append_id = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id))
+    forged, _ = write_checkpoint(
+        store.object_store, store.environment, log.machine, state, slot + ahead, append_id, None
+    )
     for _ in range(2):
         append_record(store, [])
         fresh(store).checkpoint()
@@ -527,8 +531,10 @@ def test_what_was_put_into_deleted_names_directly_below_the_oldest_slot_is_told_
     for slot in range(2):
         remove(store, slot_path(slot))
     for slot in range(2, 2 + count):
-        token, prev = f"{slot:032x}", f"{slot - 1:032x}"
-        edit_slot(store, slot, lambda record, token=token, prev=prev: record.update(token=token, prev=prev))
+        append_id, prev = f"{slot:032x}", f"{slot - 1:032x}"
+        edit_slot(
+            store, slot, lambda record, append_id=append_id, prev=prev: record.update(append_id=append_id, prev=prev)
+        )
 
     [stray] = store.admin.verify(data=True)
 

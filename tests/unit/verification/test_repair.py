@@ -15,7 +15,7 @@ from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectStore
-from eoslog.verification.findings import KINDS, Severity
+from eoslog.verification.findings import Kind, Severity
 from tests.unit.verification.histories import faults, newest, partition, references, small_history
 from tests.unit.verification.test_corruptions import (
     DAMAGES,
@@ -98,7 +98,7 @@ def _is_slot_below(path: str, slot: int) -> bool:
     return path.startswith("__transaction_state/slot/") and int(name) < slot
 
 
-def test_derived_files_are_put_back_as_they_were(store: Store) -> None:
+def test_derived_files_are_restored_as_they_were(store: Store) -> None:
     before = objects(store)
     first, second, *_ = derived(store)
     store.object_store.delete([first])
@@ -273,11 +273,11 @@ def test_what_writers_left_aside_stays_while_the_chain_is_broken(
     assert left.exists()
 
 
-IN_DOUBT = [name for name, damage in DAMAGES.items() if KINDS[damage.kind].log_in_doubt]
+IN_DOUBT = [name for name, damage in DAMAGES.items() if Kind(damage.kind).log_in_doubt]
 
 
 def test_only_errors_that_no_repair_puts_right_put_the_log_in_doubt() -> None:
-    doubts = [kind for kind in KINDS.values() if kind.log_in_doubt]
+    doubts = [kind for kind in Kind if kind.log_in_doubt]
 
     assert doubts
     assert all(kind.severity is Severity.ERROR and not kind.repairable for kind in doubts)

@@ -43,18 +43,18 @@ def compacted(store: Store, world: World) -> None:
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2, cleanup_policy="compact"))
     send(store, "t", 9)
     seal(store)
-    store.admin.compact("t")
+    store.admin.compact_keys("t")
     world.pass_time(3 * DAY_MS)
     send(store, "t", 5)
     seal(store)
-    store.admin.compact("t")
+    store.admin.compact_keys("t")
     store.log.checkpoint()
 
 
 def merged(store: Store, world: World) -> None:
     small_history(store)
     seal(store)
-    assert store.admin.merge_files().merged
+    assert store.admin.compact_files().compacted
 
 
 def staged(store: Store, world: World) -> None:
@@ -237,8 +237,8 @@ def test_on_s3_a_record_that_others_repeat_otherwise_is_found(s3_store: ObjectSt
     assert [(each.kind, each.slot) for each in faults(store)] == [("slot-tail-differs", newest)]
 
 
-def test_while_others_write_merge_compact_and_vacuum_nothing_is_wrong(environment: Environment) -> None:
-    name = environment.new_token()
+def test_while_others_write_compact_and_vacuum_nothing_is_wrong(environment: Environment) -> None:
+    name = environment.new_id()
 
     def process() -> Store:
         config = LogConfig(checkpoint_slots=5)
@@ -258,9 +258,9 @@ def test_while_others_write_merge_compact_and_vacuum_nothing_is_wrong(environmen
                 step(mine)
 
     def upkeep(mine: Store) -> None:
-        mine.admin.merge_files()
-        mine.admin.compact("c")
-        Coordinator(mine, staged_max_age_ms=200, reader_grace_ms=100).run_once()
+        mine.admin.compact_files()
+        mine.admin.compact_keys("c")
+        Coordinator(mine, staged_max_age_ms=200, deleted_file_retention_ms=100).run_once()
 
     threads = [
         threading.Thread(target=work, args=(step,))

@@ -18,16 +18,16 @@ from tests.unit.verification.histories import seal, small_history
 DAY_MS = 24 * 3600 * 1000
 
 
-def transactions(store: Store, verdicts: str, *, transactional_id: str = "etl", rows: int = 1) -> None:
+def transactions(store: Store, outcomes: str, *, transactional_id: str = "etl", rows: int = 1) -> None:
     """A transaction per letter: ``c`` is committed, ``a`` aborted."""
     producer = store.producer(transactional_id)
     producer.init_transactions()
-    for number, verdict in enumerate(verdicts):
+    for number, outcome in enumerate(outcomes):
         producer.begin_transaction()
         for _ in range(rows):
             producer.send("t", b"%d" % number, key=b"k%d" % (number % 3))
             producer.flush()
-        if verdict == "c":
+        if outcome == "c":
             producer.commit_transaction()
         else:
             producer.abort_transaction()
@@ -66,14 +66,14 @@ def values_at_the_ends_of_their_types(store: Store, world: World) -> None:
     seal(store)
 
 
-def aborted_rows_compacted_merged_and_vacuumed(store: Store, world: World) -> None:
+def aborted_rows_compacted_both_ways_and_vacuumed(store: Store, world: World) -> None:
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2, cleanup_policy="compact"))
     for transactional_id in ("one", "two"):
         transactions(store, "acacaacc", transactional_id=transactional_id)
         seal(store)
-        store.admin.compact("t")
+        store.admin.compact_keys("t")
         world.pass_time(3 * DAY_MS)
-    store.admin.merge_files()
+    store.admin.compact_files()
     for _ in range(2):
         upkeep(store, world, days=9)
     store.admin.alter_topic("t", cleanup_policy="delete")
@@ -98,7 +98,7 @@ def transactions_that_end_in_other_segments(store: Store, world: World) -> None:
     seal(store)
     producers[1].abort_transaction()
     seal(store)
-    store.admin.merge_files()
+    store.admin.compact_files()
     store.admin.delete_records({TopicPartition("t", 0): 3})
 
 
@@ -187,7 +187,7 @@ def transactions_that_timed_out(store: Store, world: World) -> None:
 
 HISTORIES: list[Callable[[Store, World], None]] = [
     values_at_the_ends_of_their_types,
-    aborted_rows_compacted_merged_and_vacuumed,
+    aborted_rows_compacted_both_ways_and_vacuumed,
     transactions_that_end_in_other_segments,
     epochs_that_rolled_over,
     partitions_added_within_a_transaction,

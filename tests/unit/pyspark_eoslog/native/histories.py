@@ -13,7 +13,7 @@ from eoslog.producer.producer import Producer
 
 NUMBERS = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
 TOPIC = "t"
-STEPS = ("send", "send", "send", "begin", "end", "merge", "compact", "delete", "partitions")
+STEPS = ("send", "send", "send", "begin", "end", "compact_files", "compact_keys", "delete", "partitions")
 
 
 class TableHistory:
@@ -81,14 +81,14 @@ class TableHistory:
                 producer.abort_transaction()
             producer.close()
 
-    def _merge(self) -> None:
+    def _compact_files(self) -> None:
         Coordinator(self.store).seal()
-        self.store.admin.merge_files()
+        self.store.admin.compact_files()
 
-    def _compact(self) -> None:
+    def _compact_keys(self) -> None:
         if self._compacted:
             Coordinator(self.store).seal()
-            self.store.admin.compact(TOPIC)
+            self.store.admin.compact_keys(TOPIC)
 
     def _delete(self) -> None:
         if self._random.random() < 0.3:

@@ -12,8 +12,9 @@ import pytest
 import eoslog
 from eoslog import Coordinator, TopicConfig
 from eoslog.errors import OffsetOutOfRange
-from eoslog.read.planner import FileSlice, PartitionPlan, Slices
+from eoslog.read.planner import PartitionPlan, Slices
 from pyspark_eoslog.native.lookup import PlannedFile, planned_files
+from tests.slices import file_slice
 from tests.unit.pyspark_eoslog.native.histories import NUMBERS, TOPIC, TableHistory
 
 
@@ -78,7 +79,7 @@ def test_files_with_what_is_told_of_them_are_the_rows(tmp_path: Path, seed: int,
         assert len({file.name for file in files}) == len(files)
 
 
-def test_a_merged_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Path) -> None:
+def test_a_compacted_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Path) -> None:
     store = eoslog.connect(str(tmp_path / "store"), fsync=False)
     store.admin.create_topic(TOPIC, schema=NUMBERS, config=TopicConfig(segment_batches=5))
     for number, end in enumerate(["commit", "abort", "commit"]):
@@ -89,7 +90,7 @@ def test_a_merged_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Path) 
             producer.flush()
             getattr(producer, f"{end}_transaction")()
     Coordinator(store).seal()
-    store.admin.merge_files()
+    store.admin.compact_files()
     scan = store.scan(TOPIC, columns=["n", "_partition", "_offset", "_timestamp"])
 
     (file,) = planned_files(scan.plans)
@@ -121,7 +122,7 @@ def test_a_read_that_begins_or_ends_within_a_compacted_batch_is_cut_by_offsets(
             producer.send_table(TOPIC, pa.table({"n": range(len(keys)), "text": keys}, schema=NUMBERS))
             producer.flush()
     Coordinator(store).seal()
-    store.admin.compact(TOPIC)
+    store.admin.compact_keys(TOPIC)
     scan = store.scan(TOPIC, columns=["n", "_partition", "_offset", "_timestamp"], **given)
 
     (file, *_) = planned_files(scan.plans)
@@ -131,8 +132,8 @@ def test_a_read_that_begins_or_ends_within_a_compacted_batch_is_cut_by_offsets(
 
 
 def test_a_read_that_ends_within_a_compacted_batch_of_a_later_file_is_cut_by_offsets() -> None:
-    whole = FileSlice("first.parquet", 100, 0, 10, 0, 10, 0, 0)
-    cut = FileSlice("second.parquet", 100, 0, 5, 0, 5, 10, 0, gaps_end_offset=13)
+    whole = file_slice("first.parquet", file_rows=10, record_count=10)
+    cut = file_slice("second.parquet", file_rows=5, record_count=5, base_offset=10, gaps_end_offset=13)
 
     first, second = planned_files([PartitionPlan(TOPIC, "0" * 32, 0, 0, 13, Slices([(whole, cut)]))])
 

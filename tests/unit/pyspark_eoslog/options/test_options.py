@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidOption
+from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
-from eoslog.state.transaction_entries import QueryVersion
 from pyspark_eoslog.options import Options
 
 
@@ -142,7 +142,7 @@ def test_what_was_given_is_known_and_can_be_refused() -> None:
 def test_what_a_fresh_start_comes_after_is_a_query_and_its_version(
     value: str, query_id: str | None, version: int
 ) -> None:
-    assert of(startAnewAfter=value).start_anew_after == QueryVersion(query_id=query_id, version=version)
+    assert of(startAnewAfter=value).start_anew_after == WorkVersion(version, query_id)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidOption
-from pyspark_eoslog.options.topic_options import TopicSelection
+from eoslog.read.topics_snapshot import TopicSelection
+from pyspark_eoslog.options.topic_options import topic_selection
 
 
 @pytest.mark.parametrize(
@@ -19,29 +20,29 @@ from pyspark_eoslog.options.topic_options import TopicSelection
     ],
 )
 def test_topics_are_selected_as_in_the_kafka_connector(options: dict[str, str], expected: TopicSelection) -> None:
-    assert TopicSelection.of(options) == expected
+    assert topic_selection(options) == expected
     assert bool(expected) is bool(options)
 
 
 def test_two_ways_exclude_each_other() -> None:
     with pytest.raises(InvalidOption, match="either option 'topic' or option 'subscribe', not both"):
-        TopicSelection.of({"topic": "a", "subscribe": "b"})
+        topic_selection({"topic": "a", "subscribe": "b"})
     with pytest.raises(InvalidOption, match="either option 'subscribePattern' or option 'assign', not both"):
-        TopicSelection.of({"subscribepattern": "a", "assign": '{"a": [0]}'})
+        topic_selection({"subscribepattern": "a", "assign": '{"a": [0]}'})
 
 
 @pytest.mark.parametrize("name", ["topic", "subscribe", "subscribepattern", "assign"])
 def test_an_empty_selection_is_refused(name: str) -> None:
     with pytest.raises(InvalidOption, match="is empty"):
-        TopicSelection.of({name: " "})
+        topic_selection({name: " "})
 
 
 @pytest.mark.parametrize("value", ["a-0", "{}", "[]", '{"a": []}', '{"a": 0}', '{"a": ["0"]}', '{"a": [-1]}'])
 def test_other_assignments_are_refused_with_an_example(value: str) -> None:
     with pytest.raises(InvalidOption, match=r'option \'assign\' is .*\{"flights": \[0, 1\]'):
-        TopicSelection.of({"assign": value})
+        topic_selection({"assign": value})
 
 
 def test_a_pattern_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidOption, match=r"'a\(', which is not a regular expression"):
-        TopicSelection.of({"subscribepattern": "a("})
+        topic_selection({"subscribepattern": "a("})

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from eoslog.read.planner import FileSlice
 from pyspark_eoslog.read.packing import LARGEST_BYTES, Piece, pack
+from tests.slices import control_slice, file_slice
 
 MIB = 1 << 20
 
 
 def piece(*sizes: int, topic: str = "t", partition: int = 0, rows: int = 10) -> Piece:
     """A file of each size (bytes), of one batch."""
-    slices = tuple(FileSlice(f"f{index}", size, 0, rows, 0, rows, index * rows, 0) for index, size in enumerate(sizes))
+    counts = {"file_rows": rows, "record_count": rows}
+    slices = tuple(
+        file_slice(f"f{index}", length=size, base_offset=index * rows, **counts) for index, size in enumerate(sizes)
+    )
     return Piece(topic, partition, None, slices)
-
-
-def marker(offset: int) -> FileSlice:
-    return FileSlice("", 0, 0, 1, 0, 1, offset, 0, control=1)
 
 
 @st.composite
@@ -34,15 +34,13 @@ def partition_pieces(draw: st.DrawFn, partition: int) -> Piece:
         for count in counts:
             gaps_end = offset + 2 * count if draw(st.booleans()) else None
             if draw(st.integers(0, 3)):
-                slices.append(
-                    FileSlice(
-                        f"f{number}", length, 0, sum(counts), first_row, count, offset, 0, gaps_end_offset=gaps_end
-                    )
-                )
+                values = {"first_row": first_row, "record_count": count, "base_offset": offset}
+                file = {"length": length, "file_rows": sum(counts), "gaps_end_offset": gaps_end}
+                slices.append(file_slice(f"f{number}", **file, **values))
             first_row += count
             offset += 2 * count
         if draw(st.booleans()):
-            slices.append(marker(offset))
+            slices.append(control_slice(offset))
             offset += 1
     return Piece("t", partition, None, tuple(slices))
 
@@ -143,4 +141,5 @@ def test_a_large_file_beside_small_ones_is_cut() -> None:
 
 
 def test_control_rows_that_are_planned_are_packed() -> None:
-    assert pack([Piece("t", 0, None, (marker(10),))]) == [(Piece("t", 0, None, (marker(10),)),)]
+    piece_of_a_marker = Piece("t", 0, None, (control_slice(10),))
+    assert pack([piece_of_a_marker]) == [(piece_of_a_marker,)]

@@ -14,13 +14,13 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, SchemaMismatch, UnknownTopicOrPartition
 from eoslog.read.columns import TRANSACTION_COLUMNS
+from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.jobs import replace_rows
 from eoslog.state.partition_state import Partition
 from pyspark_eoslog import stores
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.batch_reader import EosLogReader
-from pyspark_eoslog.read.read_plan import topics_snapshot
 from pyspark_eoslog.spark_schemas import default_schema
 from pyspark_eoslog.worker import this_worker
 from tests.requests import Applying

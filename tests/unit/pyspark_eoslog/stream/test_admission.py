@@ -149,12 +149,12 @@ def test_what_had_no_room_is_not_looked_into_again(store: eoslog.Store, monkeypa
     assert len(read) == 1
 
 
-def test_a_merged_file_is_one_file(store: eoslog.Store) -> None:
+def test_a_compacted_file_is_one_file(store: eoslog.Store) -> None:
     store.admin.create_topic("small", schema=NUMBERS, config=eoslog.TopicConfig(segment_batches=40))
     for number in range(20):
         produce(store, number, topic="small")
     seal(store)
-    store.admin.merge_files("small")
+    store.admin.compact_files("small")
     stream = reader(store, subscribe="small", maxFilesPerTrigger=1)
 
     assert drain(stream, stream.initialOffset())[0] == [list(range(20))]

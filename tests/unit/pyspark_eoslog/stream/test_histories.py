@@ -235,7 +235,7 @@ def test_micro_batches_hold_each_visible_row_once_in_order_and_the_same_after_a_
                 offsets = [row[2] for row in read if row[:2] == place]
                 assert offsets == sorted(offsets)
         happening.apply(("seal",))
-        happening.store.admin.merge_files()
+        happening.store.admin.compact_files()
         for start, end, batch in happening.batches:
             assert sorted(rows(happening.reader(), start, end)) == sorted(batch)
         for begun in range(len(happening.batches)):

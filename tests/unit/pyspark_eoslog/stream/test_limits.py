@@ -16,8 +16,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from eoslog.read.admission import limit_offsets
 from eoslog.state.names import TopicPartition
-from pyspark_eoslog.stream.limits import Limits, limit_offsets
+from pyspark_eoslog.stream.limits import Limits
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +161,13 @@ def test_a_process_that_may_not_end_a_dead_transaction_does_not_try_with_every_p
 ) -> None:
     stream = reader(store)
     start = stream.initialOffset()
-    dead = store.producer("dead", transaction_timeout_ms=1)
+    dead = store.producer("dead", transaction_timeout_ms=500)
     dead.init_transactions()
     dead.begin_transaction()
     dead.send_table("in", pa.table({"n": [0]}, schema=NUMBERS))
     dead.flush()
+    # Not before: the record of the flush would abort a transaction that is past its time-out already.
+    threading.Event().wait(0.6)
 
     def denied(*arguments: Any, **keywords: Any) -> Any:
         raise StoreAccessDenied("read only")

@@ -374,8 +374,8 @@ def compacted(store: eoslog.Store) -> None:
         producer.send_table("keyed", pa.table({"key": [0, 1 + number % 2], "n": [number, 10 + number]}, KEYED))
         producer.commit_transaction()
     store.log.before_checkpoint()
-    store.admin.merge_files("keyed")
-    store.admin.compact("keyed")
+    store.admin.compact_files("keyed")
+    store.admin.compact_keys("keyed")
 
 
 def test_a_limited_stream_counts_offsets_also_where_compaction_left_gaps(
@@ -401,7 +401,7 @@ def test_a_batch_fetches_a_file_that_many_batches_share_in_one_task_and_once(sto
     for number in range(20):
         produce(store, number, topic="small")
     store.log.before_checkpoint()
-    store.admin.merge_files("small")
+    store.admin.compact_files("small")
     batch = EosLogReader(Options.of({"path": store.url, "topic": "small"}), SCHEMA)
     (part,) = batch.partitions()
     store_of_tasks = stores.object_store(Options.of({"path": store.url, "topic": "small"}).location)

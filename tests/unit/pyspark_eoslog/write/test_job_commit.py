@@ -23,8 +23,7 @@ from eoslog.errors import (
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.log import appender
 from eoslog.log.proposals import InFlight
-from eoslog.state.jobs import TakeOverJob
-from eoslog.state.transaction_entries import ApplicationToken
+from eoslog.producer.job import Job
 from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import this_worker
@@ -47,7 +46,7 @@ def task(store: Store, number: int, *rows: int, **changes: Any) -> TaskCommit:
     topic = store.admin.describe_topic("out")
     target = store.read(lambda state, slot: TopicTarget.of(state, topic))
     upload_ms = store.object_store.clock.last_date_ms
-    writer = DataFileWriter(store.object_store, store.environment.new_token)
+    writer = DataFileWriter(store.object_store, store.environment.new_id)
     writer.append(target, 0, pa.table({"n": list(rows)}, schema=NUMBERS), store.now_ms())
     values = {
         "task": number,
@@ -64,9 +63,8 @@ def task(store: Store, number: int, *rows: int, **changes: Any) -> TaskCommit:
 
 
 def commit(store: Store, *messages: TaskCommit, owner: str = "run", version: int | None = None) -> None:
-    token = None if version is None else ApplicationToken(application_id="app", sink=messages[0].sink, version=version)
-    location = StoreLocation(store.url)
-    commit_tasks(location, messages, job_id="job", owner=owner, take_over=True, token=token)
+    job = Job(job_id="job", sink=messages[0].sink, version=version, application_id="app")
+    commit_tasks(StoreLocation(store.url), messages, job, owner=owner, take_over=True)
 
 
 def numbers(store: Store) -> list[int]:
@@ -117,10 +115,9 @@ def test_a_job_that_replaces_a_topics_rows_is_one_operation(store: Store) -> Non
         commit_tasks(
             location,
             [task(store, 0, *rows)],
-            job_id="job",
+            Job(job_id="job", sink=f"out:{topic_id}", version=2 - len(rows), application_id="a"),
             owner="other",
             take_over=True,
-            token=ApplicationToken(application_id="a", sink=f"out:{topic_id}", version=2 - len(rows)),
             replaces=topic_id,
             operation="overwrite",
         )
@@ -144,12 +141,12 @@ def test_a_run_that_was_fenced_is_refused_for_ever(store: Store) -> None:
 
 
 def test_a_job_that_is_taken_over_learns_whether_its_work_was_done(store: Store) -> None:
-    token = ApplicationToken(application_id="app", sink=task(store, 0).sink, version=1)
-    assert store.append(TakeOverJob("job", "run", token, store.now_ms()))
+    job = Job(job_id="job", sink=task(store, 0).sink, version=1, application_id="app")
+    assert job.take_over(store, "run")
     commit(store, task(store, 0, 1), version=1)
     before = store.read(lambda state, slot: slot)
 
-    assert not store.append(TakeOverJob("job", "again", token, store.now_ms()))
+    assert not job.take_over(store, "again")
 
     assert store.read(lambda state, slot: slot) == before
 
@@ -167,12 +164,12 @@ def test_a_commit_without_answer_is_made_again_and_done_once(
         if len(calls) > 1:
             return append(self, request, **options)
         slot = self.read(lambda state, newest: newest) + 1
-        token = "0" * 32
+        append_id = "0" * 32
         if lands:
             append(self, request)
-            token = self.log.replica.token
-        options["attempts"].puts[InFlight(slot, token)] = slot
-        raise CommitStateUnknown("no answer", slot=slot, token=token)
+            append_id = self.log.replica.append_id
+        options["attempts"].puts[InFlight(slot, append_id)] = slot
+        raise CommitStateUnknown("no answer", slot=slot, append_id=append_id)
 
     monkeypatch.setattr(Store, "append", unanswered)
 
@@ -190,12 +187,12 @@ def test_a_commit_that_landed_in_the_last_attempt_is_found(store: Store, monkeyp
     def unanswered(self: Store, request: Any, **options: Any) -> Any:
         calls.append(request)
         slot = self.read(lambda state, newest: newest) + 1
-        token = "0" * 32
+        append_id = "0" * 32
         if len(calls) == 3:
             append(self, request)
-            token = self.log.replica.token
-        options["attempts"].puts[InFlight(slot, token)] = slot
-        raise CommitStateUnknown("no answer", slot=slot, token=token)
+            append_id = self.log.replica.append_id
+        options["attempts"].puts[InFlight(slot, append_id)] = slot
+        raise CommitStateUnknown("no answer", slot=slot, append_id=append_id)
 
     monkeypatch.setattr(Store, "append", unanswered)
 
@@ -217,7 +214,7 @@ def test_a_refusal_that_may_be_repeated_is_told_when_no_attempt_has_landed(
             raise ConcurrentTransactions("a transaction is open in the topic")
         slot = self.read(lambda state, newest: newest) + 1
         options["attempts"].puts[InFlight(slot, "0" * 32)] = slot
-        raise CommitStateUnknown("no answer", slot=slot, token="0" * 32)
+        raise CommitStateUnknown("no answer", slot=slot, append_id="0" * 32)
 
     monkeypatch.setattr(Store, "append", refused_after_no_answer)
 
@@ -245,9 +242,8 @@ def test_the_log_tells_of_a_commit_what_people_ask(store: Store) -> None:
     messages = [task(store, number, number, query_id="q", batch_id=7) for number in range(2)]
     location = StoreLocation(store.url)
 
-    commit_tasks(
-        location, messages, job_id="job", owner="run", take_over=True, token=None, operation="complete", query_name="n"
-    )
+    job = Job(job_id="job", sink=messages[0].sink)
+    commit_tasks(location, messages, job, owner="run", take_over=True, operation="complete", query_name="n")
 
     (commit,) = store.history("out", transactional_id="job")
     assert (commit.operation, commit.rows, commit.files, commit.task_count) == ("complete", 2, 2, 2)
@@ -263,11 +259,10 @@ def test_tasks_that_do_not_agree_on_their_query_are_committed_without_one(store:
 
 
 def test_a_name_of_any_length_hinders_no_commit(store: Store) -> None:
-    location = StoreLocation(store.url)
+    message = task(store, 0, 1)
+    job = Job(job_id="j", sink=message.sink)
 
-    commit_tasks(
-        location, [task(store, 0, 1)], job_id="j", owner="r", take_over=True, token=None, query_name="x" * 5000
-    )
+    commit_tasks(StoreLocation(store.url), [message], job, owner="r", take_over=True, query_name="x" * 5000)
 
     assert numbers(store) == [1]
 

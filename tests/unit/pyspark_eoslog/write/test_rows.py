@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from eoslog import Store
 from eoslog.format.partitioner import partition_for_key
-from eoslog.producer.rows import deal_out
+from eoslog.producer.rows import rows_by_partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from pyspark_eoslog.write.row_writing import rows_by_topic
@@ -30,7 +30,7 @@ def test_the_place_where_rows_of_columns_were_read_does_not_choose_the_one_they_
     )
 
     ((_, rows),) = rows_by_topic(read, {"t": topic}, by_column=False, append_time_ms=0)
-    dealt = {row["id"]: partition for partition, part in deal_out(topic, rows, 0) for row in part.to_pylist()}
+    dealt = {row["id"]: partition for partition, part in rows_by_partition(topic, rows, 0) for row in part.to_pylist()}
 
     assert dealt == {name: partition_for_key(name.encode(), 3) for name in ("a", "b", "c")}
 
@@ -41,7 +41,7 @@ def test_the_partition_of_kafka_records_is_chosen_by_their_column_as_in_kafkas_c
 
     ((_, rows),) = rows_by_topic(read, {"t": topic}, by_column=False, append_time_ms=0)
 
-    assert [(place, part["value"].to_pylist()) for place, part in deal_out(topic, rows, 0)] == [
+    assert [(place, part["value"].to_pylist()) for place, part in rows_by_partition(topic, rows, 0)] == [
         (0, [b"2"]),
         (2, [b"1"]),
     ]

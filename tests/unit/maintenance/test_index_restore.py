@@ -12,8 +12,8 @@ from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.errors import CorruptRecord, UnknownTopicOrPartition
 from eoslog.format.producer_snapshot import decode_producer_snapshot
 from eoslog.log.replica import LogConfig
-from eoslog.maintenance.file_compaction import merge_files
-from eoslog.maintenance.index_restore import DamagedFile, rebuild_derived_files
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.index_restore import DamagedFile
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.partition_state import SealedSegment
@@ -41,7 +41,7 @@ def store(memory_store: ObjectStore, environment: Environment) -> Store:
     return store
 
 
-def write(store: Store, verdicts: str) -> None:
+def write(store: Store, outcomes: str) -> None:
     alone = store.producer()
     producer, spanning = store.producer("etl"), store.producer("spanning")
     producer.init_transactions()
@@ -49,11 +49,11 @@ def write(store: Store, verdicts: str) -> None:
     spanning.begin_transaction()
     spanning.send("t", b"spanning")
     spanning.flush()
-    for number, verdict in enumerate(verdicts):
+    for number, outcome in enumerate(outcomes):
         producer.begin_transaction()
         producer.send("t", b"%d" % number, key=b"k")
         producer.flush()
-        if verdict == "c":
+        if outcome == "c":
             producer.commit_transaction()
         else:
             producer.abort_transaction()
@@ -78,35 +78,35 @@ def bodies(store: Store) -> dict[str, bytes]:
     return {path: store.object_store.get(path).body for path in derived_paths(store)}
 
 
-def rebuild(store: Store, *, dry_run: bool = False) -> list[DamagedFile]:
-    return rebuild_derived_files(store.log, store.object_store, store.environment, "t", dry_run=dry_run)
+def restore(store: Store, *, dry_run: bool = False) -> list[DamagedFile]:
+    return store.admin.restore_indexes("t", dry_run=dry_run)
 
 
 def test_a_healthy_topic_needs_nothing(store: Store) -> None:
     assert len(derived_paths(store)) > len(sealed(store)) > 3
-    assert rebuild(store) == []
+    assert restore(store) == []
 
 
-def test_missing_files_are_put_back_as_they_were(store: Store) -> None:
+def test_missing_files_are_restored_as_they_were(store: Store) -> None:
     before = bodies(store)
     store.object_store.delete(list(before))
 
-    found = rebuild(store)
+    found = restore(store)
 
     assert {each.path for each in found} == set(before)
     assert {each.problem for each in found} == {"missing"}
     assert all(each.restored for each in found)
     assert bodies(store) == before
-    assert rebuild(store) == []
+    assert restore(store) == []
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_files_are_put_back_as_they_were(store: Store, damage: str) -> None:
+def test_damaged_files_are_restored_as_they_were(store: Store, damage: str) -> None:
     before = bodies(store)
     for path, body in before.items():
         store.object_store.put(path, DAMAGES[damage](body))
 
-    found = rebuild(store)
+    found = restore(store)
 
     assert [(each.problem, each.restored) for each in found] == [("damaged", True)] * len(before)
     assert bodies(store) == before
@@ -117,7 +117,7 @@ def test_a_dry_run_lists_what_is_wrong_and_changes_nothing(store: Store) -> None
     store.object_store.delete([first])
     store.object_store.put(second, b"")
 
-    found = rebuild(store, dry_run=True)
+    found = restore(store, dry_run=True)
 
     assert [(each.path, each.problem, each.restored) for each in found] == [
         (first, "missing", False),
@@ -141,7 +141,7 @@ def test_a_snapshot_follows_from_the_segment_before_if_that_is_whole(store: Stor
     kept = sealed(store)[0].snapshot.path
     store.object_store.delete([path for path in before if path != kept])
 
-    rebuild(store)
+    restore(store)
 
     assert bodies(store) == before
 
@@ -153,9 +153,9 @@ def test_a_snapshot_whose_segment_before_was_dropped_is_lost_and_the_rest_is_put
     store.object_store.delete([first.snapshot.path, second.txnindex.path])
 
     with pytest.raises(CorruptRecord, match=r"1 files .* cannot be restored, .* The first is .*\.snapshot"):
-        rebuild(store)
+        restore(store)
 
-    assert [each.path for each in rebuild(store, dry_run=True)] == [first.snapshot.path]
+    assert [each.path for each in restore(store, dry_run=True)] == [first.snapshot.path]
 
 
 @pytest.mark.parametrize("position", [1, 2, 3])
@@ -170,7 +170,7 @@ def test_a_snapshot_without_producers_that_expired_before_it_is_put_back(store: 
     lost = sealed(store)[-position].snapshot
     store.object_store.delete([lost.path])
 
-    assert [(each.path, each.restored) for each in rebuild(store)] == [(lost.path, True)]
+    assert [(each.path, each.restored) for each in restore(store)] == [(lost.path, True)]
     assert bodies(store) == before
 
 
@@ -183,20 +183,20 @@ def test_producers_that_expired_since_are_still_in_the_snapshot_that_lists_them(
     assert expired is not None
     store.append(AppendEntry(expired))
 
-    rebuild(store)
+    restore(store)
 
     assert len(listed) == 3
     assert bodies(store) == before
 
 
-def test_files_of_merged_segments_are_put_back_too(store: Store) -> None:
+def test_files_of_compacted_segments_are_restored_too(store: Store) -> None:
     segments = len(sealed(store))
-    merge_files(store.log, store.object_store, store.environment)
+    compact_files(store.log, store.object_store, store.environment)
     before = bodies(store)
     assert len(sealed(store)) < segments
     store.object_store.delete(list(before))
 
-    assert all(each.restored for each in rebuild(store))
+    assert all(each.restored for each in restore(store))
     assert bodies(store) == before
 
 
@@ -209,19 +209,19 @@ def test_an_index_cannot_be_put_back_and_does_not_keep_others_from_it(store: Sto
     if damage != "missing":
         store.object_store.put(lost.index.path, DAMAGES[damage](body))
 
-    listed = rebuild(store, dry_run=True)
+    listed = restore(store, dry_run=True)
     with pytest.raises(CorruptRecord, match=r"cannot be restored, .* The first is .*index\.parquet"):
-        rebuild(store)
+        restore(store)
 
     assert {each.kind for each in listed if each.base_offset == lost.base_offset} >= {"index", "snapshot"}
-    left = {each.path for each in rebuild(store, dry_run=True)}
+    left = {each.path for each in restore(store, dry_run=True)}
     behind = {each.snapshot.path for each in sealed(store) if each.base_offset > lost.base_offset}
     assert left == {file.path for file in (lost.index, lost.txnindex) if file is not None} | behind
 
 
 def test_a_topic_that_is_not_there_is_an_error(store: Store) -> None:
     with pytest.raises(UnknownTopicOrPartition):
-        rebuild_derived_files(store.log, store.object_store, store.environment, "absent")
+        store.admin.restore_indexes("absent")
 
 
 def test_neither_state_nor_reader_nor_work_on_segments_depends_on_derived_files(
@@ -239,7 +239,7 @@ def test_neither_state_nor_reader_nor_work_on_segments_depends_on_derived_files(
     cold = Store(memory_store, Environment(), LogConfig())
     assert cold.read(lambda state, slot: state) == state
     assert {isolation: rows(cold, isolation) for isolation in before} == before
-    merge_files(cold.log, cold.object_store, cold.environment)
+    compact_files(cold.log, cold.object_store, cold.environment)
     assert {isolation: rows(cold, isolation) for isolation in before} == before
     write(cold, "ca")
     assert rows(cold, "read_committed")[: len(before["read_committed"])] == before["read_committed"]
@@ -250,20 +250,20 @@ class _Died(BaseException):
 
 
 class _Mortal(Environment):
-    """Dies when it has put the first file back."""
+    """Dies when it has restored the first file."""
 
     def reached(self, crash_point: str) -> None:
-        if crash_point == "segment.rebuild.file_written":
+        if crash_point == "segment.restore.file_written":
             raise _Died
 
 
-def test_a_rebuild_that_dies_is_finished_by_the_next(memory_store: ObjectStore, store: Store) -> None:
+def test_a_restore_that_dies_is_finished_by_the_next(memory_store: ObjectStore, store: Store) -> None:
     before = bodies(store)
     store.object_store.delete(list(before))
     with pytest.raises(_Died):
-        rebuild(Store(memory_store, _Mortal()))
+        restore(Store(memory_store, _Mortal()))
 
-    assert len(rebuild(store)) == len(before) - 1
+    assert len(restore(store)) == len(before) - 1
     assert bodies(store) == before
 
 
@@ -281,6 +281,6 @@ def test_a_segment_that_is_dropped_meanwhile_misses_nothing(memory_store: Object
 
     stale.object_store.get_many = dropped_at_the_first_look  # type: ignore[method-assign,assignment]
     try:
-        assert rebuild(stale) == []
+        assert restore(stale) == []
     finally:
         stale.object_store.get_many = looked  # type: ignore[method-assign]

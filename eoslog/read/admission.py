@@ -10,6 +10,7 @@ import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from eoslog.format.segment_index_cache import SegmentIndexes
@@ -18,7 +19,64 @@ from eoslog.read.isolation import IsolationLevel, is_visible
 from eoslog.read.planner import FileSlice, batches_between
 from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.state.partition_state import NO_OFFSET, NO_SLOT, Partition
-from pyspark_eoslog.stream.limits import Budget, Limits, limit_offsets
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """The limits of a micro-batch. None means no limit.
+
+    The first file (with ``snapshot``: the first commit) is always taken, so that a stream never stops. Later ones are
+    taken only if they fit.
+    """
+
+    max_offsets: int | None = None
+    """Kafka's ``maxOffsetsPerTrigger``: offsets over all partitions; with ``snapshot``: rows."""
+    max_bytes: int | None = None
+    """Delta's ``maxBytesPerTrigger``: bytes of files. A file counts in proportion to the rows that are taken of it."""
+    max_files: int | None = None
+    """Delta's ``maxFilesPerTrigger``: data files."""
+
+    @property
+    def are_none(self) -> bool:
+        return self.max_offsets is None and not self.count_files
+
+    @property
+    def count_files(self) -> bool:
+        """True if a limit counts bytes or files, so that file metadata is needed."""
+        return self.max_bytes is not None or self.max_files is not None
+
+    def times(self, factor: int) -> ReadLimits:
+        """Return these limits, multiplied by a factor."""
+        limits = (self.max_offsets, self.max_bytes, self.max_files)
+        return ReadLimits(*(None if each is None else each * factor for each in limits))
+
+
+class _Budget:
+    """The remaining limits while a micro-batch is filled."""
+
+    def __init__(self, max_rows: int | None, max_bytes: int | None, max_files: int | None) -> None:
+        self._rows_left: float = math.inf if max_rows is None else max_rows
+        self._bytes_left: float = math.inf if max_bytes is None else max_bytes
+        self._files_left: float = math.inf if max_files is None else max_files
+        self._paths: set[str] = set()
+        self._is_empty = True
+
+    @property
+    def is_spent(self) -> bool:
+        return not self._is_empty and min(self._rows_left, self._bytes_left, self._files_left) <= 0
+
+    def take(self, rows: int, size: int, paths: set[str]) -> bool:
+        """Take rows of these files if they fit, or if they are the first. Return True if they were taken."""
+        new = paths - self._paths
+        fits = rows <= self._rows_left and size <= self._bytes_left and len(new) <= self._files_left
+        if not fits and not self._is_empty:
+            return False
+        self._rows_left -= rows
+        self._bytes_left -= size
+        self._files_left -= len(new)
+        self._paths |= new
+        self._is_empty = self._is_empty and not rows
+        return True
 
 
 class _Unit(NamedTuple):
@@ -48,7 +106,7 @@ class Admission:
         partitions: Mapping[TopicPartition, Partition],
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-        limits: Limits,
+        limits: ReadLimits,
     ) -> dict[TopicPartition, int]:
         """Return the end of a micro-batch in each partition, at or below ``ends``. It moves if there is a new row.
 
@@ -60,7 +118,7 @@ class Admission:
         ends = dict(ends) if limits.max_offsets is None else limit_offsets(starts, ends, limits.max_offsets)
         if not limits.count_files:
             return ends
-        budget = Budget(None, limits.max_bytes, limits.max_files)
+        budget = _Budget(None, limits.max_bytes, limits.max_files)
         caps = dict(ends)
         units: dict[TopicPartition, Iterator[_Unit]] = {}
         heads: list[tuple[int, TopicPartition, _Unit | None]] = []
@@ -102,14 +160,14 @@ class Admission:
         partitions: Sequence[Partition],
         after_slot: int,
         newest_slot: int,
-        limits: Limits,
+        limits: ReadLimits,
     ) -> int:
         """Return the slot that ends a micro-batch of whole commits; ``after_slot`` if there is no later commit.
 
         Raises:
             CorruptRecord, StoreUnavailable: an index cannot be read.
         """
-        budget = Budget(limits.max_offsets, limits.max_bytes, limits.max_files)
+        budget = _Budget(limits.max_offsets, limits.max_bytes, limits.max_files)
         last = after_slot
         for slot, slices in self._commits(indexes, partitions, after_slot, newest_slot):
             if limits.are_none:
@@ -141,6 +199,25 @@ class Admission:
         commits = slices_by_commit(indexes, changed, after_slot, newest_slot, control_rows=self._control_rows)
         for slot, _, slices in commits:
             yield slot, [piece for each in slices.values() for piece in each]
+
+
+def limit_offsets(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
+) -> dict[TopicPartition, int]:
+    """Limit the ends to about ``max_offsets`` offsets, in proportion to the size of each partition, as in Kafka.
+
+    Every partition with new rows and a share moves by at least one offset.
+    """
+    sizes = {key: max(0, end[key] - start.get(key, 0)) for key in end}
+    total = sum(sizes.values())
+    if total <= max_offsets:
+        return dict(end)
+    limited = {}
+    for key, size in sizes.items():
+        share = max_offsets * size / total
+        step = math.ceil(share) if share < 1 else math.floor(share)
+        limited[key] = min(start.get(key, 0) + step, end[key])
+    return limited
 
 
 def _rows(slices: Sequence[FileSlice]) -> int:

@@ -1,4 +1,4 @@
-"""Application tokens: work that comes again is recognised, and what only has the same number is not taken for it."""
+"""Application versions: work that comes again is recognised, and what only has the same number is not taken for it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from eoslog.errors import CheckpointMismatch, ProducerFenced, Replayed
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
-from eoslog.state.store_state import LastVersion, TokenKey, TransactionState
-from eoslog.state.transaction_entries import ApplicationToken, QueryVersion
+from eoslog.state.store_state import ApplicationVersionKey, LastVersion, TransactionState
+from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion
 from eoslog.state.transaction_requests import end_request
 from tests.unit.state.histories import TOPIC_ID, History, planned_expiry
 
 SINK = f"t:{TOPIC_ID}"
 
 
-def token(version: int, application_id: str = "app", sink: str = "*") -> ApplicationToken:
-    return ApplicationToken(application_id=application_id, sink=sink, version=version)
+def application_version(version: int, application_id: str = "app", sink: str = "*") -> ApplicationVersion:
+    return ApplicationVersion(application_id=application_id, sink=sink, version=version)
 
 
 def after(version: int, query_id: str | None = "query") -> QueryVersion:
@@ -40,40 +40,40 @@ def expire_ids(history: History) -> None:
     history.append(lambda draft: draft.append(planned))
 
 
-def test_a_token_at_or_below_the_last_committed_one_is_a_replay() -> None:
+def test_an_application_version_at_or_below_the_last_committed_one_is_a_replay() -> None:
     history = History()
-    identity = history.commit(history.init(), token=token(5))
+    identity = history.commit(history.init(), application_version=application_version(5))
 
     for version in (5, 4, 0):
-        request = end_request("tx", identity, "commit", token=token(version), time_ms=0)
+        request = end_request("tx", identity, "commit", application_version=application_version(version), time_ms=0)
         error = history.refused(lambda draft, r=request: draft.append(r))
         assert isinstance(error, Replayed)
         assert (error.version, error.committed) == (version, 5)
-    history.commit(identity, token=token(6))
+    history.commit(identity, application_version=application_version(6))
 
 
-def test_tokens_of_other_applications_and_sinks_are_kept_apart() -> None:
+def test_application_versions_of_other_applications_and_sinks_are_kept_apart() -> None:
     history = History()
-    identity = history.commit(history.init(), token=token(5))
+    identity = history.commit(history.init(), application_version=application_version(5))
 
-    identity = history.commit(identity, token=token(1, application_id="another"))
-    history.commit(identity, token=token(1, sink=SINK))
+    identity = history.commit(identity, application_version=application_version(1, application_id="another"))
+    history.commit(identity, application_version=application_version(1, sink=SINK))
 
-    assert set(history.state.tokens.values()) == {LastVersion(5), LastVersion(1)}
-    assert history.state.tokens[TokenKey("tx", "app", "*")] == LastVersion(5)
+    assert set(history.state.application_versions.values()) == {LastVersion(5), LastVersion(1)}
+    assert history.state.application_versions[ApplicationVersionKey("tx", "app", "*")] == LastVersion(5)
 
 
-def test_a_commit_with_nothing_but_a_token_writes_it() -> None:
+def test_a_commit_with_nothing_but_an_application_version_writes_it() -> None:
     history = History()
 
-    history.commit(history.init(), token=token(0))
+    history.commit(history.init(), application_version=application_version(0))
 
-    assert history.state.tokens[TokenKey("tx", "app", "*")] == LastVersion(0)
+    assert history.state.application_versions[ApplicationVersionKey("tx", "app", "*")] == LastVersion(0)
     assert history.transaction().state is TransactionState.COMPLETE_COMMIT
     assert history.partition().next_offset == 0
 
 
-def test_the_query_of_a_token_outlives_its_transactional_id_and_a_checkpoint() -> None:
+def test_the_query_of_an_application_version_outlives_its_transactional_id_and_a_checkpoint() -> None:
     history = History()
     history.micro_batch(3)
     expire_ids(history)
@@ -81,7 +81,7 @@ def test_the_query_of_a_token_outlives_its_transactional_id_and_a_checkpoint() -
     restored = restore({part.name: part.encode() for part in parts(history.state, history.slot)})
 
     assert restored == history.state
-    assert restored.tokens == {TokenKey("job", "job", SINK): LastVersion(3, "query")}
+    assert restored.application_versions == {ApplicationVersionKey("job", "job", SINK): LastVersion(3, "query")}
     with pytest.raises(CheckpointMismatch):
         history.micro_batch(0, "another query", owner="another run")
 
@@ -289,7 +289,9 @@ def test_a_renamed_job_goes_on_though_the_old_id_has_expired_or_both_roll_over()
     history.micro_batch(5, job_id="newest")
 
     assert commits(history) == 3
-    assert history.state.tokens[TokenKey("newest", "newest", SINK)] == LastVersion(5, "query")
+    assert history.state.application_versions[ApplicationVersionKey("newest", "newest", SINK)] == LastVersion(
+        5, "query"
+    )
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,9 @@ def test_a_version_of_a_batch_write_is_skipped_only_if_the_same_query_or_none_co
         history.job("run", history.staged(task=0), version=version, query_id=second, after=after(7, first))
 
     anew = None if outcome is None else after(7, first)
-    assert history.state.tokens[TokenKey("job", "app", "*")] == LastVersion(version, second, anew)
+    assert history.state.application_versions[ApplicationVersionKey("job", "app", "*")] == LastVersion(
+        version, second, anew
+    )
 
 
 def test_the_advice_to_a_batch_write_names_its_options() -> None:
@@ -456,10 +460,16 @@ def test_a_fresh_start_of_versions_has_its_effect_once() -> None:
     assert commits(history) == 3
 
 
-def test_a_stream_whose_tokens_named_its_query_as_their_application_goes_on() -> None:
+def test_a_stream_whose_application_versions_named_its_query_as_their_application_goes_on() -> None:
     history = History()
     identity = history.init("job", kind="job", owner="old run")
-    history.commit(identity, transactional_id="job", owner="old run", task_count=1, token=token(3, "query", SINK))
+    history.commit(
+        identity,
+        transactional_id="job",
+        owner="old run",
+        task_count=1,
+        application_version=application_version(3, "query", SINK),
+    )
 
     with pytest.raises(Replayed):
         history.micro_batch(3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
 from eoslog.format.segment_index import decode_segment_index
 from eoslog.format.transaction_index import decode_transaction_index
-from eoslog.maintenance.file_compaction import MergeReport, chunks, doubling_runs, merge_files
+from eoslog.maintenance.file_compaction import FileCompactionReport, chunks, compact_files, doubling_runs
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.append_entry import AppendEntry
@@ -100,8 +100,8 @@ def seal(store: Store) -> None:
     seal_segments(store.log, store.object_store, store.environment)
 
 
-def merge(store: Store, environment: Environment | None = None, **options: Any) -> MergeReport:
-    return merge_files(store.log, store.object_store, environment or store.environment, **options)
+def compact(store: Store, environment: Environment | None = None, **options: Any) -> FileCompactionReport:
+    return compact_files(store.log, store.object_store, environment or store.environment, **options)
 
 
 def partition(store: Store) -> Partition:
@@ -138,20 +138,20 @@ def data_files(store: Store) -> set[str]:
     }
 
 
-def test_a_merge_changes_nothing_that_any_reader_is_shown(store: Store) -> None:
+def test_compaction_changes_nothing_that_any_reader_is_shown(store: Store) -> None:
     before = everything(store)
 
-    report = merge(store)
+    report = compact(store)
 
-    assert [(each.segments, each.files_after) for each in report.merged] == [(7, 1)]
+    assert [(each.segments, each.files_after) for each in report.compacted] == [(7, 1)]
     assert everything(store) == before
     assert everything(Store(store.object_store, Environment())) == before
 
 
-def test_a_merge_moves_no_bound_and_no_producer(store: Store) -> None:
+def test_compaction_moves_no_bound_and_no_producer(store: Store) -> None:
     before = partition(store)
 
-    merge(store)
+    compact(store)
 
     after = partition(store)
     for name in ("log_start_offset", "last_stable_offset", "high_watermark", "snapshot_floor", "removed_end_slot"):
@@ -172,19 +172,19 @@ def watched(store: Store) -> list[str]:
     return asked
 
 
-def test_a_scan_fetches_a_merged_file_once(store: Store) -> None:
-    merge(store)
-    merged = _file_paths(store, 0)
+def test_a_scan_fetches_a_compacted_file_once(store: Store) -> None:
+    compact(store)
+    compacted = _file_paths(store, 0)
     asked = watched(store)
 
     store.scan("t").to_table()
 
-    assert [path for path in asked if path in merged] == list(merged)
+    assert [path for path in asked if path in compacted] == list(compacted)
 
 
-def test_a_consumer_fetches_a_merged_file_once(store: Store) -> None:
-    merge(store)
-    merged = _file_paths(store, 0)
+def test_a_consumer_fetches_a_compacted_file_once(store: Store) -> None:
+    compact(store)
+    compacted = _file_paths(store, 0)
     offsets = store.scan("t", columns=["offset"]).to_table()["offset"].to_pylist()
     asked = watched(store)
     consumer = store.consumer(auto_offset_reset="earliest", max_poll_records=3)
@@ -195,12 +195,12 @@ def test_a_consumer_fetches_a_merged_file_once(store: Store) -> None:
         records += batch
 
     assert [record.offset for record in records] == offsets
-    assert [path for path in asked if path in merged] == list(merged)
+    assert [path for path in asked if path in compacted] == list(compacted)
 
 
 def test_an_offset_is_found_by_its_time_in_one_read_of_a_merged_file(store: Store) -> None:
-    merge(store)
-    merged = _file_paths(store, 0)
+    compact(store)
+    compacted = _file_paths(store, 0)
     rows = store.scan("t", columns=["offset", "timestamp"]).to_table().to_pylist()
     time = rows[5]["timestamp"]
     # A producer's clock follows the store's: rows may share a millisecond, and a later row may have an earlier time.
@@ -213,7 +213,7 @@ def test_an_offset_is_found_by_its_time_in_one_read_of_a_merged_file(store: Stor
 
     assert found is not None
     assert found.offset == first
-    assert [path for path in asked if path in merged] == list(merged)
+    assert [path for path in asked if path in compacted] == list(compacted)
 
 
 def _index(store: Store, number: int) -> list[Any]:
@@ -228,7 +228,7 @@ def _file_paths(store: Store, number: int) -> set[str]:
 def test_batches_keep_who_wrote_them_and_when_they_were_decided(store: Store) -> None:
     before = [batch for number in range(len(partition(store).sealed)) for batch in _index(store, number)]
 
-    merge(store)
+    compact(store)
 
     after = _index(store, 0)
     assert [batch._replace(file=None, first_row=0) for batch in after] == [
@@ -239,7 +239,7 @@ def test_batches_keep_who_wrote_them_and_when_they_were_decided(store: Store) ->
     )
 
 
-def test_the_aborted_transactions_of_a_merged_segment_are_those_of_all_its_parts(store: Store) -> None:
+def test_the_aborted_transactions_of_a_compacted_segment_are_those_of_all_its_parts(store: Store) -> None:
     def aborted() -> list[Any]:
         return [
             each
@@ -250,38 +250,38 @@ def test_the_aborted_transactions_of_a_merged_segment_are_those_of_all_its_parts
 
     before = aborted()
 
-    merge(store)
+    compact(store)
 
     assert aborted() == before
     assert len(before) == 3
 
 
-def test_what_is_merged_is_not_merged_again(store: Store) -> None:
-    merge(store)
+def test_what_is_compacted_is_not_compacted_again(store: Store) -> None:
+    compact(store)
     slot = store.read(lambda state, slot: slot)
 
-    report = merge(store)
+    report = compact(store)
 
-    assert report.merged == []
+    assert report.compacted == []
     assert store.read(lambda state, slot: slot) == slot
 
 
 def test_files_that_are_large_enough_stay_and_are_named_by_the_new_index(store: Store) -> None:
     before = data_files(store)
 
-    report = merge(store, target_file_bytes=1)
+    report = compact(store, target_file_bytes=1)
 
     assert _file_paths(store, 0) <= before
-    assert [each.bytes_written for each in report.merged] == [0]
+    assert [each.bytes_written for each in report.compacted] == [0]
 
 
-def test_merged_files_are_at_most_as_large_as_wanted(store: Store) -> None:
+def test_compacted_files_are_at_most_as_large_as_wanted(store: Store) -> None:
     one = next(batch.file.length for batch in _index(store, 0) if batch.file is not None)
 
-    report = merge(store, target_file_bytes=4 * one)
+    report = compact(store, target_file_bytes=4 * one)
 
-    assert report.merged[0].files_after > 1
-    assert len(_file_paths(store, 0)) == report.merged[0].files_after
+    assert report.compacted[0].files_after > 1
+    assert len(_file_paths(store, 0)) == report.compacted[0].files_after
 
 
 def test_a_segment_grows_no_larger_than_the_topic_allows(objects: MemoryStore) -> None:
@@ -290,7 +290,7 @@ def test_a_segment_grows_no_larger_than_the_topic_allows(objects: MemoryStore) -
     produce(store, 30)
     seal(store)
 
-    merge(store)
+    compact(store)
 
     assert max(segment.batch_count for segment in partition(store).sealed) <= 2 * 16
 
@@ -301,12 +301,12 @@ def test_compacted_and_dirty_segments_stay_apart(store: Store) -> None:
     entry = LogCleaned(topic_id=topic_id, partition=0, dirty_offset=0, cleaned_offset=middle, time_ms=1)
     store.append(AppendEntry(entry))
 
-    merge(store)
+    compact(store)
 
     assert [segment.base_offset for segment in partition(store).sealed] == [0, middle]
 
 
-def test_columns_of_the_users_own_are_merged(objects: MemoryStore) -> None:
+def test_columns_of_the_users_own_are_compacted(objects: MemoryStore) -> None:
     store = Store(objects, Environment())
     schema = pa.schema([("name", pa.string()), ("tags", pa.list_(pa.string()))])
     store.admin.create_topic("t", schema=schema, config=TopicConfig(segment_batches=3))
@@ -318,26 +318,27 @@ def test_columns_of_the_users_own_are_merged(objects: MemoryStore) -> None:
     names = ["name", "tags", "_offset", "_timestamp"]
     before = store.scan("t", columns=names).to_table()
 
-    assert merge(store).merged
+    assert compact(store).compacted
 
     assert store.scan("t", columns=names).to_table().to_pylist() == before.to_pylist()
 
 
 @pytest.mark.parametrize(
-    "point", ["segment.merge.files_written", "segment.merge.index_written", "segment.merge.replaced"]
+    "point",
+    ["segment.compact_files.files_written", "segment.compact_files.index_written", "segment.compact_files.replaced"],
 )
-def test_a_merge_that_dies_leaves_everything_as_it_was_or_done(
+def test_a_compaction_that_dies_leaves_everything_as_it_was_or_done(
     store: Store, objects: MemoryStore, clock: Clock, point: str
 ) -> None:
     before = everything(store)
     dying = Store(objects, At(point, die))
 
     with pytest.raises(Died):
-        merge(dying)
+        compact(dying)
 
     survivor = Store(objects, Environment())
     assert everything(survivor) == before
-    merge(survivor)
+    compact(survivor)
     assert everything(survivor) == before
     clock.now_ms += 8 * DAY_MS
     vacuum(survivor.log, objects)
@@ -345,43 +346,43 @@ def test_a_merge_that_dies_leaves_everything_as_it_was_or_done(
     assert everything(Store(objects, Environment())) == before
 
 
-def test_of_two_merges_at_once_one_counts(store: Store, objects: MemoryStore) -> None:
+def test_of_two_compactions_at_once_one_counts(store: Store, objects: MemoryStore) -> None:
     before = everything(store)
     other = Store(objects, Environment())
 
     overtaken = At("segment.replacement.overtaken", lambda: None)
 
-    report = merge(Store(objects, overtaken), At("segment.merge.index_written", lambda: merge(other)))
+    report = compact(Store(objects, overtaken), At("segment.compact_files.index_written", lambda: compact(other)))
 
-    assert (len(report.merged), report.lost_races) == (0, 1)
+    assert (len(report.compacted), report.lost_races) == (0, 1)
     assert "segment.replacement.overtaken" in overtaken.points
     assert len(partition(store).sealed) == 1
     assert everything(store) == before
 
 
-def test_a_merge_that_the_log_start_overtakes_is_given_up(store: Store, objects: MemoryStore) -> None:
+def test_a_compaction_that_the_log_start_overtakes_is_given_up(store: Store, objects: MemoryStore) -> None:
     end = partition(store).sealed[1].end_offset
     topic_id = store.admin.describe_topic("t").topic_id
     entry = LogStartMoved(topic_id=topic_id, partition=0, offset=end, reason="delete_records")
 
-    report = merge(
+    report = compact(
         Store(objects, Environment()),
-        At("segment.merge.index_written", lambda: store.append(AppendEntry(entry))),
+        At("segment.compact_files.index_written", lambda: store.append(AppendEntry(entry))),
     )
 
     assert report.lost_races == 1
     assert partition(store).sealed[0].base_offset == end
 
 
-def test_a_merge_of_a_topic_that_is_deleted_meanwhile_is_given_up(store: Store, objects: MemoryStore) -> None:
-    report = merge(
-        Store(objects, Environment()), At("segment.merge.index_written", lambda: store.admin.delete_topic("t"))
+def test_a_compaction_of_a_topic_that_is_deleted_meanwhile_is_given_up(store: Store, objects: MemoryStore) -> None:
+    report = compact(
+        Store(objects, Environment()), At("segment.compact_files.index_written", lambda: store.admin.delete_topic("t"))
     )
 
-    assert (report.merged, report.lost_races) == ([], 1)
+    assert (report.compacted, report.lost_races) == ([], 1)
 
 
-def test_a_merge_that_sleeps_until_others_have_merged_and_vacuumed_is_given_up(
+def test_a_compaction_that_sleeps_until_others_have_compacted_and_vacuumed_is_given_up(
     store: Store, objects: MemoryStore, clock: Clock
 ) -> None:
     before = everything(store)
@@ -393,16 +394,16 @@ def test_a_merge_that_sleeps_until_others_have_merged_and_vacuumed_is_given_up(
         answer = runs(function, refresh=refresh)
         if not refresh:
             sleeper.log.read = runs  # type: ignore[method-assign]
-            merge(store)
+            compact(store)
             clock.now_ms += 8 * DAY_MS
             vacuum(store.log, objects)
         return answer
 
     sleeper.log.read = late  # type: ignore[method-assign]
 
-    report = merge(sleeper)
+    report = compact(sleeper)
 
-    assert (report.merged, report.lost_races) == ([], 1)
+    assert (report.compacted, report.lost_races) == ([], 1)
     assert everything(store) == before
 
 
@@ -411,7 +412,7 @@ def test_a_file_that_is_missing_is_told_and_not_taken_for_a_race(store: Store) -
     store.object_store.delete([victim])
 
     with pytest.raises(CorruptRecord, match=victim):
-        merge(store)
+        compact(store)
 
 
 def test_readers_that_planned_before_find_their_files_for_a_day(
@@ -419,7 +420,7 @@ def test_readers_that_planned_before_find_their_files_for_a_day(
 ) -> None:
     scan = store.scan("t")
     before = scan.to_table()
-    merge(store)
+    compact(store)
     clock.now_ms += DAY_MS // 2
     vacuum(store.log, objects)
 
@@ -434,12 +435,12 @@ def test_a_file_that_the_new_index_still_names_outlives_the_index_that_named_it_
     store: Store, objects: MemoryStore, clock: Clock
 ) -> None:
     before = everything(store)
-    merge(store, target_file_bytes=1)
+    compact(store, target_file_bytes=1)
     clock.now_ms += 10 * DAY_MS
 
     vacuum(store.log, objects)
 
-    assert store.read(lambda state, slot: state.doomed) == ()
+    assert store.read(lambda state, slot: state.pending_deletions) == ()
     assert everything(Store(objects, Environment())) == before
 
 
@@ -457,5 +458,5 @@ def test_what_is_put_together_at_least_doubles_and_is_left_alone_then(weights: l
 
     assert [weight for run in found for weight in run] == weights
     assert all(sum(run) >= 2 * max(run) for run in found if len(run) > 1)
-    merged = [sum(run) for run in found]
-    assert len(merged) == 1 or doubling_runs(merged, lambda weight: weight) == [[weight] for weight in merged]
+    compacted = [sum(run) for run in found]
+    assert len(compacted) == 1 or doubling_runs(compacted, lambda weight: weight) == [[weight] for weight in compacted]

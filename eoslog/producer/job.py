@@ -1,0 +1,231 @@
+"""A job: its tasks upload files, and one slot commits the transactions of all of them, or none.
+
+A job consists of plain values, so one process may plan it, others run its tasks, and another one commit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from eoslog.errors import CommitStateUnknown, IllegalState
+from eoslog.format.file_writer import TopicTarget, WrittenFile
+from eoslog.producer.new_columns import NewColumns
+from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.session.session import Session
+from eoslog.state.application_versions import committed_rows, last_version, starts_anew
+from eoslog.state.draft import Draft
+from eoslog.state.jobs import CommitJob, TakeOverJob, check_task_count
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, QueryVersion
+from eoslog.storage.process import HomeProcess
+
+_ATTEMPTS = 3
+_LONGEST_NAME = 200
+
+
+class WorkVersion(NamedTuple):
+    """The version of an application's work, and the streaming query that counted it."""
+
+    version: int
+    query_id: str | None = None
+    """None outside of streams."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, and the version of its work if it has one. The store commits each version once."""
+
+    job_id: str
+    """The transactional id."""
+    sink: str
+    """The scope of the version: a topic with its id, or ``*``."""
+    version: int | None = None
+    """The number of this work; None if nobody counts it."""
+    application_id: str | None = None
+    """The application that counts; None if it is the job itself."""
+    query_id: str | None = None
+    """The streaming query that counts; None outside of streams."""
+    starts_anew_after: WorkVersion | None = None
+    """The last committed version, if the application restarts its count after it."""
+    is_micro_batch: bool = False
+    """True if the version belongs to a streaming sink."""
+
+    def take_over(self, store: Session, owner: str) -> bool:
+        """Fence the earlier runs of the job. Return False, and fence none, if its version was committed before.
+
+        Args:
+            owner: the id of this run.
+        """
+        return store.append(TakeOverJob(self.job_id, owner, self._application_version(), store.now_ms()))
+
+    def last_version(self, store: Session) -> WorkVersion | None:
+        """Return the last committed version of the known state; None if there is none, or if the count restarts."""
+        work = self._application_version_of(0)
+        last = store.read(
+            lambda state, slot: last_version(state, self.job_id, work.application_id, self.sink), refresh=False
+        )
+        return None if last is None or starts_anew(work, last) else WorkVersion(last.version, last.query_id)
+
+    def committed_rows(self, store: Session) -> int | None:
+        """Return the number of rows that this version of a streaming sink was committed with; None if unknown."""
+        work = self._application_version()
+        if work is None:
+            return None
+        return store.read(lambda state, slot: committed_rows(state, self.job_id, work), refresh=False)
+
+    def commit(
+        self,
+        store: Session,
+        files: Sequence[tuple[int, WrittenFile]],
+        *,
+        owner: str,
+        take_over: bool,
+        task_count: int,
+        upload_ms: int,
+        duration_ms: int,
+        rows: int | None = None,
+        replaces: str | None = None,
+        new_columns: NewColumns | None = None,
+        held_back: bool = False,
+        operation: str = "append",
+        query_name: str | None = None,
+        batch_id: int | None = None,
+        engine: str | None = None,
+    ) -> int:
+        """Commit the files that the tasks uploaded, and return the slot.
+
+        Args:
+            files: the files, each with the number of its task.
+            owner: the run of the job. Its first commit fences earlier runs.
+            take_over: fence an earlier run with this commit.
+            upload_ms: a lower bound of the time at which the first upload began (ms by the store's clock).
+            rows: refuse a replayed micro-batch that was committed with another number of rows; None does not compare.
+            replaces: the id of a topic whose existing rows are deleted in the same step.
+            new_columns: the columns that the topic lacked at planning.
+            held_back: True if the tasks uploaded nothing, because the work was committed before. That is only checked.
+            duration_ms, operation, query_name, batch_id, engine: what the history shows of the commit.
+
+        Raises:
+            Replayed: the version was committed before.
+            CheckpointMismatch: the version does not follow the last committed one.
+            IllegalState: the work was held back, but was not committed before.
+            ProducerFenced: another run has taken over the job.
+            SchemaMismatch: another job has added a column of this job with another type in the meantime.
+            CommitStateUnknown: the store did not answer, so the outcome of the commit is unknown.
+            OutcomeLost: the slot was deleted in the meantime, so the outcome can no longer be read.
+        """
+        job = CommitJob(
+            job_id=self.job_id,
+            owner=owner,
+            take_over=take_over,
+            batches=[file.staged(task) for task, file in files],
+            upload_ms=upload_ms,
+            application_version=self._application_version(),
+            task_count=task_count,
+            summary=CommitSummary(
+                rows=sum(file.record_count for _, file in files),
+                files=len(files),
+                bytes=sum(file.length for _, file in files),
+                duration_ms=duration_ms,
+                operation=operation,
+                query_id=self.query_id,
+                query_name=None if query_name is None else query_name[:_LONGEST_NAME],
+                batch_id=batch_id,
+                engine=engine,
+            ),
+            time_ms=store.now_ms(),
+            replaces=replaces,
+            micro_batch=self.is_micro_batch,
+            rows=rows,
+        )
+        request = _CheckReplay(job) if held_back else _CommitTasks(job, new_columns)
+        append = IdempotentAppend(store, HomeProcess("store"))
+        for _ in range(_ATTEMPTS):
+            with suppress(CommitStateUnknown):
+                return append(request)
+        # Ask for the last attempt, too. Without a version, a user who runs the job again would write its rows twice.
+        landed = append.landed()
+        return append(request) if landed is None else int(landed[0])
+
+    def _application_version(self) -> ApplicationVersion | None:
+        return None if self.version is None else self._application_version_of(self.version)
+
+    def _application_version_of(self, version: int) -> ApplicationVersion:
+        after = self.starts_anew_after
+        return ApplicationVersion(
+            application_id=self.application_id or self.job_id,
+            sink=self.sink,
+            version=version,
+            query_id=self.query_id,
+            starts_anew_after=None if after is None else QueryVersion(query_id=after.query_id, version=after.version),
+        )
+
+
+@dataclass(frozen=True)
+class _CommitTasks:
+    """Commit a job, and add the columns of its rows that the topic lacks. The answer is the slot."""
+
+    job: CommitJob
+    new_columns: NewColumns | None
+    name: ClassVar = CommitJob.name
+    is_final: ClassVar = CommitJob.is_final
+
+    def apply(self, draft: Draft) -> int:
+        """Raises: SchemaMismatch, and the errors of ``CommitJob.apply``"""
+        slot = self.job.apply(draft)
+        if self.new_columns is not None:
+            self.new_columns.append(draft, self.job.time_ms)
+        return slot
+
+
+@dataclass(frozen=True)
+class _CheckReplay:
+    """Check that the work of a job was committed before. Its tasks uploaded nothing, so there is nothing to commit."""
+
+    job: CommitJob
+    name: ClassVar = "check"
+    is_final: ClassVar = False
+
+    def apply(self, draft: Draft) -> int:
+        """
+        Raises:
+            Replayed: the work was committed before.
+            IllegalState: it was not.
+        """
+        self.job.check_application_version(draft)
+        raise IllegalState(
+            f"job {self.job.job_id}: another run has committed since, so nothing was committed; run this job again"
+        )
+
+
+def check_task(task: int) -> None:
+    """Check that a job may have a task of this number, before the task uploads.
+
+    Raises:
+        InvalidRequest: the job has too many tasks.
+    """
+    check_task_count(task + 1)
+
+
+def write_targets(store: Session, topic: str | None, *, refresh: bool) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
+    """Return the id of the store, and the topics to write to with the targets of their files, all from one state.
+
+    Args:
+        topic: the topic of all rows; None for all topics of Kafka records, one of which each row names.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+
+    def snapshot(state: StoreState, slot: int) -> tuple[str, list[tuple[Topic, TopicTarget]]]:
+        if topic is None:
+            topics = [each for each in state.topics.values() if each.topic_schema.kind == "records"]
+        else:
+            topics = [topic_named(state, topic)]
+        return state.store_id, [(each, TopicTarget.of(state, each)) for each in topics]
+
+    return store.read(snapshot, refresh=refresh)

@@ -1,0 +1,160 @@
+"""Columns that a write adds to a topic: the merged schema, in Arrow's types and in Spark's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from eoslog.errors import InvalidRequest, InvalidTopic, SchemaMismatch
+from eoslog.format.schema_changes import added_columns, holds_as_it_is, merged_schema
+from eoslog.format.topic_schema_json import decode_schema, encode_schema, stored_schema
+from eoslog.state.draft import Draft
+from eoslog.state.partitions import topic_of
+from eoslog.state.store_state import Topic
+from eoslog.state.topic_entries import TopicSchema, TopicSchemaChanged
+
+_VARIANT = "variant"
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumns:
+    """The columns of a job's rows that the topic lacked at planning. The job's files have exactly these columns."""
+
+    topic_id: str
+    arrow: str
+    """The new columns, and those with new fields, encoded like the schema of a topic."""
+    spark: str
+    """The same columns as Spark's JSON."""
+
+    def append(self, draft: Draft, time_ms: int) -> None:
+        """Add the columns to the topic. Other jobs may have added columns since the planning.
+
+        Raises:
+            UnknownTopicOrPartition
+            SchemaMismatch: another job has added one of these columns with another type.
+        """
+        columns = decode_schema(self.arrow)
+        topic = append_columns(draft, topic_of(draft, self.topic_id), columns, self.spark, time_ms)
+        stored = stored_schema(topic)
+        for field in columns:
+            if not holds_as_it_is(stored.field(field.name).type, field.type):
+                raise SchemaMismatch(
+                    f"topic {topic.topic}: column {field.name!r} was added as {stored.field(field.name).type} while "
+                    f"these rows were written as {field.type}; nothing was committed: run the job again"
+                )
+
+
+def append_columns(draft: Draft, topic: Topic, rows: pa.Schema, spark_schema: str | None, time_ms: int) -> Topic:
+    """Append an entry that adds the columns of some rows to a topic; nothing if the topic has them.
+
+    Args:
+        spark_schema: the rows' schema, or part of it, as Spark's JSON.
+        time_ms: the time by the store's clock (ms since the epoch).
+
+    Returns:
+        The changed topic.
+
+    Raises:
+        InvalidTopic, SchemaMismatch, UnsupportedSchema
+    """
+    wanted = with_columns(topic, rows, spark_schema)
+    if wanted != topic.topic_schema:
+        draft.append(
+            TopicSchemaChanged(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                topic_schema=wanted,
+                schema_version=topic.schema_version + 1,
+                time_ms=time_ms,
+            )
+        )
+    return draft.topics[topic.topic_id]
+
+
+def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> TopicSchema:
+    """Return the topic's schema, extended by the columns of some rows. It is unchanged if it has them all.
+
+    Raises:
+        InvalidTopic: the topic holds Kafka records.
+        SchemaMismatch: the topic has a column of this name with another type.
+        UnsupportedSchema: a new column cannot be stored.
+    """
+    known = topic.topic_schema
+    if known.kind != "columns":
+        raise InvalidTopic(f"topic {topic.topic} holds Kafka records, whose columns are always the same")
+    arrow = encode_schema(merged_schema(stored_schema(topic), rows))
+    spark = _merged_spark_schema(known.spark, spark_schema)
+    return known if arrow == known.arrow else known.model_copy(update={"arrow": arrow, "spark": spark})
+
+
+def missing_columns(topic: Topic, merged: TopicSchema) -> list[str]:
+    """Return the columns of a merged schema that the topic lacks, each as the path of its names with dots."""
+    return [".".join(path) for path in added_columns(topic.topic_schema.arrow or "", merged.arrow or "")]
+
+
+def _merged_spark_schema(known: str | None, rows: str | None) -> str | None:
+    """Return Spark's JSON of the topic's columns, extended by the rows' columns. Either may omit columns."""
+    if rows is None:
+        return known
+    empty: dict[str, Any] = {"type": "struct", "fields": []}
+    return json.dumps(_merged_type(empty if known is None else _parsed(known), _parsed(rows), ""))
+
+
+def check_spark_schema(text: str) -> None:
+    """Raises: InvalidRequest: the text is not a schema in Spark's JSON."""
+    _parsed(text)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        value: dict[str, Any] = json.loads(text)
+        if value["type"] == "struct" and _is_type(value):
+            return value
+    except (ValueError, TypeError, KeyError, RecursionError):
+        pass
+    raise InvalidRequest("spark_schema is not a schema in Spark's JSON; give the result of StructType.json()")
+
+
+def _is_type(value: Any) -> bool:
+    """Return True if the value has the form of a type in Spark's JSON. The names of types are not checked."""
+    if isinstance(value, str):
+        return True
+    match value["type"]:
+        case "struct":
+            fields = value["fields"]
+            return isinstance(fields, list) and all(isinstance(f["name"], str) and _is_type(f["type"]) for f in fields)
+        case "array":
+            return _is_type(value["elementType"])
+        case "map":
+            return _is_type(value["keyType"]) and _is_type(value["valueType"])
+        case "udt":
+            return _is_type(value["sqlType"])
+    return False
+
+
+def _merged_type(known: Any, rows: Any, path: str) -> Any:
+    if _VARIANT in (known, rows):
+        if known != rows:
+            raise SchemaMismatch(
+                f"column {path!r} is a variant only in the topic or only in the rows; use the topic's type"
+            )
+        return known
+    kind = known.get("type") if isinstance(known, dict) else None
+    if not isinstance(rows, dict) or rows.get("type") != kind:
+        return known
+    if kind == "array":
+        return known | {"elementType": _merged_type(known["elementType"], rows["elementType"], path)}
+    if kind == "map":
+        return known | {"valueType": _merged_type(known["valueType"], rows["valueType"], path)}
+    if kind != "struct":
+        return known
+    found = {field["name"]: field for field in rows["fields"]}
+    fields = []
+    for field in known["fields"]:
+        row = found.pop(field["name"], None)
+        here = f"{path}.{field['name']}".removeprefix(".")
+        fields.append(field if row is None else field | {"type": _merged_type(field["type"], row["type"], here)})
+    return known | {"fields": [*fields, *({**field, "nullable": True} for field in found.values())]}

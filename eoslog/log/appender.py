@@ -39,7 +39,7 @@ from eoslog.log.slot_record import (
     with_tail,
 )
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import PATIENCE_MS, HostQueue
+from eoslog.storage.host_queue import PATIENCE_MS, HostQueue, Place
 from eoslog.storage.object_store import ObjectStore
 
 S = TypeVar("S")
@@ -71,14 +71,14 @@ class _Attempts:
     """How many races for a slot were lost."""
     has_lost: bool = False
     """Whether the last attempt lost its race."""
-    appended_for_others: int | None = None
-    """How many requests of other processes are in the record that the last attempt put; None if it put no record."""
     most: int = 1 << 30
     """How many proposals the next record takes at most."""
     with_overdue: bool = True
     """Whether the next record takes aborts of overdue transactions."""
     others: Sequence[OthersPublication] = ()
     """Publications of other processes, which the next record also takes."""
+    taken_others: Sequence[OthersPublication] | None = None
+    """Those whose valid requests are in the record that the last attempt put; None if it put no record."""
 
 
 class Appender(Generic[S]):
@@ -176,50 +176,49 @@ class Appender(Generic[S]):
                     self._look_at_tail(attempts)
 
     def _append_in_turn(self, queue: HostQueue, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
-        """Queue behind the other processes of this host, and put a record when it is this process's turn.
+        """Wait for this process's turn, and put a record.
 
-        A process that is not the next one publishes its requests, so that a process before it may append them.
+        While it waits, the process that has the turn may append the requests for it.
 
         Returns:
             The proposals that are not settled, in their order.
         """
-        own = OwnPublication("", 0)
         with queue.place(earliest_deadline(pending)) as place:
-            if not place.must_wait:
-                pending = self._attempt(pending, attempts)
-                if attempts.has_lost:
-                    # Try again at once: few processes append outside of their turn.
-                    self._look_at_tail(attempts)
-                    pending = self._attempt(self._patient(pending), attempts)
-                return pending
-            began_ms = self.environment.monotonic_ms()
-            try:
-                if place.is_behind:
-                    # The outcome of a published request is unknown once its deadline has passed. Publish what has time.
-                    soon_ms = began_ms + PATIENCE_MS
-                    own = self._shared.publish(
-                        self.replica,
-                        [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms],
-                    )
-                # Fold most of the new records while another process still has its turn, so that the own turn is short.
-                place.wait_to_be_next()
-                if not self._have_landed(pending, attempts):
-                    place.wait_for_turn()
-                    self._have_landed(pending, attempts)
-                self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
-                self.counts.by_others += sum(proposal.has_landed for proposal in pending)
-                pending = self._patient(pending)
-                if not pending:
-                    self.environment.reached("log.shared.appended_by_another")
-                    # The process that put the record deletes the publication.
-                    own = OwnPublication("", 0)
-                    return pending
-                if own.path or self.replica.is_contended:
-                    # Three or more processes compete. With two, nobody publishes.
-                    self._shared.look(self.replica, own)
-                return self._append_with_others(own, pending, attempts)
-            finally:
-                self._shared.delete_own(own)
+            if not place.take_turn() and self._is_overtaken_in_queue(place, pending, attempts):
+                self.environment.reached("log.shared.appended_by_another")
+                return self._patient(pending)
+            attempts.others = self._shared.of_messages(self.replica, place.messages())
+            pending = self._append_with_others(self._patient(pending), attempts)
+            if attempts.taken_others:
+                place.answer(len(attempts.taken_others))
+            return pending
+
+    def _is_overtaken_in_queue(self, place: Place, pending: list[Proposal], attempts: _Attempts) -> bool:
+        """Wait until it is this process's turn. Return True if others have appended all its requests before."""
+        began_ms = self.environment.monotonic_ms()
+        # The outcome of a published request is unknown once its deadline has passed. Publish what has time.
+        soon_ms = began_ms + PATIENCE_MS
+        with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
+        message = self._shared.message(self.replica, with_time) if place.is_crowded else b""
+        try:
+            while True:
+                # Ask first: the process that has just got its turn reads the log before it reads the messages.
+                if message:
+                    self.environment.reached("log.shared.before_publish")
+                place.ask(message)
+                if message:
+                    self.environment.reached("log.shared.published")
+                if self._have_landed(pending, attempts):
+                    return True
+                if not place.wait():
+                    return False
+                if place.is_appended and self._have_landed(pending, attempts):
+                    return True
+                if place.take_turn():
+                    return self._have_landed(pending, attempts)
+        finally:
+            self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
+            self.counts.by_others += sum(proposal.has_landed for proposal in pending)
 
     def _have_landed(self, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Refresh the replica. Return True if other processes have appended all these requests."""
@@ -256,7 +255,7 @@ class Appender(Generic[S]):
                     self.environment.reached("log.shared.appended_by_another")
                     is_settled_here = False
                 elif is_turn:
-                    pending = self._append_with_others(own, pending, attempts)
+                    pending = self._append_published(own, pending, attempts)
         finally:
             if is_settled_here:
                 # Otherwise another process has appended the requests and deletes them. Or their deadlines have passed:
@@ -281,23 +280,26 @@ class Appender(Generic[S]):
             self.counts.waited_ms += self.environment.monotonic_ms() - began_ms
             self.counts.by_others += sum(proposal.has_landed for proposal in pending)
 
-    def _append_with_others(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+    def _append_published(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Put a record with the requests of this process and the published requests of other processes."""
         attempts.others = self._shared.of_others(own)
         if own.newest_slot > self.replica.slot:
             # Another process knew a newer slot, so a put to the next slot of this replica would lose.
             self._look_at_tail(attempts)
+        pending = self._append_with_others(self._patient(pending), attempts)
+        if attempts.taken_others:
+            # Delete publications with left-out requests, too. Each one was done before or is invalid now. If it becomes
+            # valid later, its own process appends it.
+            self._shared.delete([each.path for each in attempts.taken_others])
+        return pending
+
+    def _append_with_others(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
+        """Put a record with the requests of this process and those of ``attempts.others``."""
         try:
-            pending = self._attempt(self._patient(pending), attempts)
+            pending = self._attempt(pending, attempts)
             if attempts.has_lost:
-                # Try again at once with the same publications: the winner did not yet know that writers compete.
+                # Try again at once with the same requests: the winner did not yet know that writers compete.
                 pending = self._attempt(self._patient(pending), attempts)
-            if attempts.appended_for_others:
-                self.environment.reached("log.shared.appended_for_others")
-            if attempts.appended_for_others is not None:
-                # Delete publications with left-out requests, too. Each one was done before or is invalid now. If
-                # it becomes valid later, its own process appends it.
-                self._shared.delete([each.path for each in attempts.others])
         finally:
             attempts.others = ()
         return pending
@@ -309,7 +311,7 @@ class Appender(Generic[S]):
     def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
         """Try to put one record. Returns the proposals that are not settled, in their order."""
         replica = self.replica
-        attempts.has_lost, attempts.appended_for_others = False, None
+        attempts.has_lost, attempts.taken_others = False, None
         while pending:
             if replica.invalid is not None:
                 raise CorruptRecord(f"{self.store.url}: {replica.invalid}; nothing more is appended")
@@ -378,7 +380,9 @@ class Appender(Generic[S]):
                     proposal.finish()
                 attempts.append_id = self.environment.new_id()
                 attempts.tail_slot = base.slot + 1
-                attempts.appended_for_others = len(included)
+                attempts.taken_others = attempts.others
+                if included:
+                    self.environment.reached("log.shared.appended_for_others")
                 return this.later
             self.counts.conflicts += 1
             attempts.races += 1

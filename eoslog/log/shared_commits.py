@@ -3,8 +3,8 @@
 This is flat combining over the object store. A process that lost races publishes its requests: it puts them into one
 object. Then it lists the publications. The process whose publication is the first reads the others, and puts one record
 with all requests that are valid. The other processes wait for that record. If it does not come, the next process in the
-list puts it. On one host a queue takes the place of the list: a process that is far back in the queue publishes, and
-the process whose turn it is puts the record.
+list puts it. Processes of one host need no list and no object: they send their requests to the process whose turn it is
+(see ``host_queue``).
 
 The order is a hint. Put-if-absent alone decides which record a slot gets, and each record is validated against the
 state before it. A published request may reach the log late, or through several processes. So a request is published
@@ -22,18 +22,20 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
-from eoslog.errors import EosLogError, StoreAccessDenied, StoreVanished
+from eoslog.errors import EosLogError, StoreAccessDenied
 from eoslog.log.machine import Machine, shared_entries
 from eoslog.log.proposals import Proposal, Published
 from eoslog.log.replica import Replica
 from eoslog.log.slot_paths import LONGEST_PENDING_MS, PENDING, pending_name, pending_path
 from eoslog.storage.environment import Environment
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 
 _logger = logging.getLogger(__name__)
 _LARGEST_REQUEST_BYTES = 256 << 10
 _LARGEST_REQUESTS_BYTES = 2 << 20
 """The most bytes of all requests of a publication. The JSON around them comes on top."""
+_LARGEST_REQUESTS_IN_MESSAGE_BYTES = LARGEST_MESSAGE_BYTES // 2
 _LARGEST_PUBLICATION_BYTES = 4 << 20
 _MOST_READ_BYTES = 8 << 20
 """The most bytes of all publications that a process reads for one record."""
@@ -59,10 +61,18 @@ class Publication(BaseModel):
     requests: Annotated[tuple[PendingRequest, ...], Field(max_length=_MOST_REQUESTS)]
 
 
+class Message(Publication):
+    """The requests of one process as a message to the process whose turn it is."""
+
+    name: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    """What an object's path has: the ids of the requests begin with it."""
+
+
 class OthersPublication(NamedTuple):
     """A publication of another process: its requests, with their ids."""
 
     path: str
+    """Empty for a message."""
     requests: Sequence[tuple[str, PendingRequest]]
 
 
@@ -120,46 +130,19 @@ class SharedCommits:
         Returns:
             The publication. Its path is empty if other processes may append none of the proposals.
         """
-        if not replica.is_open or not self._is_allowed:
+        if not self._is_allowed:
             return OwnPublication("", 0)
         name = self._environment.new_id()
-        requests: list[PendingRequest] = []
-        published: list[Proposal] = []
-        size = 0
-        for proposal in proposals:
-            if proposal.published is not None or len(requests) == _MOST_REQUESTS:
-                continue
-            entries = tuple(self._machine.encode_entry(entry) for entry in shared_entries(proposal.request))
-            if not entries:
-                continue
-            request_bytes = len(to_json(entries))
-            if request_bytes > _LARGEST_REQUEST_BYTES or size + request_bytes > _LARGEST_REQUESTS_BYTES:
-                continue
-            size += request_bytes
-            proposal.published = Published(replica.slot, f"{name}-{len(requests)}", replica.opening)
-            requests.append(PendingRequest(entries=entries))
-            published.append(proposal)
+        requests = self._requests(replica, proposals, name, _LARGEST_REQUESTS_BYTES)
         if not requests:
             return OwnPublication("", 0)
         path = pending_path(replica.slot, name)
-        for proposal in published:
-            assert proposal.published is not None
-            # Before the put: the publication may land although the put gets no answer.
-            replica.awaited[proposal.published.request_id] = proposal.tell
-            proposal.attempts.publications.append(proposal.published)
         began_ms = self._environment.monotonic_ms()
         try:
             self._environment.reached("log.shared.before_publish")
-            self._store.put_new([(path, to_json(Publication(requests=tuple(requests))))], durable=False)
+            self._store.put_new([(path, to_json(Publication(requests=requests)))])
             self._environment.reached("log.shared.published")
-        except (StoreAccessDenied, StoreVanished) as error:
-            if self._store.host_queue is not None:
-                # A local directory refuses before anything has landed. So the outcome of these requests is not unknown.
-                self._retract(replica, published)
-                if isinstance(error, StoreVanished):
-                    raise
-                _logger.debug("%s: requests cannot be published: %s", self._store.url, error)
-                return OwnPublication("", 0)
+        except StoreAccessDenied as error:
             _logger.warning("%s: requests cannot be published: %s", self._store.url, error)
             self._is_allowed = False
         except EosLogError as error:
@@ -167,12 +150,47 @@ class SharedCommits:
             _logger.debug("%s: a publication was not answered: %s", self._store.url, error)
         return OwnPublication(path, self._environment.monotonic_ms() - began_ms)
 
-    def _retract(self, replica: Replica[Any], proposals: Iterable[Proposal]) -> None:
-        for proposal in proposals:
-            assert proposal.published is not None
-            proposal.attempts.publications.remove(proposal.published)
-            replica.awaited.pop(proposal.published.request_id, None)
-            proposal.published = None
+    def message(self, replica: Replica[Any], proposals: Iterable[Proposal]) -> bytes:
+        """Return the proposals that other processes may append as a message; empty if there are none."""
+        name = self._environment.new_id()
+        requests = self._requests(replica, proposals, name, _LARGEST_REQUESTS_IN_MESSAGE_BYTES)
+        return to_json(Message(name=name, requests=requests)) if requests else b""
+
+    def _requests(
+        self, replica: Replica[Any], proposals: Iterable[Proposal], name: str, most_bytes: int
+    ) -> tuple[PendingRequest, ...]:
+        """Mark the proposals that other processes may append as published, and return their requests."""
+        requests: list[PendingRequest] = []
+        size = 0
+        for proposal in proposals if replica.is_open else ():
+            if proposal.published is not None or len(requests) == _MOST_REQUESTS:
+                continue
+            entries = tuple(self._machine.encode_entry(entry) for entry in shared_entries(proposal.request))
+            if not entries:
+                continue
+            request_bytes = len(to_json(entries))
+            if request_bytes > _LARGEST_REQUEST_BYTES or size + request_bytes > most_bytes:
+                continue
+            size += request_bytes
+            published = Published(replica.slot, f"{name}-{len(requests)}", replica.opening)
+            requests.append(PendingRequest(entries=entries))
+            # Mark it before it is sent: it may arrive without an answer.
+            proposal.published = published
+            replica.awaited[published.request_id] = proposal.tell
+            proposal.attempts.publications.append(published)
+        return tuple(requests)
+
+    def of_messages(self, replica: Replica[Any], messages: Sequence[bytes]) -> list[OthersPublication]:
+        """Return the requests in each message of another process; none if it is malformed, or if a record has them."""
+        return [OthersPublication("", self._requests_in(replica, message)) for message in messages]
+
+    def _requests_in(self, replica: Replica[Any], body: bytes) -> Sequence[tuple[str, PendingRequest]]:
+        try:
+            message = Message.model_validate(from_json(body))
+        except (ValidationError, ValueError) as error:
+            _logger.warning("%s: a message of another process is passed over: %s", self._store.url, error)
+            return ()
+        return () if message.name in replica.included else _with_ids(message.name, message.requests)
 
     def look(self, replica: Replica[Any], own: OwnPublication) -> bool:
         """List the publications that no record has yet.
@@ -240,7 +258,7 @@ class SharedCommits:
         except (ValidationError, ValueError) as error:
             _logger.warning("%s: %s is passed over: %s", self._store.url, path, error)
             return OthersPublication(path, ())
-        return OthersPublication(path, [(f"{name.name}-{place}", request) for place, request in enumerate(requests)])
+        return OthersPublication(path, _with_ids(name.name, requests))
 
     def delete_own(self, own: OwnPublication) -> None:
         if own.path:
@@ -258,6 +276,10 @@ class SharedCommits:
             self._store.delete_many(paths)
         except EosLogError as error:
             _logger.debug("%s: publications are left behind: %s", self._store.url, error)
+
+
+def _with_ids(name: str, requests: Sequence[PendingRequest]) -> list[tuple[str, PendingRequest]]:
+    return [(f"{name}-{place}", request) for place, request in enumerate(requests)]
 
 
 def _is_included(replica: Replica[Any], path: str) -> bool:

@@ -1,220 +1,304 @@
-"""The queue in which processes of one host wait for their turn to append to a local store.
+"""Turns: processes of one host that append to the same local store do so one after the other.
 
-The queue is a hint: put-if-absent alone decides which record a slot gets. The queue avoids races that a process would
-lose, and lets each process append in turn. The kernel wakes the next process at once. A process waits at most a second:
-if the process that has the turn is stopped, the others continue without it.
+The process that has the turn listens to a name, an abstract Unix socket. The others connect to it, send what they want
+to append, and wait. The process that has the turn can append that for them. At its end it hands the socket to the first
+process that still waits, with the connections of the rest. If it dies instead, the kernel closes the socket: then all
+wake, and the first to listen to the name has the turn.
+
+A turn is a hint: put-if-absent alone decides which record a slot gets. Turns avoid races that a process would lose. A
+process waits at most a second: if the process that has the turn is stopped, the others go on without it. Only processes
+of one user share turns, because any process of the host may listen to any name.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
-import threading
-from collections.abc import Callable, Iterator
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from weakref import WeakSet
 
 from eoslog.storage.environment import Environment
 
 PATIENCE_MS = 1000
 """The longest wait for a turn."""
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+LARGEST_MESSAGE_BYTES = 64 << 10
+_MOST_READ_BYTES = 8 << 20
+"""The most bytes of all messages that a process reads in one turn."""
+_MOST_CONNECTIONS = 200
+"""The most connections of a turn. A message can carry 253 sockets."""
+_BACKLOG = 1024
+_PAUSE_MS = 0.1
+_CREDENTIALS = struct.Struct("3i")
+"""Process id, user id and group id."""
+_APPENDED = b"appended"
+_YOUR_TURN = b"your turn"
+_ONLY_WATCHES = b"only watches"
+"""The message of a process that wants to know when a turn ends, and does not wait for it."""
 
-_open_waits: set[_Wait] = set()
-"""Waits of this process whose lock files are open."""
+_open_sockets: WeakSet[socket.socket] = WeakSet()
+"""The sockets of this process."""
 
 
 def _close_inherited() -> None:
-    # A lock belongs to the open file. A forked child shares that file, so the lock would outlive the parent.
-    for wait in list(_open_waits):
-        wait.close_descriptors(is_forked=True)
+    # A turn belongs to the open socket. A forked child has that socket too, so the turn would outlive its end.
+    for each in list(_open_sockets):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 class HostQueue:
-    """Two advisory locks, which the kernel releases when the process that holds them dies.
+    """The turns of one process in one store."""
 
-    The process that holds the lock ``turn`` appends. The process that holds the lock ``queue`` is next. Without the
-    lock ``queue``, the process that has just appended would usually get ``turn`` again, because the others must first
-    wake up.
-    """
+    is_supported = sys.platform == "linux"
+    """Whether this system has such names. Without turns, processes race, and share records after lost races."""
 
     def __init__(self, directory: str, environment: Environment, check: Callable[[], None] = lambda: None) -> None:
         """
         Args:
-            check: is called before a process queues up. It may raise an error.
+            directory: the store's. Processes that see the same directory share turns.
+            check: is called before each place. It may raise an error.
         """
         self._directory = directory
         self._environment = environment
         self._check = check
-        self._abandoned: _Wait | None = None
-        """A wait that has ended, but whose thread still waits for a lock. Probably the process that has the lock is
-        stopped, so this process does not wait again until that thread has ended."""
+        self.is_crowded = False
+        """Whether three or more processes shared turns lately."""
+        self.stopped: socket.socket | None = None
+        """A connection to a process whose turn lasts too long. While it is open, this process does not wait again."""
 
     @contextlib.contextmanager
     def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
-        """Queue up. The context's end gives up the place, and the turn if it has come.
+        """Queue up. The end of the context ends the turn, or gives up the wait for it.
 
         Args:
             deadline_ms: until when to wait at most (elapsed time, ms). No wait is longer than a second.
         """
         self._check()
-        wait = _Wait.opened(self._directory)
-        if wait is None:
-            # This process may not create the lock files. It appends without a turn, and put-if-absent decides.
-            yield Place(self._environment, None, must_wait=False)
-            return
+        place = Place(self, self._environment, self._name(), deadline_ms)
         try:
-            if wait.begins_at_once():
-                yield Place(self._environment, None, must_wait=False)
-            elif (self._abandoned is not None and not self._abandoned.is_closed) or not wait.start():
-                yield Place(self._environment, None, must_wait=True)
-            else:
-                yield Place(self._environment, wait, must_wait=True, deadline_ms=deadline_ms)
+            yield place
         finally:
-            wait.leave()
-            if not wait.is_closed:
-                self._abandoned = wait
+            place.leave()
+
+    def _name(self) -> str | None:
+        try:
+            status = os.stat(self._directory)
+        except OSError:
+            # The first put creates the directory.
+            return None
+        return f"\0eoslog-turn-{os.geteuid()}-{status.st_dev}-{status.st_ino}"
 
 
 class Place:
-    """A place in the queue."""
+    """A place in the queue: first the wait for the turn, then the turn."""
 
     def __init__(
-        self, environment: Environment, wait: _Wait | None, must_wait: bool, deadline_ms: int | None = None
+        self, queue: HostQueue, environment: Environment, name: str | None, deadline_ms: int | None = None
     ) -> None:
-        self.must_wait = must_wait
-        """Whether another process had the turn. Then other processes have probably appended."""
+        """
+        Args:
+            name: what the process that has the turn listens to; None: this process does not wait for others.
+        """
+        self._queue = queue
         self._environment = environment
-        self._wait = wait
+        self._name = name
         end_ms = environment.monotonic_ms() + PATIENCE_MS
         self._end_ms = end_ms if deadline_ms is None else min(end_ms, deadline_ms)
+        self._holder: socket.socket | None = None
+        """The connection to the process that has the turn."""
+        self.is_appended = False
+        """Whether a process that had the turn says that it has appended what this one sent."""
+        self._turn: socket.socket | None = None
+        self._waiting: list[socket.socket] = []
+        """Connections from processes that wait for this turn's end, in their order."""
+        self._asking: list[socket.socket] = []
+        """Those of them whose messages were read."""
 
     @property
-    def is_behind(self) -> bool:
-        """Whether at least two processes are before this one."""
-        return self._wait is not None and not self._wait.is_next.is_set()
+    def is_crowded(self) -> bool:
+        """Whether to send a message. With two processes it is of no use: the other one already appends."""
+        return self._queue.is_crowded
 
-    def wait_to_be_next(self) -> None:
-        """Wait until only the process that has its turn is before this one."""
-        if self._wait is not None:
-            self._wait_for(self._wait.is_next)
-
-    def wait_for_turn(self) -> None:
-        if self._wait is not None:
-            self._wait.wants_turn.set()
-            self._wait_for(self._wait.began)
-
-    def _wait_for(self, event: threading.Event) -> None:
-        left_ms = max(0, self._end_ms - self._environment.monotonic_ms())
-        self._environment.wait_for(event, left_ms / 1000)
-
-
-class _Wait:
-    """One wait of this process for its turn, and the turn that follows.
-
-    A thread waits for the locks, because ``flock`` has no time limit. Nobody can stop that thread while it waits for a
-    lock. So it waits for ``turn`` only when it is asked to: otherwise a process that has left the queue could get the
-    turn.
-    """
-
-    def __init__(self, queue: int, turn: int) -> None:
-        self.is_next = threading.Event()
-        """Set when this process holds the lock ``queue``."""
-        self.wants_turn = threading.Event()
-        """Set when the thread may wait for the lock ``turn``, or when the wait has ended."""
-        self.began = threading.Event()
-        """Set when this process has its turn."""
-        self.is_closed = False
-        self._queue, self._turn = queue, turn
-        self._mutex = threading.Lock()
-        self._waits_for_lock = False
-        """Whether the thread is in ``flock``, or about to be. Then only the thread may close the descriptors."""
-        self._is_left = False
-
-    @classmethod
-    def opened(cls, directory: str) -> _Wait | None:
-        """Open the two lock files. Return None if this process may not write to the store."""
-        descriptors: list[int] = []
+    def take_turn(self) -> bool:
+        """Begin the turn. Return False if another process has it."""
+        if self._name is None or self._turn is not None:
+            return True
         try:
-            for name in ("queue", "turn"):
-                descriptors.append(os.open(os.path.join(directory, name), _FLAGS, 0o666))
+            turn = _new_socket()
         except OSError:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            return None
-        wait = cls(*descriptors)
-        _open_waits.add(wait)
-        return wait
-
-    def begins_at_once(self) -> bool:
-        """Take the turn if no process has it or waits for it. Return True on success."""
+            # Too many open files: this process appends without a turn.
+            return True
         try:
-            fcntl.flock(self._queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.is_next.set()
-            fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        fcntl.flock(self._queue, fcntl.LOCK_UN)
+            turn.bind(self._name)
+            turn.listen(_BACKLOG)
+        except OSError as error:
+            turn.close()
+            # Any other error: this process may not use such names.
+            return error.errno != errno.EADDRINUSE
+        self._turn = turn
         return True
 
-    def start(self) -> bool:
-        """Begin to wait. Return False if no thread can start, because the interpreter exits."""
-        self._waits_for_lock = True
-        try:
-            threading.Thread(target=self._run, daemon=True, name="eoslog-turn").start()
-        except RuntimeError:
-            self._waits_for_lock = False
-            return False
-        return True
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            if not self.is_next.is_set():
-                fcntl.flock(self._queue, fcntl.LOCK_EX)
-        if not self._has_waited(self.is_next):
-            return
-        self.wants_turn.wait()
-        with self._mutex:
-            if self.is_closed:
-                return
-            self._waits_for_lock = True
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._turn, fcntl.LOCK_EX)
-            fcntl.flock(self._queue, fcntl.LOCK_UN)
-        self._has_waited(self.began)
-
-    def _has_waited(self, event: threading.Event) -> bool:
-        """Report that the thread has a lock. Return False if the caller has left: then the lock is released again."""
-        with self._mutex:
-            self._waits_for_lock = False
-            if self._is_left:
-                self.close_descriptors()
-            event.set()
-            return not self._is_left
-
-    def leave(self) -> None:
-        """Give up the place or end the turn. If the thread waits for a lock, it releases the lock when it gets it."""
-        with self._mutex:
-            self._is_left = True
-            if not self._waits_for_lock:
-                self.close_descriptors()
-        self.wants_turn.set()
-
-    def close_descriptors(self, *, is_forked: bool = False) -> None:
-        """Release the locks and close their files.
+    def ask(self, message: bytes) -> None:
+        """Tell the process that has the turn that this process waits, and send it a message.
 
         Args:
-            is_forked: True in a forked child, where the locks are the parent's. They stay locked.
+            message: at most ``LARGEST_MESSAGE_BYTES``; may be empty.
         """
-        if self.is_closed:
+        if self._name is None or self._is_stopped():
             return
-        self.is_closed = True
-        _open_waits.discard(self)
-        for descriptor in (self._turn, self._queue):
-            if not is_forked:
-                # Unlock before closing: a child that is being forked may have a copy, which would keep the lock.
-                with contextlib.suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+        try:
+            holder = _new_socket()
+        except OSError:
+            self._name = None
+            return
+        try:
+            holder.connect(self._name)
+            if not _is_same_user(holder):
+                # A process of another user listens to this name. Do not wait for it.
+                self._name = None
+                raise PermissionError
+            if message:
+                holder.send(message)
+        except OSError:
+            # The turn has just ended, or begins just now.
+            holder.close()
+            return
+        self._holder = holder
+
+    def _is_stopped(self) -> bool:
+        """Whether the process that has the turn is known to be stopped."""
+        stopped = self._queue.stopped
+        if stopped is not None and stopped.fileno() >= 0 and not _is_ready(stopped, 0):
+            return True
+        self._queue.stopped = None
+        return False
+
+    def wait(self) -> bool:
+        """Wait until this process has its turn, another has appended for it, or nobody has the turn.
+
+        Returns:
+            False if that takes too long.
+        """
+        left_ms = self._end_ms - self._environment.monotonic_ms()
+        if left_ms <= 0 or self._queue.stopped is not None:
+            return False
+        holder, self._holder = self._holder, None
+        if holder is None:
+            self._environment.sleep_ms(_PAUSE_MS)
+            return True
+        if not _is_ready(holder, left_ms):
+            holder.close()
+            self.ask(_ONLY_WATCHES)
+            self._queue.stopped, self._holder = self._holder, None
+            return False
+        with contextlib.suppress(OSError):
+            answer, descriptors, _, _ = socket.recv_fds(holder, len(_YOUR_TURN), _MOST_CONNECTIONS + 1)
+            received = [_kept(socket.socket(fileno=each)) for each in descriptors]
+            if received:
+                self._turn, *self._waiting = received
+            self.is_appended = answer == _APPENDED
+        if self.is_appended:
+            self._queue.is_crowded = True
+        holder.close()
+        return True
+
+    def messages(self) -> Sequence[bytes]:
+        """Return the messages of the processes that wait for the end of this turn."""
+        self._accept()
+        found: list[bytes] = []
+        size = 0
+        for other in self._waiting:
+            message = _peek(other)
+            if message not in (b"", _ONLY_WATCHES) and size < _MOST_READ_BYTES:
+                found.append(message)
+                size += len(message)
+                self._asking.append(other)
+        return found
+
+    def answer(self, count: int) -> None:
+        """Tell the processes with the first ``count`` of the messages that they need not wait any more."""
+        for other in self._asking[:count]:
+            _tell(other, _APPENDED)
+            self._waiting.remove(other)
+        self._asking.clear()
+
+    def _accept(self) -> None:
+        while self._turn is not None and len(self._waiting) < _MOST_CONNECTIONS:
+            try:
+                other = _kept(self._turn.accept()[0])
+            except OSError:
+                return
+            if _is_same_user(other):
+                self._waiting.append(other)
+            else:
+                other.close()
+
+    def leave(self) -> None:
+        """Give up the wait, or hand the turn to the process that waits longest."""
+        if self._holder is not None:
+            self._holder.close()
+        if self._turn is None:
+            return
+        is_crowded = bool(self._waiting)
+        self._accept()
+        for watching in [each for each in self._waiting if _peek(each) == _ONLY_WATCHES]:
+            self._waiting.remove(watching)
+            watching.close()
+        self._queue.is_crowded = is_crowded or len(self._waiting) > 1
+        while self._waiting and not _tell(self._waiting.pop(0), _YOUR_TURN, self._turn, *self._waiting):
+            # That process has died or has left.
+            continue
+        for each in (self._turn, *self._waiting):
+            each.close()
+        self._turn, self._waiting = None, []
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+def _new_socket() -> socket.socket:
+    return _kept(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC))
+
+
+def _kept(opened: socket.socket) -> socket.socket:
+    opened.setblocking(False)
+    _open_sockets.add(opened)
+    return opened
+
+
+def _peek(other: socket.socket) -> bytes:
+    """Read a message and leave it there: if it is not used now, the next process that has the turn reads it."""
+    try:
+        return other.recv(LARGEST_MESSAGE_BYTES, socket.MSG_PEEK)
+    except OSError:
+        return b""
+
+
+def _tell(other: socket.socket, answer: bytes, *sockets: socket.socket) -> bool:
+    """Send an answer to a process that waits, and close the connection. Return False if that process is gone."""
+    with other:
+        try:
+            with contextlib.suppress(BlockingIOError):
+                # The other end would lose the answer if a message were left unread.
+                if other.recv(LARGEST_MESSAGE_BYTES) == _ONLY_WATCHES:
+                    return False
+            socket.send_fds(other, [answer], [each.fileno() for each in sockets])
+        except OSError:
+            return False
+        return True
+
+
+def _is_same_user(connection: socket.socket) -> bool:
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(peer)[1] == os.geteuid())
+
+
+def _is_ready(connection: socket.socket, patience_ms: int) -> bool:
+    """Wait until there is a message, or the other end closes the connection."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(patience_ms))

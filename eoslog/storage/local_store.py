@@ -110,7 +110,8 @@ class LocalStore(ObjectStore):
         self._temporary = os.path.join(self._root, TEMPORARY)
         self._environment = environment
         self._fsync = fsync
-        self.host_queue = HostQueue(self._temporary, environment, self._check_watched)
+        if HostQueue.is_supported:
+            self.host_queue = HostQueue(self._root, environment, self._check_watched)
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
         """Directories that exist durably and are not reached through a symbolic link."""
@@ -141,29 +142,20 @@ class LocalStore(ObjectStore):
         return outcome
 
     def put(self, path: str, body: bytes) -> None:
-        self._put(path, body, durable=True)
-
-    def put_new(self, objects: Sequence[tuple[str, bytes]], *, durable: bool = True) -> None:
-        for path, body in objects:
-            self._put(path, body, durable)
-
-    def _put(self, path: str, body: bytes, durable: bool) -> None:
         target = self._target(path)
-        with self._temporary_file(path, body, durable) as temporary:
-            if durable:
-                self._make_directory(path, target)
+        with self._temporary_file(path, body) as temporary:
+            self._make_directory(path, target)
             try:
                 try:
                     os.replace(temporary.name, target)
                 except FileNotFoundError:
-                    self._make_directory(path, target, durable=durable, anew=True)
+                    self._make_directory(path, target, anew=True)
                     os.replace(temporary.name, target)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
             temporary.is_named = False
             self.clock.observe(_ctime_ms(os.fstat(temporary.descriptor)))
-            if durable:
-                self._make_durable(path, target)
+            self._make_durable(path, target)
 
     def get(self, path: str) -> StoredObject:
         with self._opened(path) as (descriptor, status):
@@ -270,15 +262,15 @@ class LocalStore(ObjectStore):
         self._watched = watched._replace(identity=identity)
 
     @contextlib.contextmanager
-    def _temporary_file(self, path: str, body: bytes, durable: bool = True) -> Iterator[_TemporaryFile]:
-        """Write the body to a temporary file. Its name is removed at the end of the context."""
+    def _temporary_file(self, path: str, body: bytes) -> Iterator[_TemporaryFile]:
+        """Write the body to a durable temporary file. Its name is removed at the end of the context."""
         self.requests["PUT"] += 1
         temporary = _TemporaryFile(os.path.join(self._temporary, self._environment.new_id()))
         try:
             try:
                 temporary.descriptor = self._create(temporary.name)
                 _write_fully(temporary.descriptor, body)
-                if self._fsync and durable:
+                if self._fsync:
                     os.fsync(temporary.descriptor)
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
@@ -349,11 +341,10 @@ class LocalStore(ObjectStore):
         with contextlib.suppress(StoreAccessDenied, StoreUnavailable):
             self.remove_leftovers(_TEMPORARY_AGE_MS)
 
-    def _make_directory(self, path: str, target: str, *, durable: bool = True, anew: bool = False) -> None:
-        """Create the target's directory, with all directories up to the root.
+    def _make_directory(self, path: str, target: str, *, anew: bool = False) -> None:
+        """Create the target's directory durably, with all directories up to the root.
 
         Args:
-            durable: whether they must outlive a power failure.
             anew: create it even if this process has created it before, because it has vanished.
         """
         directory = os.path.dirname(target)
@@ -363,7 +354,7 @@ class LocalStore(ObjectStore):
         try:
             os.makedirs(directory, exist_ok=True)
             self._refuse_symlinked_directory(path, directory)
-            if self._fsync and durable:
+            if self._fsync:
                 # Sync all of them, not only the new ones: another process may have created one and died before its
                 # fsync.
                 ancestor = directory
@@ -374,8 +365,7 @@ class LocalStore(ObjectStore):
                     _fsync_directory(os.path.dirname(self._root))
         except OSError as error:
             raise self._refused_or_unavailable(path, error) from error
-        if durable:
-            self._known_directories.add(directory)
+        self._known_directories.add(directory)
 
     def _link(self, path: str, temporary: _TemporaryFile, target: str) -> PutOutcome:
         self._make_directory(path, target)

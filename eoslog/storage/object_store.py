@@ -117,13 +117,10 @@ class ObjectStore(ABC):
         for path, body in objects:
             self.put(path, body)
 
-    def put_new(self, objects: Sequence[tuple[str, bytes]], *, durable: bool = True) -> None:
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Put several objects under new, unique names. They may be written in parallel.
 
         This works also if a policy forbids replacing objects. Transient failures are retried.
-
-        Args:
-            durable: False if only processes that run now need the objects. A power failure may lose them.
         """
         self.put_many(objects)
 

@@ -62,7 +62,7 @@ class S3Store(ObjectStore):
         named = [(path, self._key(path), body) for path, body in objects]
         self._run_all([partial(self._put, path, key, body) for path, key, body in named])
 
-    def put_new(self, objects: Sequence[tuple[str, bytes]], *, durable: bool = True) -> None:
+    def put_new(self, objects: Sequence[tuple[str, bytes]]) -> None:
         named = [(path, self._key(path), body) for path, body in objects]
         self._run_all([partial(self._put_new, path, key, body) for path, key, body in named])
 

@@ -1,52 +1,84 @@
-"""The queue of the processes of one host, simulated: a process far back publishes its requests and waits."""
+"""The turns of the processes of one host, simulated: a process that waits sends its requests to the one that has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import HostQueue, Place
 
-_PATIENCE_MS = 1_000
 _PAUSE_MS = 20
 
 
-class SimulatedQueue(HostQueue):
-    """A queue without files. A process that dies or leaves gives up its place. A paused process keeps its place."""
+@dataclass
+class Line:
+    """What the processes of the host share."""
 
-    def __init__(self, environment: Environment, line: list[SimulatedPlace]) -> None:
+    holder: SimulatedPlace | None = None
+    """The place that has the turn."""
+    waiting: list[SimulatedPlace] = field(default_factory=list)
+    """The places that wait for it, in their order."""
+
+
+class SimulatedQueue(HostQueue):
+    """A queue without sockets. A process that dies or leaves ends its turn. A paused process keeps its turn."""
+
+    def __init__(self, environment: Environment, line: Line) -> None:
         super().__init__("", environment)
-        self._line = line
+        self.line = line
 
     @contextmanager
     def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
-        place = SimulatedPlace(self._environment, self._line)
-        self._line.append(place)
+        place = SimulatedPlace(self, self._environment)
         try:
             yield place
         finally:
-            self._line.remove(place)
+            place.leave()
 
 
 class SimulatedPlace(Place):
-    """A place in the queue. The process at the head has its turn."""
+    """A place in the queue."""
 
-    def __init__(self, environment: Environment, line: list[SimulatedPlace]) -> None:
-        super().__init__(environment, None, must_wait=bool(line))
-        self._line = line
+    def __init__(self, queue: SimulatedQueue, environment: Environment) -> None:
+        super().__init__(queue, environment, None)
+        self._line = queue.line
+        self._message = b""
+        self._read: list[SimulatedPlace] = []
 
     @property
-    def is_behind(self) -> bool:
-        return self._line.index(self) > 1
+    def is_crowded(self) -> bool:
+        return True
 
-    def wait_to_be_next(self) -> None:
-        self._wait_until_before(1)
+    def take_turn(self) -> bool:
+        if self._line.holder is None:
+            self._line.holder = self
+        return self._line.holder is self
 
-    def wait_for_turn(self) -> None:
-        self._wait_until_before(0)
+    def ask(self, message: bytes) -> None:
+        if self._line.holder is not self:
+            self._message = message
+            self._line.waiting.append(self)
 
-    def _wait_until_before(self, most: int) -> None:
-        end_ms = self._environment.monotonic_ms() + _PATIENCE_MS
-        while self._line.index(self) > most and self._environment.monotonic_ms() < end_ms:
+    def wait(self) -> bool:
+        while self in self._line.waiting and self._environment.monotonic_ms() < self._end_ms:
             self._environment.sleep_ms(_PAUSE_MS)
+        return self not in self._line.waiting
+
+    def messages(self) -> Sequence[bytes]:
+        if self._line.holder is self:
+            self._read = [other for other in self._line.waiting if other._message]
+        return [other._message for other in self._read]
+
+    def answer(self, count: int) -> None:
+        for other in self._read[:count]:
+            if other in self._line.waiting:
+                other.is_appended = True
+                self._line.waiting.remove(other)
+
+    def leave(self) -> None:
+        if self in self._line.waiting:
+            self._line.waiting.remove(self)
+        if self._line.holder is self:
+            self._line.holder = self._line.waiting.pop(0) if self._line.waiting else None

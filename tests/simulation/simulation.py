@@ -20,6 +20,7 @@ from eoslog.storage.object_store import StoredObject
 from tests.simulation.checker import check_everything, check_orphans, check_verification
 from tests.simulation.faults import Faults
 from tests.simulation.ledger import Ledger, Outcome
+from tests.simulation.line import Line
 from tests.simulation.liveness import check_nothing_is_left
 from tests.simulation.memoised import memoised
 from tests.simulation.plan import Plan
@@ -203,7 +204,7 @@ def _world(plan: Plan) -> World:
     world = World(plan.seed, Faults(), kept=plan.kept)
     world.faults = replace(world.faults, unordered_lists=plan.faults.unordered_lists)
     world.tail_bytes, world.date_grain_ms, world.switches = plan.tail_bytes, plan.date_grain_ms, plan.switches
-    world.line = [] if plan.has_queue else None
+    world.line = Line() if plan.has_queue else None
     return world
 
 

@@ -19,7 +19,7 @@ from eoslog.log.slot_paths import slot_of
 from eoslog.storage.object_store import StoredObject
 from tests.simulation.choices import Choices
 from tests.simulation.faults import CLOCK_JUMPS_MS, LATE_BY_MS, LONG_PAUSES_MS, Faults
-from tests.simulation.line import SimulatedPlace
+from tests.simulation.line import Line
 
 START_MS = 1_700_000_000_000
 NEVER_MS = 10**18
@@ -230,7 +230,7 @@ class World:
         """Services end in order and are not started again."""
         self.tail_bytes = 0
         """How much of the log's tail a record repeats: none, as on local disk, or some, as on S3."""
-        self.line: list[SimulatedPlace] | None = None
+        self.line: Line | None = None
         """The processes that queue up before they append; None if they do not, as on S3."""
         self._restarts: list[tuple[int, Restartable]] = []
         self.thread = threading.get_ident()

@@ -65,9 +65,9 @@ def unanswered_publication_taken_for_none() -> Iterator[None]:
         put_new = self._store.put_new
         lost: list[EosLogError] = []
 
-        def noted(objects: Any, *, durable: bool = True) -> None:
+        def noted(objects: Any) -> None:
             try:
-                put_new(objects, durable=durable)
+                put_new(objects)
             except StoreUnavailable as error:
                 lost.append(error)
                 raise

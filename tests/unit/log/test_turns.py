@@ -1,20 +1,20 @@
-"""Processes of one host queue up. A process far back in the queue publishes, and a process before it appends for it."""
+"""Processes of one host take turns. A process sends its requests to the one that has the turn, which appends them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
-from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable, StoreVanished
+from eoslog.errors import CommitStateUnknown, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.slot_paths import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import HostQueue, Place
-from tests.unit.log.ledger import AlreadyThere, Ledger, add, shared_add
-from tests.unit.log.test_sharing import PUBLISHED, at, die, publish, published, record, request_names, share
+from tests.unit.log.ledger import AlreadyThere, Ledger, add
+from tests.unit.log.test_sharing import PUBLISHED, at, die, record, request_names, share
 from tests.unit.log.world import Crashed, World, environment, names, script
 
 
@@ -24,13 +24,19 @@ def nothing() -> None:
 
 @dataclass
 class ScriptedQueue(HostQueue):
-    """A queue that says where the process stands, and calls functions instead of waiting."""
+    """A queue where another process has the turn. It calls functions instead of waiting."""
 
-    is_behind: bool = False
-    while_behind: Callable[[], object] = nothing
-    while_next: Callable[[], object] = nothing
-    turns: int = 0
-    """How often the process waited for its turn."""
+    is_crowded: bool = True
+    is_first: bool = False
+    """Whether this process has the turn at once."""
+    gets_turn: bool = True
+    waits: int = 1
+    """How often it waits until it has its turn."""
+    while_asking: Callable[[], object] = nothing
+    while_waiting: Callable[[], object] = nothing
+    sent: list[bytes] = field(default_factory=list)
+    received: Sequence[bytes] = ()
+    answered: int = 0
 
     @contextmanager
     def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
@@ -38,90 +44,111 @@ class ScriptedQueue(HostQueue):
 
 
 class ScriptedPlace(Place):
-    """A place of a process that must wait."""
+    """A place in that queue."""
 
     def __init__(self, queue: ScriptedQueue) -> None:
-        super().__init__(Environment(), None, must_wait=True)
-        self._queue = queue
+        super().__init__(queue, Environment(), None)
+        self._script = queue
 
-    @property
-    def is_behind(self) -> bool:
-        return self._queue.is_behind
+    def take_turn(self) -> bool:
+        return self._script.is_first or self._script.waits == 0
 
-    def wait_to_be_next(self) -> None:
-        self._queue.while_behind()
+    def ask(self, message: bytes) -> None:
+        self._script.sent.append(message)
+        self._script.while_asking()
 
-    def wait_for_turn(self) -> None:
-        self._queue.turns += 1
-        self._queue.while_next()
+    def wait(self) -> bool:
+        self._script.waits -= 1
+        self._script.while_waiting()
+        return self._script.gets_turn
+
+    def messages(self) -> Sequence[bytes]:
+        return self._script.received
+
+    def answer(self, count: int) -> None:
+        self._script.answered += count
 
 
-def queued(log: Log[Ledger], is_behind: bool) -> ScriptedQueue:
-    """Let the process find others before it from here on: two if it is behind, else one that has its turn."""
+def queued(log: Log[Ledger], *, is_crowded: bool = True) -> ScriptedQueue:
+    """Let another process have the turn from here on."""
     log.read(lambda state, slot: None)
-    queue = ScriptedQueue(is_behind)
-    script(log).host_queue = queue
+    queue = script(log).host_queue = ScriptedQueue()
+    queue.is_crowded = is_crowded
     return queue
 
 
-def append_for_others(log: Log[Ledger], name: str) -> int:
-    """Let a process that was behind append a name in its turn, and what others have published. Return the slot."""
-    queued(log, is_behind=True)
+def append_for(log: Log[Ledger], messages: Sequence[bytes], name: str = "other") -> int:
+    """Let a process append a name in its turn, and what others have sent to it. Return the slot."""
+    queue = queued(log)
+    queue.is_first, queue.received = True, messages
     return share(log, name)
 
 
-def test_a_process_that_is_behind_publishes_and_another_appends_for_it() -> None:
+def test_the_process_that_has_the_turn_appends_what_it_was_sent() -> None:
     world = World()
     other = world.created()
     log = world.process()
-    queue = queued(log, is_behind=True)
+    queue = queued(log)
     told: list[int] = []
-    queue.while_behind = lambda: told.append(append_for_others(other, "other"))
+    queue.while_waiting = lambda: told.append(append_for(other, queue.sent))
 
     slot = share(log, "x")
 
     assert told == [slot]
     assert ["x"] in request_names(world, slot)
     assert names(other) == ["created", "x", "other"]
-    assert queue.turns == 0
     assert log.appender.counts.by_others == 1
-    assert script(log).requests["DELETE"] == 0
-    assert published(world) == []
+    assert script(log).requests["PUT"] == 0
 
 
-def test_a_process_whose_request_is_appended_while_it_is_next_puts_nothing() -> None:
+def test_processes_are_answered_after_their_requests_were_appended() -> None:
     world = World()
     other = world.created()
     log = world.process()
-    queue = queued(log, is_behind=True)
-    queue.while_next = lambda: append_for_others(other, "other")
+    queue = queued(log)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
+
+    share(log, "x")
+
+    asked = script(other).host_queue
+    assert isinstance(asked, ScriptedQueue)
+    assert asked.answered == 1
+
+
+def test_a_process_whose_request_was_appended_before_its_turn_puts_nothing() -> None:
+    world = World()
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.while_asking = lambda: append_for(other, queue.sent)
 
     slot = share(log, "x")
 
-    assert queue.turns == 1
+    assert queue.waits == 1
     assert log.appender.counts.records == 0
     assert ["x"] in request_names(world, slot)
 
 
-def test_the_next_process_publishes_nothing() -> None:
+def test_of_two_processes_none_sends_its_requests() -> None:
     world = World()
     world.created()
     log = world.process()
-    queued(log, is_behind=False)
+    queue = queued(log, is_crowded=False)
 
-    share(log, "x")
+    slot = share(log, "x")
 
+    assert queue.sent == [b""]
     assert PUBLISHED not in environment(log).points
-    assert script(log).requests["PUT"] == 1
+    assert record(world, slot).requests is None
 
 
 def test_a_process_that_waited_loses_no_race_against_those_before_it() -> None:
     world = World()
     other = world.created()
     log = world.process()
-    queue = queued(log, is_behind=False)
-    queue.while_behind = lambda: [other.append(add(name)) for name in "abc"]
-    queue.while_next = lambda: other.append(add("d"))
+    queue = queued(log, is_crowded=False)
+    queue.while_asking = lambda: [other.append(add(name)) for name in "abc"]
+    queue.while_waiting = lambda: other.append(add("d"))
 
     share(log, "x")
 
@@ -129,87 +156,131 @@ def test_a_process_that_waited_loses_no_race_against_those_before_it() -> None:
     assert log.appender.counts.conflicts == 0
 
 
-def test_a_process_that_is_behind_and_not_helped_appends_in_its_turn() -> None:
+def test_a_process_that_nobody_appended_for_appends_in_its_turn() -> None:
     world = World()
     world.created()
     log = world.process()
-    queued(log, is_behind=True)
+    queued(log)
 
     slot = share(log, "x")
 
     assert request_names(world, slot) == [["x"]]
-    assert published(world) == []
 
 
-def test_a_refused_request_that_was_published_is_refused_by_its_own_process() -> None:
+def test_a_process_asks_each_process_that_has_the_turn() -> None:
+    world = World()
+    world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.waits = 3
+
+    share(log, "x")
+
+    assert len(queue.sent) == 3
+    assert len(set(queue.sent)) == 1
+
+
+def test_a_process_does_not_wait_for_a_stopped_one() -> None:
+    world = World()
+    world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.waits, queue.gets_turn = 3, False
+
+    share(log, "x")
+
+    assert queue.waits == 2
+    assert names(log) == ["created", "x"]
+
+
+def test_a_refused_request_that_was_sent_is_refused_by_its_own_process() -> None:
     world = World()
     other = world.created()
     share(other, "x")
     log = world.process()
-    queue = queued(log, is_behind=True)
-    queue.while_behind = lambda: append_for_others(other, "other")
+    queue = queued(log)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
 
     with pytest.raises(AlreadyThere):
         share(log, "x")
 
-    assert published(world) == []
 
-
-def test_publications_of_a_dead_process_are_appended_by_the_next_that_waits() -> None:
+def test_a_message_whose_request_a_record_has_is_passed_over() -> None:
     world = World()
-    log = world.created()
-    publish(world, log.replica.slot, shared_add("dead").shared_entries)
-
-    slot = append_for_others(log, "x")
-
-    assert ["dead"] in request_names(world, slot)
-    assert published(world) == []
-
-
-def test_a_process_that_was_only_next_does_not_ask_for_publications() -> None:
-    world = World()
-    log = world.created()
-    queued(log, is_behind=False)
-    before = script(log).requests["LIST"]
-
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
     share(log, "x")
 
-    assert script(log).requests["LIST"] == before
+    slot = append_for(other, queue.sent)
+
+    assert request_names(world, slot) == []
+    assert names(log) == ["created", "x", "other"]
 
 
-@pytest.mark.parametrize("point", ["log.shared.published", "log.shared.appended_by_another"])
-def test_a_process_that_dies_in_the_queue_leaves_one_copy_of_its_request(point: str) -> None:
+@pytest.mark.parametrize("message", [b"{", b"{}", b'{"name":"x","requests":[]}'])
+def test_a_malformed_message_is_passed_over(message: bytes) -> None:
+    world = World()
+    other = world.created()
+
+    append_for(other, [message])
+
+    assert names(other) == ["created", "other"]
+
+
+@pytest.mark.parametrize(
+    "point", ["log.shared.before_publish", "log.shared.published", "log.shared.appended_by_another"]
+)
+def test_a_process_that_dies_in_the_queue_leaves_at_most_one_copy_of_its_request(point: str) -> None:
     world = World()
     other = world.created()
     dying = world.process()
-    queue = queued(dying, is_behind=True)
-    queue.while_behind = lambda: append_for_others(other, "other")
+    queue = queued(dying)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
     at(dying, point, lambda: die(dying))
 
     with pytest.raises(Crashed):
         share(dying, "x")
 
-    append_for_others(other, "last")
-    assert names(other).count("x") == 1
+    append_for(other, queue.sent, "last")
+    assert names(other).count("x") == len(queue.sent[:1])
+
+
+def test_a_process_that_dies_after_it_appended_for_others_leaves_one_copy() -> None:
+    world = World()
+    dying = world.created()
+    log = world.process()
+    queue = queued(log)
+    at(dying, "log.shared.appended_for_others", lambda: die(dying))
+
+    def dies() -> None:
+        with pytest.raises(Crashed):
+            append_for(dying, queue.sent)
+
+    queue.while_waiting = dies
+
+    share(log, "x")
+
+    assert names(log) == ["created", "x", "other"]
 
 
 def test_a_process_that_is_interrupted_in_the_queue_reports_an_unknown_outcome() -> None:
     world = World()
     other = world.created()
     log = world.process()
-    queue = queued(log, is_behind=True)
+    queue = queued(log)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    queue.while_behind = interrupted
+    queue.while_waiting = interrupted
     with pytest.raises((KeyboardInterrupt, CommitStateUnknown)):
         share(log, "x")
 
-    append_for_others(other, "other")
-    queue.while_behind = nothing
-    share(log, "x")
-    assert names(other) == ["created", "other", "x"]
+    append_for(other, queue.sent)
+    with pytest.raises(AlreadyThere):
+        share(log, "x")
+    assert names(other) == ["created", "x", "other"]
 
 
 def test_without_others_a_commit_is_one_put() -> None:
@@ -228,8 +299,8 @@ def test_a_request_in_anothers_record_is_acknowledged_only_when_that_record_is_d
     world = World()
     other = world.created()
     log = world.process()
-    queue = queued(log, is_behind=True)
-    queue.while_behind = lambda: append_for_others(other, "other")
+    queue = queued(log)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
     durable: list[str] = []
     script(log).make_durable = durable.append  # type: ignore[method-assign]
 
@@ -242,8 +313,8 @@ def test_a_record_that_cannot_be_made_durable_is_not_acknowledged() -> None:
     world = World()
     other = world.created()
     log = world.process()
-    queue = queued(log, is_behind=True)
-    queue.while_behind = lambda: append_for_others(other, "other")
+    queue = queued(log)
+    queue.while_waiting = lambda: append_for(other, queue.sent)
 
     def failing(path: str) -> None:
         raise StoreUnavailable("input/output error")
@@ -254,43 +325,11 @@ def test_a_record_that_cannot_be_made_durable_is_not_acknowledged() -> None:
         share(log, "x")
 
 
-def test_a_directory_that_refuses_publications_leaves_the_outcome_definite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_whose_deadline_is_near_is_not_sent() -> None:
     world = World()
     world.created()
     log = world.process()
-    queued(log, is_behind=True)
-
-    def refused(objects: object, *, durable: bool = True) -> None:
-        raise StoreAccessDenied("no space left on the device")
-
-    with monkeypatch.context() as full:
-        full.setattr(script(log), "put_new", refused)
-        slot = share(log, "x")
-    assert record(world, slot).requests is None
-
-    assert request_names(world, share(log, "y")) == [["y"]]
-
-
-def test_a_store_that_vanished_while_it_is_published_to_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.created()
-    log = world.process()
-    queued(log, is_behind=True)
-
-    def vanished(objects: object, *, durable: bool = True) -> None:
-        raise StoreVanished("the store has been removed")
-
-    monkeypatch.setattr(script(log), "put_new", vanished)
-
-    with pytest.raises(StoreVanished):
-        share(log, "x")
-
-
-def test_a_request_whose_deadline_is_near_is_not_published() -> None:
-    world = World()
-    world.created()
-    log = world.process()
-    queued(log, is_behind=True)
+    queued(log)
 
     share(log, "x", timeout_ms=500)
 

@@ -9,7 +9,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
-import fcntl
 import multiprocessing
 import os
 import pickle
@@ -137,27 +136,24 @@ def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(stor
         holder.join()
 
 
-def test_a_child_forked_during_an_append_does_not_keep_the_turn_lock(store: Store) -> None:
-    assert store.object_store.host_queue is not None
-    with store.object_store.host_queue.place():
+def test_a_child_forked_during_an_append_does_not_keep_the_turn(store: Store) -> None:
+    queue = store.object_store.host_queue
+    assert queue is not None
+    runs, is_run = os.pipe()
+    with queue.place() as place:
+        assert place.take_turn()
         child = os.fork()
         if child == 0:
+            os.write(is_run, b"1")
             threading.Event().wait(LONGEST_S)
             os._exit(0)
+    os.read(runs, 1)
     try:
-        assert not is_turn_taken(store)
+        with queue.place() as place:
+            assert place.take_turn()
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
-
-
-def is_turn_taken(store: Store) -> bool:
-    with open(Path(store.url, ".tmp", "turn")) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def opened(store: Store, transactional_id: str | None) -> Producer:

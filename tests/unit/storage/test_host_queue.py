@@ -1,18 +1,21 @@
-"""The processes of one host take turns: in order, woken at once, and never blocked by a stopped process."""
+"""Processes of one host take turns: in order, woken at once, and never blocked by a stopped process."""
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from eoslog.storage import host_queue
 from eoslog.storage.environment import Environment
-from eoslog.storage.host_queue import HostQueue
+from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES, HostQueue, Place
+
+pytestmark = pytest.mark.skipif(not HostQueue.is_supported, reason="this system has no abstract Unix sockets")
 
 
 @pytest.fixture
@@ -21,164 +24,233 @@ def queue(tmp_path: Path) -> HostQueue:
 
 
 @contextmanager
-def taken(queue: HostQueue) -> Iterator[bool]:
-    """Wait for the turn. The context's value is True if it had to wait."""
+def waiting(queue: HostQueue, message: bytes = b"") -> Iterator[Place]:
+    """A place whose process has asked the process that has the turn."""
     with queue.place() as place:
-        place.wait_for_turn()
-        yield place.must_wait
+        assert not place.take_turn()
+        place.ask(message)
+        yield place
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        threading.Event().wait(0.001)
+@contextmanager
+def taken(queue: HostQueue) -> Iterator[Place]:
+    with queue.place() as place:
+        assert place.take_turn()
+        yield place
 
 
-def wait_threads() -> int:
-    return sum(thread.name == "eoslog-turn" for thread in threading.enumerate())
+def in_background(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
 
 
-def test_a_free_turn_begins_without_a_wait(queue: HostQueue) -> None:
-    with taken(queue) as has_waited:
-        assert not has_waited
-
-
-def test_the_next_is_woken_when_the_turn_ends(queue: HostQueue) -> None:
-    told: list[bool] = []
-
-    def take() -> None:
-        with taken(queue) as has_waited:
-            told.append(has_waited)
-
-    waiting = threading.Thread(target=take)
+def test_one_process_at_a_time_has_the_turn(queue: HostQueue) -> None:
+    with taken(queue), queue.place() as other:
+        assert not other.take_turn()
     with taken(queue):
-        waiting.start()
-        wait_until(lambda: wait_threads() == 1)
-        assert told == []
-    waiting.join()
-
-    assert told == [True]
-
-
-def test_the_one_that_waits_is_before_the_one_that_has_just_had_its_turn(queue: HostQueue) -> None:
-    order: list[str] = []
-
-    def take(name: str) -> None:
-        with taken(queue):
-            order.append(name)
-
-    waiting = threading.Thread(target=take, args=("waiting",))
-    with taken(queue):
-        waiting.start()
-        wait_until(lambda: wait_threads() == 1)
-    take("again")
-    waiting.join()
-
-    assert order == ["waiting", "again"]
-
-
-def test_a_holder_that_was_stopped_delays_only_the_first_turn(
-    queue: HostQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
-    with taken(queue):
-        with taken(queue) as has_waited:
-            assert has_waited
-        monkeypatch.setattr(host_queue, "PATIENCE_MS", 3_600_000)
-        with taken(queue) as has_waited:
-            assert has_waited
-
-    wait_until(lambda: wait_threads() == 0)
-    with taken(queue) as has_waited:
-        assert not has_waited
-
-
-def test_a_wait_that_was_given_up_takes_no_turn_later(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
-    with taken(queue), taken(queue):
         pass
 
-    wait_until(lambda: wait_threads() == 0)
-    for _ in range(3):
-        with taken(queue) as has_waited:
-            assert not has_waited
+
+def test_the_turn_goes_to_the_processes_that_wait_in_their_order(queue: HostQueue) -> None:
+    with ExitStack() as places:
+        with taken(queue):
+            first, second = places.enter_context(waiting(queue)), places.enter_context(waiting(queue))
+
+        assert first.wait()
+        with queue.place() as newcomer:
+            assert not newcomer.take_turn()
+        assert first.take_turn()
+        first.leave()
+        assert second.wait()
+        assert second.take_turn()
 
 
-def test_the_turn_of_a_process_that_dies_is_free(queue: HostQueue) -> None:
+def test_a_process_that_waits_is_woken_when_the_turn_ends(queue: HostQueue) -> None:
+    with ExitStack() as places:
+        with taken(queue):
+            place = places.enter_context(waiting(queue))
+            woken = in_background(place.wait)
+        woken.join()
+
+        assert place.take_turn()
+
+
+def test_a_message_is_answered_after_its_request_was_appended(queue: HostQueue) -> None:
+    with taken(queue) as place, waiting(queue, b"a") as asking, waiting(queue) as silent:
+        assert place.messages() == [b"a"]
+        place.answer(1)
+
+        assert asking.wait()
+        assert asking.is_appended
+        place.leave()
+        assert silent.wait()
+        assert not silent.is_appended
+        assert silent.take_turn()
+
+
+def test_messages_that_were_not_used_go_to_the_next_turn(queue: HostQueue) -> None:
+    with ExitStack() as places:
+        with taken(queue) as place:
+            first = places.enter_context(waiting(queue, b"a"))
+            places.enter_context(waiting(queue, b"b"))
+            places.enter_context(waiting(queue, b"c"))
+            assert place.messages() == [b"a", b"b", b"c"]
+        assert first.wait()
+
+        assert first.messages() == [b"b", b"c"]
+
+
+def test_the_largest_message_arrives_whole(queue: HostQueue) -> None:
+    message = os.urandom(LARGEST_MESSAGE_BYTES)
+
+    with taken(queue) as place, waiting(queue, message):
+        assert place.messages() == [message]
+
+
+def test_a_process_that_has_left_is_passed_over(queue: HostQueue) -> None:
+    with ExitStack() as places:
+        with taken(queue):
+            with waiting(queue):
+                pass
+            second = places.enter_context(waiting(queue))
+
+        assert second.wait()
+        assert second.take_turn()
+
+
+def test_a_process_that_gets_the_turn_while_it_leaves_wakes_the_others(queue: HostQueue) -> None:
+    with ExitStack() as places:
+        with taken(queue) as place, waiting(queue):
+            second = places.enter_context(waiting(queue))
+            place.leave()
+
+        assert second.wait()
+        assert second.take_turn()
+
+
+def test_the_turn_of_a_process_that_dies_is_free_and_the_others_wake(queue: HostQueue) -> None:
+    ready, is_ready = os.pipe()
+    die, dies = os.pipe()
     child = os.fork()
     if child == 0:
-        taken(queue).__enter__()
-        os._exit(0)
-    os.waitpid(child, 0)
+        with taken(queue):
+            os.write(is_ready, b"1")
+            os.close(dies)
+            os.read(die, 1)
+            os._exit(0)
+    os.read(ready, 1)
 
-    with taken(queue) as has_waited:
-        assert not has_waited
+    with waiting(queue) as place:
+        os.close(dies)
+        os.waitpid(child, 0)
+        assert place.wait()
+        assert place.take_turn()
+
+
+def test_a_stopped_process_delays_only_the_first_that_waits(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+    with taken(queue):
+        with waiting(queue) as place:
+            assert not place.wait()
+        monkeypatch.setattr(host_queue, "PATIENCE_MS", 3_600_000)
+        with waiting(queue) as place:
+            assert not place.wait()
+
+    with taken(queue), waiting(queue) as place:
+        assert place._holder is not None
+
+
+def test_no_wait_is_longer_than_the_deadline(queue: HostQueue) -> None:
+    with taken(queue), queue.place(deadline_ms=0) as place:
+        place.ask(b"")
+        assert not place.wait()
 
 
 def test_a_forked_child_does_not_keep_the_turn_of_its_parent(queue: HostQueue) -> None:
     leave, left = os.pipe()
+    runs, is_run = os.pipe()
     with taken(queue):
         child = os.fork()
         if child == 0:
             os.close(left)
+            os.write(is_run, b"1")
             os.read(leave, 1)
             os._exit(0)
+    os.read(runs, 1)
     try:
-        with taken(queue) as has_waited:
-            assert not has_waited
+        with taken(queue):
+            pass
     finally:
         os.close(left)
         os.close(leave)
         os.waitpid(child, 0)
 
 
-def test_without_a_directory_to_write_to_nobody_waits(tmp_path: Path) -> None:
-    queue = HostQueue(str(tmp_path / "missing"), Environment())
-
-    with taken(queue) as first, taken(queue) as second:
-        assert not first
-        assert not second
-
-
-def test_turns_leave_no_file_open(queue: HostQueue) -> None:
-    with taken(queue):
-        pass
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(10):
-        with taken(queue):
-            pass
-
-    assert len(os.listdir("/proc/self/fd")) == before
-    assert not host_queue._open_waits
-
-
-def test_a_place_says_how_many_are_before_it(queue: HostQueue) -> None:
-    with queue.place() as first, queue.place() as second, queue.place() as third:
-        assert not first.must_wait
-        assert second.must_wait
-        assert not second.is_behind
-        assert third.is_behind
-
-
-def test_a_process_that_leaves_while_it_is_next_gets_no_turn_later(queue: HostQueue) -> None:
-    with queue.place():
-        with queue.place() as place:
-            place.wait_to_be_next()
-        wait_until(lambda: wait_threads() == 0)
-        with queue.place() as place:
-            assert not place.is_behind
-
-
-def test_a_wait_that_ends_with_an_error_is_given_up_too(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_waits_as_if_nobody_were_stopped(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
     with taken(queue):
-        with pytest.raises(ZeroDivisionError), taken(queue):
-            raise ZeroDivisionError
-        monkeypatch.setattr(host_queue, "PATIENCE_MS", 3_600_000)
-        with taken(queue) as has_waited:
-            assert has_waited
+        with waiting(queue) as place:
+            place.wait()
+        child = os.fork()
+        if child == 0:
+            with waiting(queue) as place:
+                os._exit(0 if place._holder is not None else 1)
+        assert os.waitpid(child, 0)[1] == 0
 
 
-def test_no_wait_is_longer_than_the_deadline(queue: HostQueue) -> None:
-    with taken(queue), queue.place(deadline_ms=0) as place:
-        place.wait_for_turn()
-        assert place.must_wait
+def test_nobody_waits_for_a_process_of_another_user(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    with taken(queue), queue.place() as place:
+        assert not place.take_turn()
+        monkeypatch.setattr(host_queue, "_is_same_user", lambda connection: False)
+        place.ask(b"secret")
+
+        assert place.take_turn()
+
+
+def test_messages_of_another_user_are_not_read(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    with taken(queue) as place, waiting(queue, b"forged"):
+        monkeypatch.setattr(host_queue, "_is_same_user", lambda connection: False)
+
+        assert place.messages() == []
+
+
+def test_without_a_directory_nobody_waits(tmp_path: Path) -> None:
+    queue = HostQueue(str(tmp_path / "missing"), Environment())
+
+    with taken(queue), taken(queue):
+        pass
+
+
+def test_without_free_descriptors_nobody_waits(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: object) -> None:
+        raise OSError("too many open files")
+
+    with taken(queue):
+        monkeypatch.setattr(socket, "socket", refused)
+        with queue.place() as place:
+            assert place.take_turn()
+
+
+def test_turns_leave_no_socket_open(queue: HostQueue) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with taken(queue) as place, waiting(queue, b"a"), waiting(queue) as second, waiting(queue) as third:
+            place.messages()
+            place.answer(1)
+            place.leave()
+            assert second.wait()
+            second.leave()
+            assert third.wait()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_message_is_sent_only_if_three_processes_share_turns(queue: HostQueue) -> None:
+    with taken(queue), waiting(queue):
+        pass
+    assert not queue.is_crowded
+
+    with taken(queue), waiting(queue), waiting(queue) as place:
+        assert not place.is_crowded
+    assert queue.is_crowded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import multiprocessing
 import os
 import stat
@@ -371,20 +370,15 @@ def test_a_list_does_not_read_directories_that_sort_before_its_start(
     assert read == ["slot", "slot/3", "slot/4"]
 
 
-def test_a_turn_excludes_others_until_it_ends(local_store: LocalStore) -> None:
+def test_stores_of_one_directory_share_turns(local_store: LocalStore) -> None:
     local_store.put("a", b"")
-    with open(root_of(local_store) / ".tmp" / "turn", "a") as other:
-        with local_store.host_queue.place(), pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    same = LocalStore(root_of(local_store), Environment())
+    assert local_store.host_queue is not None
+    assert same.host_queue is not None
 
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_a_queue_where_nothing_can_be_written_is_no_obstacle(local_store: LocalStore) -> None:
-    with local_store.host_queue.place() as place:
-        assert not place.must_wait
-
-    assert not root_of(local_store).exists()
+    with local_store.host_queue.place() as place, same.host_queue.place() as other:
+        assert place.take_turn()
+        assert not other.take_turn()
 
 
 def test_what_was_read_is_made_durable_by_a_sync_of_its_directory(

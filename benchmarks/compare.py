@@ -90,13 +90,13 @@ def _git(*arguments: str) -> None:
     subprocess.run(["git", "-C", str(REPOSITORY), *arguments], check=True)
 
 
-def run(benchmark: str, tree: Path, code: Path, numbers: Numbers) -> None:
-    """Run a benchmark once, with the library of ``tree`` and the benchmarks of ``code``."""
+def run(benchmark: str, tree: Path, code: Path, stores: Path, numbers: Numbers) -> None:
+    """Run a benchmark once: the library of ``tree``, the benchmarks of ``code``, and new stores in ``stores``."""
     path = os.pathsep.join(map(str, (code, tree, tree / "spark_ext")))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.short", benchmark],
         cwd=code,
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path, "TMPDIR": str(stores)},
         capture_output=True,
         text=True,
         check=False,
@@ -120,12 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A directory with the benchmarks alone. In their own tree, Python would import the library of that tree.
         code = place / "code"
         code.mkdir()
+        stores = place / "stores"
+        stores.mkdir()
         has_short = (new_tree / "benchmarks" / "short.py").exists()
         (code / "benchmarks").symlink_to((new_tree if has_short else REPOSITORY) / "benchmarks")
         for _ in track(range(options.rounds), "rounds"):
             for name in chosen:
-                run(name, old_tree, code, old)
-                run(name, new_tree, code, new)
+                run(name, old_tree, code, stores, old)
+                run(name, new_tree, code, stores, new)
     names = (options.old, options.new or "working tree")
     table = Table("", *names, "new / old", title=f"Medians of {options.rounds} runs")
     for row in rows(old, new):

@@ -91,6 +91,7 @@ _REFUSALS = frozenset(
 _NOTHING_TO_SYNC = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL})
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
 _LARGEST_WATCHED_BYTES = 1 << 20
+_MOST_PLAIN_DIRECTORIES = 10_000
 _TEMPORARY_AGE_MS = 24 * 3600 * 1000
 
 
@@ -114,7 +115,9 @@ class LocalStore(ObjectStore):
             self.host_queue = HostQueue(self._root, environment, self._check_watched)
         self._clock_file = LocalClockFile(self._root, self._temporary, environment)
         self._known_directories: set[str] = set()
-        """Directories that exist durably and are not reached through a symbolic link."""
+        """Directories that exist durably."""
+        self._plain_directories: dict[str, tuple[int, int]] = {}
+        """Directories that no symbolic link leads to, with their devices and inodes."""
         self._watched: _Watched | None = None
         self._not_durable: set[str] = set()
         """Objects that this process has linked, but whose directory it could not make durable."""
@@ -431,14 +434,23 @@ class LocalStore(ObjectStore):
     def _target(self, path: str) -> str:
         self._check_watched()
         target = os.path.join(self._root, check_path(path))
-        directory = os.path.dirname(target)
-        if directory not in self._known_directories:
-            self._refuse_symlinked_directory(path, directory)
+        self._refuse_symlinked_directory(path, os.path.dirname(target))
         return target
 
     def _refuse_symlinked_directory(self, path: str, directory: str) -> None:
+        identity: tuple[int, int] | None = None
+        with contextlib.suppress(OSError):  # The request itself meets the error and reports it.
+            status = os.stat(directory)
+            identity = status.st_dev, status.st_ino
+        # One stat instead of one for each part of the path: what has the same device and inode is the same directory.
+        if identity is not None and self._plain_directories.get(directory) == identity:
+            return
         if os.path.realpath(directory) != directory:
             raise self._is_symlink(path)
+        if identity is not None:
+            if len(self._plain_directories) >= _MOST_PLAIN_DIRECTORIES:
+                self._plain_directories.clear()
+            self._plain_directories[directory] = identity
 
     def _is_symlink(self, path: str) -> StoreAccessDenied:
         return StoreAccessDenied(

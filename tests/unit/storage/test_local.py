@@ -246,6 +246,20 @@ def test_what_vanishes_during_a_look_at_irregular_names_is_passed_over(
         assert list(local_store.irregular()) == []
 
 
+def test_a_directory_that_a_symbolic_link_has_replaced_is_refused(local_store: LocalStore, tmp_path: Path) -> None:
+    local_store.put("a/b/1", b"own")
+    outside = tmp_path / "outside" / "b"
+    outside.mkdir(parents=True)
+    (outside / "1").write_bytes(b"another's")
+    (root_of(local_store) / "a").rename(tmp_path / "moved")
+    (root_of(local_store) / "a").symlink_to(outside.parent)
+
+    with pytest.raises(StoreAccessDenied, match="symbolic link"):
+        local_store.get("a/b/1")
+    with pytest.raises(StoreAccessDenied, match="symbolic link"):
+        local_store.put("a/b/2", b"")
+
+
 def test_a_symbolic_link_as_the_root_is_the_users_choice(tmp_path: Path, environment: Environment) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")

@@ -23,7 +23,9 @@ from tests.simulation.mutations.mutation import instead_of, method, mutation
 from tests.unit.log.ledger import LedgerDraft, LedgerMachine
 
 SHARES = replace(FOCUSES["shares"], faults={"pause": 0.01, "lost_answer": 0.05, "death": 0.0})
+QUEUE = FOCUSES["queue"]
 SHARING = "unit/log/test_sharing.py::"
+TURNS = "unit/log/test_turns.py::"
 REQUESTS = "unit/state/test_shared_requests.py::"
 
 
@@ -82,6 +84,36 @@ def unanswered_publication_taken_for_none() -> Iterator[None]:
         return own
 
     with method(SharedCommits, "publish", publish):
+        yield
+
+
+@mutation(QUEUE)
+def sent_requests_forgotten() -> Iterator[None]:
+    """A process does not look for a request that it sent to another one: what another appended is told refused."""
+    original = SharedCommits.message
+
+    def message(self: SharedCommits, replica: Replica[Any], proposals: Sequence[Proposal]) -> bytes:
+        body = original(self, replica, proposals)
+        for proposal in proposals:
+            if proposal.published is not None:
+                replica.awaited.pop(proposal.published.request_id, None)
+                proposal.published = None
+        return body
+
+    with method(SharedCommits, "message", message):
+        yield
+
+
+@mutation(unit_test=TURNS + "test_a_record_that_cannot_be_made_durable_is_not_acknowledged")
+def records_read_before_they_are_durable() -> Iterator[None]:
+    """A record of another process is read before it is durable: a power failure takes back what was acknowledged."""
+    original = Replica._read
+
+    def read(self: Replica[Any], slots: Sequence[int]) -> list[bytes | None]:
+        with method(self.store, "make_durable", lambda path: None):
+            return original(self, slots)
+
+    with method(Replica, "_read", read):
         yield
 
 

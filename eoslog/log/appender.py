@@ -167,7 +167,7 @@ class Appender(Generic[S]):
                 pending = self._attempt(pending, attempts)
             else:
                 pending = self._append_in_turn(self.store.host_queue, pending, attempts)
-            if attempts.has_lost and not self._is_contended(pending, attempts):
+            if pending and attempts.has_lost and not self._is_contended(pending, attempts):
                 # Pause only after the turn has ended: otherwise other processes would wait for nothing.
                 self._claims.back_off(min(attempts.races, _LONGEST_RACE))
                 pending = self._patient(pending)
@@ -212,8 +212,11 @@ class Appender(Generic[S]):
                     return True
                 if not place.wait():
                     return False
-                if place.is_appended and self._have_landed(pending, attempts):
-                    return True
+                if place.is_appended:
+                    if self._have_landed(pending, attempts):
+                        return True
+                    # The rest needs a turn of this process. Another message would be answered, and end each wait.
+                    message = b""
                 if place.take_turn():
                     return self._have_landed(pending, attempts)
         finally:
@@ -222,10 +225,13 @@ class Appender(Generic[S]):
 
     def _have_landed(self, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Refresh the replica. Return True if other processes have appended all these requests."""
-        if all(proposal.has_landed for proposal in pending):
-            return True
-        self._look_at_tail(attempts)
-        return all(proposal.has_landed for proposal in pending)
+        if not all(proposal.has_landed for proposal in pending):
+            self._look_at_tail(attempts)
+        landed = [proposal for proposal in pending if proposal.has_landed]
+        for proposal in landed:
+            # Its thread need not wait for the rest.
+            proposal.finish()
+        return len(landed) == len(pending)
 
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
         """Whether to share a record with other processes instead of racing for a slot."""

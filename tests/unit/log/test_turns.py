@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from eoslog.log.slot_paths import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import HostQueue, Place
 from tests.unit.log.ledger import AlreadyThere, Ledger, add
+from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.test_sharing import PUBLISHED, at, die, record, request_names, share
 from tests.unit.log.world import Crashed, World, environment, names, script
 
@@ -36,7 +39,10 @@ class ScriptedQueue(HostQueue):
     while_waiting: Callable[[], object] = nothing
     sent: list[bytes] = field(default_factory=list)
     received: Sequence[bytes] = ()
+    answers: bool = False
+    """Whether the process that has the turn says that it has appended what was sent."""
     answered: int = 0
+    stopped: socket.socket | None = None
 
     @contextmanager
     def place(self, deadline_ms: int | None = None) -> Iterator[Place]:
@@ -60,6 +66,7 @@ class ScriptedPlace(Place):
     def wait(self) -> bool:
         self._script.waits -= 1
         self._script.while_waiting()
+        self.is_appended = self._script.answers
         return self._script.gets_turn
 
     def messages(self) -> Sequence[bytes]:
@@ -178,6 +185,59 @@ def test_a_process_asks_each_process_that_has_the_turn() -> None:
 
     assert len(queue.sent) == 3
     assert len(set(queue.sent)) == 1
+
+
+def test_a_process_of_which_a_part_was_appended_waits_for_its_turn_without_a_message() -> None:
+    """Each message would be answered at once, so its process would get a turn only after a second."""
+    world = World()
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.waits, queue.answers = 2, True
+    told: list[str] = []
+    shared = threading.Thread(target=lambda: (share(log, "x"), told.append("x")))
+    unshared = threading.Thread(target=lambda: (log.append(add("own")), told.append("own")))
+
+    def while_waiting() -> None:
+        if queue.waits == 1:
+            append_for(other, queue.sent)
+        else:
+            # Its thread was told before this process has its turn.
+            shared.join()
+
+    queue.while_waiting = while_waiting
+    with held(log):
+        unshared.start()
+        await_queued(log, 1)
+        shared.start()
+        await_queued(log, 2)
+    unshared.join()
+
+    assert [bool(message) for message in queue.sent] == [True, False]
+    assert told == ["x", "own"]
+    assert names(log) == ["created", "x", "other", "own"]
+
+
+def test_a_process_whose_requests_were_appended_after_a_lost_race_does_not_pause() -> None:
+    world = World()
+    other = world.created()
+    log = world.process()
+    queue = queued(log)
+    queue.is_first = True
+    script(log).before.extend([lambda: other.append(add("a")), lambda: other.append(add("b"))])
+    pauses: list[int] = []
+
+    def back_off(attempt: int) -> None:
+        pauses.append(attempt)
+        queue.is_first = False
+
+    log.appender._claims.back_off = back_off  # type: ignore[method-assign, assignment]
+    queue.while_waiting = lambda: append_for(other, queue.sent)
+
+    share(log, "x")
+
+    assert pauses == [2]
+    assert names(log) == ["created", "a", "b", "x", "other"]
 
 
 def test_a_process_does_not_wait_for_a_stopped_one() -> None:

@@ -12,6 +12,7 @@ of one user share turns, because any process of the host may listen to any name.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import os
@@ -33,6 +34,8 @@ _MOST_CONNECTIONS = 200
 """The most connections of a turn. A message can carry 253 sockets."""
 _BACKLOG = 1024
 _PAUSE_MS = 0.1
+_MOST_PAUSES = 100
+"""So often a process finds that nobody listens to the name, although it is taken. Then it goes on without a turn."""
 _CREDENTIALS = struct.Struct("3i")
 """Process id, user id and group id."""
 _APPENDED = b"appended"
@@ -120,18 +123,20 @@ class Place:
         """Connections from processes that wait for this turn's end, in their order."""
         self._asking: list[socket.socket] = []
         """Those of them whose messages were read."""
+        self._pauses = 0
 
     @property
     def is_crowded(self) -> bool:
         """Whether to send a message. With two processes it is of no use: the other one already appends."""
-        return self._queue.is_crowded
+        return self._queue.is_crowded and not self._is_stopped()
 
     def take_turn(self) -> bool:
         """Begin the turn. Return False if another process has it."""
         if self._name is None or self._turn is not None:
             return True
         try:
-            turn = _new_socket()
+            # An interrupt may come at any line. ``leave`` closes only what is an attribute by then.
+            turn = self._turn = _new_socket()
         except OSError:
             # Too many open files: this process appends without a turn.
             return True
@@ -140,9 +145,9 @@ class Place:
             turn.listen(_BACKLOG)
         except OSError as error:
             turn.close()
+            self._turn = None
             # Any other error: this process may not use such names.
             return error.errno != errno.EADDRINUSE
-        self._turn = turn
         return True
 
     def ask(self, message: bytes) -> None:
@@ -154,7 +159,7 @@ class Place:
         if self._name is None or self._is_stopped():
             return
         try:
-            holder = _new_socket()
+            holder = self._holder = _new_socket()
         except OSError:
             self._name = None
             return
@@ -169,8 +174,7 @@ class Place:
         except OSError:
             # The turn has just ended, or begins just now.
             holder.close()
-            return
-        self._holder = holder
+            self._holder = None
 
     def _is_stopped(self) -> bool:
         """Whether the process that has the turn is known to be stopped."""
@@ -189,25 +193,31 @@ class Place:
         left_ms = self._end_ms - self._environment.monotonic_ms()
         if left_ms <= 0 or self._queue.stopped is not None:
             return False
-        holder, self._holder = self._holder, None
+        holder = self._holder
         if holder is None:
             self._environment.sleep_ms(_PAUSE_MS)
-            return True
+            self._pauses += 1
+            # A process of any user may take the name and never listen.
+            return self._pauses < _MOST_PAUSES
         if not _is_ready(holder, left_ms):
-            holder.close()
+            self._stop_waiting()
             self.ask(_ONLY_WATCHES)
             self._queue.stopped, self._holder = self._holder, None
             return False
         with contextlib.suppress(OSError):
-            answer, descriptors, _, _ = socket.recv_fds(holder, len(_YOUR_TURN), _MOST_CONNECTIONS + 1)
-            received = [_kept(socket.socket(fileno=each)) for each in descriptors]
+            answer, received = _receive(holder)
             if received:
                 self._turn, *self._waiting = received
             self.is_appended = answer == _APPENDED
         if self.is_appended:
             self._queue.is_crowded = True
-        holder.close()
+        self._stop_waiting()
         return True
+
+    def _stop_waiting(self) -> None:
+        if self._holder is not None:
+            self._holder.close()
+            self._holder = None
 
     def messages(self) -> Sequence[bytes]:
         """Return the messages of the processes that wait for the end of this turn."""
@@ -230,34 +240,45 @@ class Place:
         self._asking.clear()
 
     def _accept(self) -> None:
-        while self._turn is not None and len(self._waiting) < _MOST_CONNECTIONS:
+        if self._turn is None:
+            return
+        # Not without end: another user may connect again and again.
+        for _ in range(_BACKLOG):
+            if len(self._waiting) >= _MOST_CONNECTIONS:
+                return
             try:
-                other = _kept(self._turn.accept()[0])
+                self._waiting.append(_kept(self._turn.accept()[0]))
             except OSError:
                 return
-            if _is_same_user(other):
-                self._waiting.append(other)
-            else:
-                other.close()
+            if not _is_same_user(self._waiting[-1]):
+                self._waiting.pop().close()
 
     def leave(self) -> None:
         """Give up the wait, or hand the turn to the process that waits longest."""
-        if self._holder is not None:
-            self._holder.close()
+        self._stop_waiting()
         if self._turn is None:
             return
+        try:
+            self._hand_over(self._turn)
+        finally:
+            # Close all if an interrupt comes, too: its traceback may keep this object.
+            for each in (self._turn, *self._waiting):
+                each.close()
+            self._turn, self._waiting = None, []
+
+    def _hand_over(self, turn: socket.socket) -> None:
         is_crowded = bool(self._waiting)
         self._accept()
         for watching in [each for each in self._waiting if _peek(each) == _ONLY_WATCHES]:
             self._waiting.remove(watching)
             watching.close()
         self._queue.is_crowded = is_crowded or len(self._waiting) > 1
-        while self._waiting and not _tell(self._waiting.pop(0), _YOUR_TURN, self._turn, *self._waiting):
+        while self._waiting:
+            is_told = _tell(self._waiting[0], _YOUR_TURN, turn, *self._waiting[1:])
+            del self._waiting[0]
+            if is_told:
+                return
             # That process has died or has left.
-            continue
-        for each in (self._turn, *self._waiting):
-            each.close()
-        self._turn, self._waiting = None, []
 
 
 def _new_socket() -> socket.socket:
@@ -290,6 +311,19 @@ def _tell(other: socket.socket, answer: bytes, *sockets: socket.socket) -> bool:
         except OSError:
             return False
         return True
+
+
+def _receive(holder: socket.socket) -> tuple[bytes, list[socket.socket]]:
+    """Read an answer, and the sockets that come with it."""
+    descriptors = array.array("i")
+    # ``socket.recv_fds`` ignores its flags. Without this flag, programs that this process starts inherit the turn.
+    answer, attached, _, _ = holder.recvmsg(
+        len(_YOUR_TURN), socket.CMSG_LEN((_MOST_CONNECTIONS + 1) * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC
+    )
+    for level, kind, found in attached:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(found[: len(found) - len(found) % descriptors.itemsize])
+    return answer, [_kept(socket.socket(fileno=each)) for each in descriptors]
 
 
 def _is_same_user(connection: socket.socket) -> bool:

@@ -161,10 +161,67 @@ def test_a_stopped_process_delays_only_the_first_that_waits(queue: HostQueue, mo
         assert place._holder is not None
 
 
+def test_no_message_is_sent_while_the_process_that_has_the_turn_is_stopped(
+    queue: HostQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.is_crowded = True
+    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+    with taken(queue):
+        with waiting(queue) as place:
+            assert place.is_crowded
+            place.wait()
+        with queue.place() as place:
+            assert not place.is_crowded
+
+
 def test_no_wait_is_longer_than_the_deadline(queue: HostQueue) -> None:
     with taken(queue), queue.place(deadline_ms=0) as place:
         place.ask(b"")
         assert not place.wait()
+
+
+def test_a_program_that_is_started_does_not_inherit_a_turn_that_was_handed_over(queue: HostQueue) -> None:
+    with ExitStack() as places:
+        with taken(queue):
+            first, second = places.enter_context(waiting(queue)), places.enter_context(waiting(queue))
+        assert first.wait()
+
+        assert first._turn is not None
+        assert [each.get_inheritable() for each in (first._turn, *first._waiting)] == [False, False]
+        first.leave()
+        assert second.wait()
+
+
+INTERRUPTED = ["_new_socket", "_is_same_user", "_is_ready", "_peek", "_tell"]
+
+
+@pytest.mark.parametrize("function", INTERRUPTED)
+def test_an_interrupt_ends_the_turn_and_the_wait_while_its_traceback_is_kept(
+    queue: HostQueue, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    monkeypatch.setattr(host_queue, "PATIENCE_MS", 10)
+    original = getattr(host_queue, function)
+    before = len(os.listdir("/proc/self/fd"))
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    def use() -> None:
+        with taken(queue), waiting(queue) as first, waiting(queue):
+            monkeypatch.setattr(host_queue, function, interrupted)
+            with queue.place() as place:
+                place.take_turn()
+                place.ask(b"")
+            first.wait()
+
+    with pytest.raises(KeyboardInterrupt) as kept:
+        use()
+
+    monkeypatch.setattr(host_queue, function, original)
+    queue.stopped = None
+    assert len(os.listdir("/proc/self/fd")) == before
+    with taken(queue):
+        assert kept.tb is not None
 
 
 def test_a_forked_child_does_not_keep_the_turn_of_its_parent(queue: HostQueue) -> None:
@@ -206,6 +263,39 @@ def test_nobody_waits_for_a_process_of_another_user(queue: HostQueue, monkeypatc
         place.ask(b"secret")
 
         assert place.take_turn()
+
+
+def test_a_process_of_another_user_that_connects_again_and_again_holds_nobody_up(
+    queue: HostQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as clients, taken(queue) as place:
+
+        def again(connection: socket.socket) -> bool:
+            client = clients.enter_context(host_queue._new_socket())
+            assert place._name is not None
+            client.connect(place._name)
+            connection.close()
+            return False
+
+        client = clients.enter_context(host_queue._new_socket())
+        assert place._name is not None
+        client.connect(place._name)
+        monkeypatch.setattr(host_queue, "_is_same_user", again)
+
+        assert place.messages() == []
+
+
+def test_nobody_waits_long_for_a_name_that_nobody_listens_to(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_queue, "PATIENCE_MS", 3_600_000)
+    name = queue._name()
+    assert name is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound, queue.place() as place:
+        bound.bind(name)
+        assert not place.take_turn()
+        place.ask(b"")
+        while place.wait():
+            assert not place.take_turn()
+            place.ask(b"")
 
 
 def test_messages_of_another_user_are_not_read(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakSet
 
@@ -45,15 +46,18 @@ _ONLY_WATCHES = b"only watches"
 
 _open_sockets: WeakSet[socket.socket] = WeakSet()
 """The sockets of this process."""
+_fork_lock = threading.RLock()
+"""Held while a socket is opened or closed. A fork by another thread waits: the child could not close the socket."""
 
 
 def _close_inherited() -> None:
     # A turn belongs to the open socket. A forked child has that socket too, so the turn would outlive its end.
+    _fork_lock.release()
     for each in list(_open_sockets):
         each.close()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+os.register_at_fork(before=_fork_lock.acquire, after_in_parent=_fork_lock.release, after_in_child=_close_inherited)
 
 
 class HostQueue:
@@ -144,7 +148,7 @@ class Place:
             turn.bind(self._name)
             turn.listen(_BACKLOG)
         except OSError as error:
-            turn.close()
+            _close(turn)
             self._turn = None
             # Any other error: this process may not use such names.
             return error.errno != errno.EADDRINUSE
@@ -173,14 +177,15 @@ class Place:
                 holder.send(message)
         except OSError:
             # The turn has just ended, or begins just now.
-            holder.close()
-            self._holder = None
+            self._stop_waiting()
 
     def _is_stopped(self) -> bool:
         """Whether the process that has the turn is known to be stopped."""
         stopped = self._queue.stopped
         if stopped is not None and stopped.fileno() >= 0 and not _is_ready(stopped, 0):
             return True
+        if stopped is not None:
+            _close(stopped)
         self._queue.stopped = None
         return False
 
@@ -205,7 +210,8 @@ class Place:
             self._queue.stopped, self._holder = self._holder, None
             return False
         with contextlib.suppress(OSError):
-            answer, received = _receive(holder)
+            with _fork_lock:
+                answer, received = _receive(holder)
             if received:
                 self._turn, *self._waiting = received
             self.is_appended = answer == _APPENDED
@@ -216,7 +222,7 @@ class Place:
 
     def _stop_waiting(self) -> None:
         if self._holder is not None:
-            self._holder.close()
+            _close(self._holder)
             self._holder = None
 
     def messages(self) -> Sequence[bytes]:
@@ -247,11 +253,12 @@ class Place:
             if len(self._waiting) >= _MOST_CONNECTIONS:
                 return
             try:
-                self._waiting.append(_kept(self._turn.accept()[0]))
+                with _fork_lock:
+                    self._waiting.append(_kept(self._turn.accept()[0]))
             except OSError:
                 return
             if not _is_same_user(self._waiting[-1]):
-                self._waiting.pop().close()
+                _close(self._waiting.pop())
 
     def leave(self) -> None:
         """Give up the wait, or hand the turn to the process that waits longest."""
@@ -263,7 +270,7 @@ class Place:
         finally:
             # Close all if an interrupt comes, too: its traceback may keep this object.
             for each in (self._turn, *self._waiting):
-                each.close()
+                _close(each)
             self._turn, self._waiting = None, []
 
     def _hand_over(self, turn: socket.socket) -> None:
@@ -271,7 +278,7 @@ class Place:
         self._accept()
         for watching in [each for each in self._waiting if _peek(each) == _ONLY_WATCHES]:
             self._waiting.remove(watching)
-            watching.close()
+            _close(watching)
         self._queue.is_crowded = is_crowded or len(self._waiting) > 1
         while self._waiting:
             is_told = _tell(self._waiting[0], _YOUR_TURN, turn, *self._waiting[1:])
@@ -282,13 +289,19 @@ class Place:
 
 
 def _new_socket() -> socket.socket:
-    return _kept(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC))
+    with _fork_lock:
+        return _kept(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC))
 
 
 def _kept(opened: socket.socket) -> socket.socket:
     opened.setblocking(False)
     _open_sockets.add(opened)
     return opened
+
+
+def _close(opened: socket.socket) -> None:
+    with _fork_lock:
+        opened.close()
 
 
 def _peek(other: socket.socket) -> bytes:
@@ -301,16 +314,17 @@ def _peek(other: socket.socket) -> bytes:
 
 def _tell(other: socket.socket, answer: bytes, *sockets: socket.socket) -> bool:
     """Send an answer to a process that waits, and close the connection. Return False if that process is gone."""
-    with other:
-        try:
-            with contextlib.suppress(BlockingIOError):
-                # The other end would lose the answer if a message were left unread.
-                if other.recv(LARGEST_MESSAGE_BYTES) == _ONLY_WATCHES:
-                    return False
-            socket.send_fds(other, [answer], [each.fileno() for each in sockets])
-        except OSError:
-            return False
-        return True
+    try:
+        with contextlib.suppress(BlockingIOError):
+            # The other end would lose the answer if a message were left unread.
+            if other.recv(LARGEST_MESSAGE_BYTES) == _ONLY_WATCHES:
+                return False
+        socket.send_fds(other, [answer], [each.fileno() for each in sockets])
+    except OSError:
+        return False
+    finally:
+        _close(other)
+    return True
 
 
 def _receive(holder: socket.socket) -> tuple[bytes, list[socket.socket]]:

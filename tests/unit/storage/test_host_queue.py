@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -242,6 +242,45 @@ def test_a_forked_child_does_not_keep_the_turn_of_its_parent(queue: HostQueue) -
         os.close(left)
         os.close(leave)
         os.waitpid(child, 0)
+
+
+def open_sockets() -> set[str]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {each for each in found if each.startswith("socket:")}
+
+
+def test_a_child_forked_while_another_thread_opens_a_socket_does_not_keep_it(
+    queue: HostQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child closes the sockets that it knows: not one that a thread was about to open or to close."""
+    original = host_queue._kept
+    before = open_sockets()
+    kept: list[int] = []
+    forks: list[threading.Thread] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(len(open_sockets() - before))
+        kept.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    def kept_after_a_fork(opened: socket.socket) -> socket.socket:
+        forks.append(in_background(fork))
+        forks[-1].join(0.1)
+        return original(opened)
+
+    monkeypatch.setattr(host_queue, "_kept", kept_after_a_fork)
+    with ExitStack() as places:
+        with taken(queue):
+            waits = places.enter_context(waiting(queue))
+        assert waits.wait()
+    for each in forks:
+        each.join()
+
+    assert kept == [0] * len(forks)
 
 
 def test_a_forked_child_waits_as_if_nobody_were_stopped(queue: HostQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,9 +211,11 @@ class Place:
             return False
         with contextlib.suppress(OSError):
             with _fork_lock:
-                answer, received = _receive(holder)
+                answer, received, is_cut = _receive(holder)
             if received:
                 self._turn, *self._waiting = received
+            if is_cut:
+                self._drop_half()
             self.is_appended = answer == _APPENDED
         if self.is_appended:
             self._queue.is_crowded = True
@@ -255,10 +257,18 @@ class Place:
             try:
                 with _fork_lock:
                     self._waiting.append(_kept(self._turn.accept()[0]))
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._drop_half()
                 return
             if not _is_same_user(self._waiting[-1]):
                 _close(self._waiting.pop())
+
+    def _drop_half(self) -> None:
+        """Close connections after the last descriptor was used: this process needs some to append."""
+        for _ in range((len(self._waiting) + 1) // 2):
+            # Its process wakes and asks again.
+            _close(self._waiting.pop())
 
     def leave(self) -> None:
         """Give up the wait, or hand the turn to the process that waits longest."""
@@ -327,17 +337,18 @@ def _tell(other: socket.socket, answer: bytes, *sockets: socket.socket) -> bool:
     return True
 
 
-def _receive(holder: socket.socket) -> tuple[bytes, list[socket.socket]]:
-    """Read an answer, and the sockets that come with it."""
+def _receive(holder: socket.socket) -> tuple[bytes, list[socket.socket], bool]:
+    """Read an answer, the sockets that come with it, and whether this process could not open some of them."""
     descriptors = array.array("i")
     # ``socket.recv_fds`` ignores its flags. Without this flag, programs that this process starts inherit the turn.
-    answer, attached, _, _ = holder.recvmsg(
+    answer, attached, flags, _ = holder.recvmsg(
         len(_YOUR_TURN), socket.CMSG_LEN((_MOST_CONNECTIONS + 1) * descriptors.itemsize), socket.MSG_CMSG_CLOEXEC
     )
     for level, kind, found in attached:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             descriptors.frombytes(found[: len(found) - len(found) % descriptors.itemsize])
-    return answer, [_kept(socket.socket(fileno=each)) for each in descriptors]
+    received = [_kept(socket.socket(fileno=each)) for each in descriptors]
+    return answer, received, bool(flags & socket.MSG_CTRUNC)
 
 
 def _is_same_user(connection: socket.socket) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -359,6 +360,38 @@ def test_without_free_descriptors_nobody_waits(queue: HostQueue, monkeypatch: py
         monkeypatch.setattr(socket, "socket", refused)
         with queue.place() as place:
             assert place.take_turn()
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_connections_do_not_use_up_the_descriptors_that_an_append_needs(queue: HostQueue, is_handed_over: bool) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as places:
+        place = places.enter_context(taken(queue))
+        for _ in range(20):
+            places.enter_context(waiting(queue))
+        if is_handed_over:
+            first = places.enter_context(waiting(queue))
+            place.messages()
+            # The first that waits is the one of this test: the others wait behind it.
+            place._waiting.insert(0, place._waiting.pop())
+        free = os.open("/dev/null", os.O_RDONLY)
+        os.close(free)
+        try:
+            if is_handed_over:
+                place.leave()
+                resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, limits[1]))
+                assert first.wait()
+                place = first
+            else:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free + 8, limits[1]))
+                place.messages()
+            spare = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for each in spare:
+            os.close(each)
+        assert place._turn is not None
+        assert 0 < len(place._waiting) < 8
 
 
 def test_turns_leave_no_socket_open(queue: HostQueue) -> None:

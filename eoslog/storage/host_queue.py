@@ -127,6 +127,7 @@ class Place:
         """Connections from processes that wait for this turn's end, in their order."""
         self._asking: list[socket.socket] = []
         """Those of them whose messages were read."""
+        self._has_answered = False
         self._pauses = 0
 
     @property
@@ -245,6 +246,7 @@ class Place:
         for other in self._asking[:count]:
             _tell(other, _APPENDED)
             self._waiting.remove(other)
+            self._has_answered = True
         self._asking.clear()
 
     def _accept(self) -> None:
@@ -284,7 +286,7 @@ class Place:
             self._turn, self._waiting = None, []
 
     def _hand_over(self, turn: socket.socket) -> None:
-        is_crowded = bool(self._waiting)
+        is_crowded = self._has_answered or bool(self._waiting)
         self._accept()
         for watching in [each for each in self._waiting if _peek(each) == _ONLY_WATCHES]:
             self._waiting.remove(watching)

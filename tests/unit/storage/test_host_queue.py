@@ -416,3 +416,11 @@ def test_a_message_is_sent_only_if_three_processes_share_turns(queue: HostQueue)
     with taken(queue), waiting(queue), waiting(queue) as place:
         assert not place.is_crowded
     assert queue.is_crowded
+
+
+def test_after_a_turn_that_answered_messages_are_sent(queue: HostQueue) -> None:
+    with taken(queue) as place, waiting(queue, b"a"):
+        place.messages()
+        place.answer(1)
+
+    assert queue.is_crowded

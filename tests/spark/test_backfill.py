@@ -44,7 +44,7 @@ def test_a_second_identical_backfill_changes_nothing_at_all(
     assert numbers(store) == list(range(10))
 
 
-def test_a_user_is_told_of_a_skipped_duplicate_and_finds_the_commits_in_the_history(
+def test_a_skipped_duplicate_is_told_and_commits_are_in_the_history(
     start_driver: StartDriver, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
     produce(store, 0, 5)
@@ -131,7 +131,7 @@ def test_a_version_without_an_application_is_refused(spark: SparkSession, store:
         backfill(spark, root, txnAppId="a")
 
 
-def test_for_each_batch_writes_to_two_topics_once_and_refuses_what_a_new_checkpoint_counts_anew(
+def test_for_each_batch_writes_once_and_refuses_versions_counted_anew(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
     store.admin.create_topic("other", schema=NUMBERS)

@@ -81,7 +81,7 @@ def test_a_micro_batch_that_is_replayed_replaces_nothing(
     assert counted(store.scan("counts")) == [(False, 5), (True, 5), (True, 99)]
 
 
-def test_an_open_transaction_in_the_topic_ends_the_query_which_goes_on_when_it_has_ended(
+def test_an_open_transaction_in_the_topic_ends_the_query_until_committed(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
     with store.producer("corrections") as producer:

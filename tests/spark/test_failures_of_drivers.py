@@ -178,7 +178,7 @@ def victims(tmp_path: Path, root: str, start_driver: StartDriver) -> Victims:
     ],
     indirect=["root"],
 )
-def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
+def test_rows_are_exact_after_a_kill_during_a_commit(
     spark: SparkSession,
     victims: Victims,
     stream_order: str,
@@ -198,9 +198,7 @@ def test_a_driver_killed_at_a_point_of_its_commit_is_started_again_and_exact(
 
 
 @pytest.mark.slow
-def test_a_driver_killed_as_it_finds_its_work_done_is_started_again_and_exact(
-    spark: SparkSession, victims: Victims
-) -> None:
+def test_rows_are_exact_after_a_kill_on_finding_work_done(spark: SparkSession, victims: Victims) -> None:
     victims.assert_killed(victims.start(dict.fromkeys(("stream", "batch"), f"{AFTER_SLOT} 2 kill-jvm")))
 
     victims.assert_killed(victims.start(dict.fromkeys(("stream", "batch"), f"{REPLAY_FOUND} 1 kill-jvm")))
@@ -212,7 +210,7 @@ def test_a_driver_killed_as_it_finds_its_work_done_is_started_again_and_exact(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", [UPLOADED])
-def test_a_driver_killed_in_the_first_micro_batch_from_the_latest_on_passes_no_row_over(
+def test_a_kill_in_the_first_micro_batch_from_latest_loses_nothing(
     spark: SparkSession, victims: Victims, point: str
 ) -> None:
     """Spark asks for the initial offset again; the rows that came before the end of the micro-batch are in it."""
@@ -230,7 +228,7 @@ def test_a_driver_killed_in_the_first_micro_batch_from_the_latest_on_passes_no_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", OF_CHECKPOINTS)
-def test_a_driver_killed_as_it_writes_a_checkpoint_is_started_again_and_exact(
+def test_rows_are_exact_after_a_kill_while_writing_a_checkpoint(
     spark: SparkSession, victims: Victims, point: str
 ) -> None:
     """Checkpoints are written by whoever finds that one is due, readers too."""

@@ -111,7 +111,7 @@ def store(root: str) -> eoslog.Store:
 
 
 @pytest.mark.slow
-def test_tasks_whose_worker_or_executor_is_killed_write_and_read_each_row_once(
+def test_tasks_of_a_killed_worker_or_executor_handle_each_row_once(
     start_driver: StartDriver, store: eoslog.Store, tmp_path: Path
 ) -> None:
     topics = ("worker", "executor", "shuffle", "stream")

@@ -75,7 +75,7 @@ def test_a_batch_whose_commit_fails_after_it_landed_is_not_undone(
 
 
 @pytest.mark.parametrize("act", ["raise", "kill-worker"])
-def test_a_batch_whose_commit_fails_before_it_landed_leaves_files_and_nothing_else(
+def test_a_batch_commit_that_fails_before_landing_leaves_only_files(
     spark: SparkSession, order: Path, store: eoslog.Store, root: str, act: str
 ) -> None:
     order.write_text(f"{BEFORE_SLOT} 1 {act}")

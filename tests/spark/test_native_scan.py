@@ -51,7 +51,7 @@ def sent(spark: SparkSession, store: eoslog.Store, rows: DataFrame, topic: str =
         pytest.param(4, True, True, marks=pytest.mark.slow),
     ],
 )
-def test_rows_and_offsets_are_those_of_a_scan_and_of_the_data_source(
+def test_rows_and_offsets_equal_those_of_scan_and_data_source(
     spark: SparkSession, tmp_path: Path, seed: int, records: bool, compacted: bool
 ) -> None:
     history = TableHistory(tmp_path, seed, records=records, compacted=compacted)
@@ -135,9 +135,7 @@ def test_a_predicate_leaves_files_out_and_filters_the_rest(spark: SparkSession, 
     assert table.toDF(predicate="id > 99").count() == 0
 
 
-def test_a_whole_file_pays_for_no_condition_and_one_that_is_cut_has_its_own_scan(
-    spark: SparkSession, store: eoslog.Store
-) -> None:
+def test_only_a_cut_file_needs_a_condition_and_its_own_scan(spark: SparkSession, store: eoslog.Store) -> None:
     table = sent(spark, store, spark.range(10).coalesce(1))
     spark.range(10, 20).coalesce(1).write.format("eoslog").option("topic", "flights").mode("append").save(store.url)
 
@@ -148,9 +146,7 @@ def test_a_whole_file_pays_for_no_condition_and_one_that_is_cut_has_its_own_scan
     assert sorted(row.id for row in cut.collect()) == list(range(5, 20))
 
 
-def test_many_files_are_listed_by_the_driver_and_the_session_is_left_as_it_was(
-    spark: SparkSession, store: eoslog.Store
-) -> None:
+def test_the_driver_lists_many_files_and_restores_the_session_setting(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("records")
     with store.producer() as producer:
         for number in range(50):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.s3
 
 
-def test_a_warm_micro_batch_sends_its_data_and_one_slot_and_asks_for_nothing(
+def test_a_warm_micro_batch_sends_its_data_and_one_slot_only(
     spark: SparkSession, fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:
     options = s3_server.behind(fault_proxy.url).options()

@@ -73,7 +73,7 @@ def store(spark: SparkSession, tmp_path: Path) -> eoslog.Store:
     return store
 
 
-def test_old_files_are_read_with_nulls_by_the_data_source_and_by_sparks_own_parquet_reader(
+def test_both_ways_of_reading_give_nulls_for_old_files(
     spark: SparkSession, store: eoslog.Store, tmp_path: Path
 ) -> None:
     before = store.read(lambda state, slot: slot)

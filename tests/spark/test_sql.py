@@ -37,7 +37,7 @@ def view(spark: SparkSession, store: eoslog.Store, topic: str = "out", *, column
         "INSERT INTO v SELECT 1, 'elsewhere', 7, 7, timestamp '2024-01-01 00:00:00'",
     ],
 )
-def test_rows_are_inserted_through_a_view_that_has_the_columns_of_their_place_too(
+def test_rows_are_inserted_through_a_view_with_metadata_columns_too(
     spark: SparkSession, store: eoslog.Store, statement: str
 ) -> None:
     view(spark, store)
@@ -81,7 +81,7 @@ def test_insert_overwrite_replaces_the_rows_of_the_topic_in_one_slot(spark: Spar
     assert numbers(store) == [3]
 
 
-def test_a_view_is_read_as_of_its_first_read_until_it_is_replaced(spark: SparkSession, store: eoslog.Store) -> None:
+def test_a_view_keeps_its_first_snapshot_until_it_is_replaced(spark: SparkSession, store: eoslog.Store) -> None:
     view(spark, store)
     spark.sql("INSERT INTO v (n) VALUES (1)")
     assert spark.sql("SELECT count(*) AS rows FROM v WHERE _partition >= 0").first() == (1,)
@@ -147,9 +147,7 @@ def test_a_table_that_spark_made_without_asking_is_refused_at_its_use(spark: Spa
 
 
 @pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_save_modes_that_spark_does_not_pass_on_name_those_that_it_does(
-    spark: SparkSession, store: eoslog.Store, mode: str
-) -> None:
+def test_unsupported_save_modes_name_the_supported_ones(spark: SparkSession, store: eoslog.Store, mode: str) -> None:
     with pytest.raises(Exception, match=r'UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*"Append" or "Overwrite"'):
         spark.range(1).toDF("n").write.format("eoslog").option("topic", "out").mode(mode).save(store.url)
 

@@ -39,7 +39,7 @@ def newest_slot(store: eoslog.Store) -> int:
 
 @each_store
 @pytest.mark.parametrize("act", ["raise", "kill-worker"])
-def test_a_commit_that_failed_after_it_landed_is_not_undone_and_not_repeated(
+def test_a_commit_that_fails_after_landing_is_neither_undone_nor_repeated(
     spark: SparkSession, crash_order: Path, store: eoslog.Store, root: str, tmp_path: Path, act: str
 ) -> None:
     crash_order.write_text(f"{AFTER_THE_SLOT} 1 {act}")
@@ -98,7 +98,7 @@ def test_of_several_micro_batches_that_spark_forgot_it_repeats_the_last_one(
     assert numbers(store) == list(range(150))
 
 
-def test_a_deleted_checkpoint_is_refused_until_it_is_restored_or_the_fresh_start_is_wanted(
+def test_a_deleted_checkpoint_is_refused_until_restored_or_restarted_on_purpose(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
     checkpoint, aside = tmp_path / "checkpoint", tmp_path / "aside"

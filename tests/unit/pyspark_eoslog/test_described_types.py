@@ -22,7 +22,7 @@ def described(*fields: Any) -> str:
     return json.dumps({"type": "struct", "fields": list(fields)})
 
 
-def test_a_described_type_stands_for_the_stored_one_and_names_and_order_stay() -> None:
+def test_a_described_type_replaces_the_stored_one_under_its_name() -> None:
     found = as_described(STORED, described(field("other"), field("raw", "variant")), "t")
 
     assert found == StructType([StructField("id", LongType()), StructField("raw", VariantType())])

@@ -44,7 +44,7 @@ def test_an_older_pyspark_is_refused_on_import(
 
 
 @pytest.mark.parametrize("version", OLDER[1:])
-def test_spark_may_look_up_formats_with_an_older_pyspark_and_only_use_is_refused(
+def test_an_older_pyspark_may_look_up_formats_but_not_use_them(
     fresh_package: None, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)

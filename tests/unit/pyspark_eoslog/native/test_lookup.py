@@ -111,7 +111,7 @@ def test_a_compacted_file_hides_aborted_rows_and_holds_its_offsets(tmp_path: Pat
         ({"starting_offsets": {0: 1}, "ending_offsets": {0: 3}}, (1, 3), [2]),
     ],
 )
-def test_a_read_that_begins_or_ends_within_a_compacted_batch_is_cut_by_offsets(
+def test_a_read_of_part_of_a_compacted_batch_uses_offsets(
     tmp_path: Path, given: dict[str, Any], cut: tuple[int, int], left: list[int]
 ) -> None:
     store = eoslog.connect(str(tmp_path / "store"), fsync=False)
@@ -131,7 +131,7 @@ def test_a_read_that_begins_or_ends_within_a_compacted_batch_is_cut_by_offsets(
     assert [offset for _, offset, _, _ in rows_by_file(store, [file])] == left
 
 
-def test_a_read_that_ends_within_a_compacted_batch_of_a_later_file_is_cut_by_offsets() -> None:
+def test_a_read_ending_in_a_later_compacted_file_uses_offsets() -> None:
     whole = file_slice("first.parquet", file_rows=10, record_count=10)
     cut = file_slice("second.parquet", file_rows=5, record_count=5, base_offset=10, gaps_end_offset=13)
 

@@ -63,7 +63,7 @@ def test_only_given_credentials_replace_those_of_the_session(given: dict[str, st
     assert found == (None if provider is None else f"org.apache.hadoop.fs.s3a.{provider}")
 
 
-def test_a_setting_of_the_session_is_changed_only_where_it_would_cost_a_task_for_each_file() -> None:
+def test_a_session_setting_is_changed_only_to_save_listing_tasks() -> None:
     local, s3 = NativeFiles("/store", {}), NativeFiles("s3://bucket", {})
     defaults = {THRESHOLD: 32, PARALLELISM: 10_000}
 

@@ -19,6 +19,6 @@ from pyspark_eoslog.options import Options
         ("replaceWhere", "all rows of the topic"),
     ],
 )
-def test_an_option_of_delta_lake_that_is_not_there_is_refused_with_advice(name: str, advice: str) -> None:
+def test_a_missing_option_of_delta_lake_is_refused_with_advice(name: str, advice: str) -> None:
     with pytest.raises(InvalidOption, match=f"option '{name}' of Delta Lake is not supported: .*{advice}"):
         Options.of({"path": "/store", "topic": "a", name.lower(): "true"})

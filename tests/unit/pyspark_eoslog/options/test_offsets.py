@@ -25,7 +25,7 @@ def test_times_come_before_offsets_and_one_for_all_before_one_for_each() -> None
     assert starting_offsets(options | {"startingtimestamp": " 9 "}) == for_all
 
 
-def test_a_partition_that_has_no_later_row_is_an_error_only_at_the_start_and_unless_told_otherwise() -> None:
+def test_a_missing_later_row_fails_only_at_a_strict_start() -> None:
     ends = ending_offsets({"endingoffsetsbytimestamp": EACH})
     starts = starting_offsets({"startingtimestamp": "1", "startingoffsetsbytimestampstrategy": "LATEST"})
 

@@ -156,6 +156,6 @@ def test_a_fresh_start_after_anything_else_is_refused(value: str) -> None:
 @pytest.mark.parametrize(
     "name", ["slot", "txnVersion", "startingTimestamp", "timestampAsOf", "startAnewAfter", "maxOffsetsPerTrigger"]
 )
-def test_a_number_with_more_digits_than_python_reads_is_refused_like_any_other(name: str) -> None:
+def test_a_number_too_long_for_python_is_refused_like_any_other(name: str) -> None:
     with pytest.raises(InvalidOption):
         of(**{name: "9" * 5000})

@@ -56,9 +56,7 @@ def test_a_column_that_is_not_read_may_stand_in_it(store: eoslog.Store) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "snapshot"])
-def test_a_stream_reads_the_rows_of_which_it_is_true_and_goes_on_behind_the_others(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_a_stream_reads_matching_rows_and_goes_on_behind_the_others(store: eoslog.Store, isolation: str) -> None:
     stream = reader(store, predicate="n >= 10", isolationLevel=isolation)
     start = stream.initialOffset()
     produce(store, 1, 2)

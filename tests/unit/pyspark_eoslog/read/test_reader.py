@@ -215,7 +215,7 @@ def test_a_pattern_matches_whole_names(timed: eoslog.Store) -> None:
     assert {topic for topic, _, _ in records(timed, subscribePattern="b|a1")} == {"a1", "b"}
 
 
-def test_a_pattern_that_nothing_matches_has_no_columns_but_those_that_are_given(timed: eoslog.Store) -> None:
+def test_a_pattern_without_matches_has_only_the_given_columns(timed: eoslog.Store) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="no topic matches option 'subscribePattern', 'c'"):
         records(timed, subscribePattern="c")
 
@@ -256,7 +256,7 @@ def test_each_partition_may_have_its_own_times(timed: eoslog.Store) -> None:
         records(timed, topic="a1", startingOffsetsByTimestamp='{"a1": {"0": 1050}}')
 
 
-def test_a_start_later_than_all_rows_is_an_error_unless_it_may_be_the_end(timed: eoslog.Store) -> None:
+def test_a_start_later_than_all_rows_is_an_error_unless_accepted(timed: eoslog.Store) -> None:
     with pytest.raises(OffsetOutOfRange, match="a1-0 has no row with a timestamp of 1051 or later"):
         records(timed, topic="a1", startingTimestamp=1051)
 
@@ -350,7 +350,7 @@ def _files(partition: Partition) -> list[FileReference]:
     return [batch.file for batch in partition.active if batch.file is not None]
 
 
-def test_a_limit_of_rows_and_a_minimum_of_partitions_hold_within_one_file(store: eoslog.Store) -> None:
+def test_limits_of_rows_and_partitions_hold_within_one_file(store: eoslog.Store) -> None:
     produce(store, *range(10))
 
     def sizes(**given: Any) -> list[list[int]]:
@@ -362,7 +362,7 @@ def test_a_limit_of_rows_and_a_minimum_of_partitions_hold_within_one_file(store:
     assert sizes(minPartitions=5) == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 
 
-def test_rows_that_were_deleted_are_an_error_that_names_the_first_there_is(store: eoslog.Store) -> None:
+def test_reading_deleted_rows_is_an_error_that_names_the_first_left(store: eoslog.Store) -> None:
     produce(store, 1, 2)
     topic_id = store.admin.describe_topic("in").topic_id
     store.append(Applying(lambda draft: replace_rows(draft, topic_id)))
@@ -393,7 +393,7 @@ def test_offsets_that_a_partition_has_not_are_told(store: eoslog.Store, given: d
         rows(store, **given)
 
 
-def test_what_there_is_up_to_an_end_that_is_gone_is_read_if_loss_is_accepted(store: eoslog.Store) -> None:
+def test_up_to_a_lost_end_the_rest_is_read_if_accepted(store: eoslog.Store) -> None:
     produce(store, 1, 2)
 
     assert len(rows(store, endingOffsets='{"in": {"0": 9}}', failOnDataLoss=False)) == 2

@@ -118,7 +118,7 @@ def indexes_read(stream: EosLogStreamReader, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("isolation", "ahead"), [("read_committed", 1), ("snapshot", 2)])
-def test_a_micro_batch_reads_the_indexes_of_its_files_and_at_most_one_ahead_in_each_partition(
+def test_a_micro_batch_reads_at_most_one_index_ahead_per_partition(
     sealed: eoslog.Store, isolation: str, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = reader(sealed, subscribe="sealed", maxFilesPerTrigger=2, isolationLevel=isolation)

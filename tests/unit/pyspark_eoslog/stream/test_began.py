@@ -127,9 +127,7 @@ def test_the_second_micro_batch_does_not_say_again_where_the_stream_began(store:
 
 
 @LEVELS
-def test_rows_of_a_planned_first_micro_batch_that_were_deleted_are_told_when_it_is_repeated(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_repeating_a_first_micro_batch_tells_of_rows_deleted_since(store: eoslog.Store, isolation: str) -> None:
     stream = reader(store, isolationLevel=isolation)
     produce(store, 1)
     produce(store, 2)
@@ -142,9 +140,7 @@ def test_rows_of_a_planned_first_micro_batch_that_were_deleted_are_told_when_it_
 
 
 @LEVELS
-def test_rows_of_a_planned_later_micro_batch_that_were_deleted_are_told_when_it_is_repeated(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_repeating_a_later_micro_batch_tells_of_rows_deleted_since(store: eoslog.Store, isolation: str) -> None:
     stream = reader(store, isolationLevel=isolation)
     produce(store, 0)
     begin = step(stream, stream.initialOffset())
@@ -159,9 +155,7 @@ def test_rows_of_a_planned_later_micro_batch_that_were_deleted_are_told_when_it_
 
 
 @LEVELS
-def test_what_was_deleted_before_a_stream_from_the_earliest_on_began_is_no_loss(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_rows_deleted_before_an_earliest_stream_began_are_no_loss(store: eoslog.Store, isolation: str) -> None:
     produce(store, 1)
     delete_below(store, 1)
     produce(store, 2)
@@ -201,9 +195,7 @@ def test_rows_that_were_deleted_before_their_topic_or_partition_joined_are_told(
 
 
 @LEVELS
-def test_rows_of_a_topic_that_were_deleted_after_its_first_micro_batch_was_planned_are_told(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_repeating_a_topics_first_micro_batch_tells_of_rows_deleted_since(store: eoslog.Store, isolation: str) -> None:
     options = {"subscribePattern": "in|more", "isolationLevel": isolation}
     stream = reader(store, **options)
     produce(store, 0)
@@ -220,7 +212,7 @@ def test_rows_of_a_topic_that_were_deleted_after_its_first_micro_batch_was_plann
 
 
 @LEVELS
-def test_a_first_micro_batch_that_an_earlier_version_planned_is_read_from_the_initial_offset(
+def test_an_earlier_versions_first_micro_batch_starts_at_the_initial_offset(
     store: eoslog.Store, isolation: str
 ) -> None:
     produce(store, 1)

@@ -219,7 +219,7 @@ few = settings(max_examples=20, deadline=None, suppress_health_check=list(Health
 
 @few
 @given(histories, limits, levels)
-def test_micro_batches_hold_each_visible_row_once_in_order_and_the_same_after_a_restart(
+def test_micro_batches_hold_each_visible_row_once_also_after_a_restart(
     steps: list[Any], limits: dict[str, Any], level: dict[str, str]
 ) -> None:
     with history({**limits, **level}) as happening:
@@ -262,7 +262,7 @@ def test_no_micro_batch_splits_a_transaction(steps: list[Any], limits: dict[str,
 
 @few
 @given(histories, limits, st.sampled_from(["read_committed", "read_uncommitted", "snapshot"]))
-def test_a_micro_batch_keeps_to_its_limits_or_is_one_file_or_one_commit(
+def test_a_micro_batch_exceeds_limits_only_by_one_file_or_commit(
     steps: list[Any], limits: dict[str, Any], isolation: str
 ) -> None:
     with history({**limits, "isolationLevel": isolation}) as happening:
@@ -288,7 +288,7 @@ def test_a_micro_batch_keeps_to_its_limits_or_is_one_file_or_one_commit(
 
 @few
 @given(st.lists(st.one_of(writes, writes, ends, losses, others), min_size=1, max_size=16), limits, levels)
-def test_a_stream_that_may_lose_data_loses_no_row_that_is_left_and_reads_none_twice(
+def test_a_stream_that_may_lose_data_reads_each_remaining_row_once(
     steps: list[Any], limits: dict[str, Any], level: dict[str, str]
 ) -> None:
     with history({**limits, **level, "failOnDataLoss": "false"}) as happening:
@@ -305,7 +305,7 @@ def test_a_stream_that_may_lose_data_loses_no_row_that_is_left_and_reads_none_tw
 @pytest.mark.parametrize("lost", [deletions, recreations], ids=["rows", "topics"])
 @few
 @given(st.data(), limits, levels)
-def test_a_stream_that_may_not_lose_data_reads_every_committed_row_or_ends_and_says_what_to_do(
+def test_a_stream_that_may_not_lose_data_reads_everything_or_ends(
     lost: st.SearchStrategy[Any], data: st.DataObject, limits: dict[str, Any], level: dict[str, str]
 ) -> None:
     written = ("write", None, [(("a", 0), 3), (("b", 0), 3)])

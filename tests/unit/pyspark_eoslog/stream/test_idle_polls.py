@@ -49,7 +49,7 @@ def test_a_row_ends_the_wait(store: eoslog.Store, time: ManualEnvironment, monke
 
 
 @pytest.mark.usefixtures("paid_requests")
-def test_where_requests_cost_money_the_wait_is_not_cut_by_more_of_them(
+def test_where_requests_cost_money_the_wait_is_not_shortened(
     store: eoslog.Store, time: ManualEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = reader(store)

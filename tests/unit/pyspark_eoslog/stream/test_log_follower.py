@@ -57,7 +57,7 @@ def newest_slot(store: eoslog.Store) -> int:
         {"subscribe": "in", "maxFilesPerTrigger": 1, "maxBytesPerTrigger": 1},
     ],
 )
-def test_an_idle_poll_is_one_request_at_any_length_of_history_and_number_of_topics(
+def test_an_idle_poll_is_one_request_for_any_history_and_topics(
     store: eoslog.Store, time: ManualEnvironment, options: dict[str, Any]
 ) -> None:
     for number in range(20):
@@ -111,7 +111,7 @@ def test_what_a_stream_keeps_does_not_grow_with_what_it_has_read(store: eoslog.S
     assert kept[-1] == 0
 
 
-def test_once_a_minute_one_more_request_tells_that_the_store_is_the_same(
+def test_once_a_minute_one_more_request_checks_the_stores_identity(
     store: eoslog.Store, time: ManualEnvironment
 ) -> None:
     stream = reader(store)
@@ -129,7 +129,7 @@ def test_once_a_minute_one_more_request_tells_that_the_store_is_the_same(
 
 
 @pytest.mark.parametrize("as_long", [False, True])
-def test_a_store_that_was_made_anew_at_its_place_ends_the_stream_within_a_minute(
+def test_a_store_recreated_in_place_ends_the_stream_within_a_minute(
     store: eoslog.Store, time: ManualEnvironment, as_long: bool
 ) -> None:
     produce(store, 1)
@@ -156,7 +156,7 @@ def test_a_store_that_is_gone_ends_the_stream_within_a_minute(store: eoslog.Stor
         poll(stream, start, 70)
 
 
-def test_a_process_that_may_not_end_a_dead_transaction_does_not_try_with_every_poll(
+def test_a_denied_abort_of_a_dead_transaction_is_not_repeated_constantly(
     store: eoslog.Store, time: ManualEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = reader(store)
@@ -192,7 +192,7 @@ def test_available_now_does_not_stay_behind_a_dead_transaction(store: eoslog.Sto
     assert drain(stream, stream.initialOffset())[0] == [[1]]
 
 
-def test_what_is_reported_as_latest_needs_no_request_and_no_limit_touches_it(store: eoslog.Store) -> None:
+def test_the_reported_latest_offset_needs_no_request_and_ignores_limits(store: eoslog.Store) -> None:
     stream = reader(store, maxOffsetsPerTrigger=1)
     start = stream.initialOffset()
     produce(store, 1, 2, 3)

@@ -23,7 +23,7 @@ def offsets(**changes: Any) -> StreamOffsets:
     return StreamOffsets(**{**values, **changes})
 
 
-def test_the_text_is_sorted_by_topic_and_by_the_number_of_the_partition() -> None:
+def test_the_text_is_sorted_by_topic_and_partition_number() -> None:
     assert json.dumps(offsets().as_json()) == (
         '{"store_id": "s", "topics": {"a": {"topic_id": "11111111111111111111111111111111", "0": 1}, '
         '"b": {"topic_id": "22222222222222222222222222222222", "9": 2, "10": 3}}}'
@@ -40,7 +40,7 @@ def test_a_slot_survives_the_checkpoint() -> None:
     assert StreamOffsets.of(json.loads(json.dumps(snapshot.as_json()))) == snapshot
 
 
-def test_where_a_micro_batch_began_survives_the_checkpoint_and_makes_no_position_another_one() -> None:
+def test_the_beginning_of_a_micro_batch_is_stored_but_not_compared() -> None:
     began = Began({TopicPartition("b", 10): 2, TopicPartition("b", 9): 1, TopicPartition("a", 0): 0}, 3)
     end = offsets(is_initial=True, began=began)
 
@@ -77,7 +77,7 @@ def test_another_isolation_level_is_refused_where_offsets_mean_something_else(
         check_origin(stored, "s", counts_slots=counts_slots)
 
 
-def test_a_topic_joins_a_stream_of_slots_only_if_it_was_created_after_its_slot() -> None:
+def test_a_topic_joins_a_stream_of_slots_only_if_created_later() -> None:
     begin = offsets(topic_ids={"a": IDS["a"]}, offsets={}, slot=3)
 
     check_joined(begin, {"a": 1, "b": 4})

@@ -34,7 +34,7 @@ def delete_rows(store: eoslog.Store) -> None:
 
 
 @pytest.mark.usefixtures("paid_requests")
-def test_an_idle_stream_waits_longer_and_longer_and_sends_one_request_each_time(
+def test_an_idle_stream_waits_longer_each_time_and_sends_one_request(
     store: eoslog.Store, time: ManualEnvironment
 ) -> None:
     stream = reader(store)
@@ -136,7 +136,7 @@ def test_a_restarted_reader_plans_a_batch_that_was_begun_before(store: eoslog.St
     assert rows(reader(store), start, end) == [1, 2]
 
 
-def test_rows_that_were_deleted_unread_end_the_stream_unless_it_may_lose_them(store: eoslog.Store) -> None:
+def test_rows_deleted_unread_end_the_stream_unless_loss_is_accepted(store: eoslog.Store) -> None:
     produce(store, 1, 2)
     stream = reader(store)
     start = stream.initialOffset()
@@ -149,7 +149,7 @@ def test_rows_that_were_deleted_unread_end_the_stream_unless_it_may_lose_them(st
     assert rows(reader(store, failOnDataLoss="false"), start, end) == [3]
 
 
-def test_a_stream_below_the_log_start_is_told_the_first_offset_there_is(store: eoslog.Store) -> None:
+def test_a_stream_below_the_log_start_learns_the_first_offset(store: eoslog.Store) -> None:
     produce(store, 1, 2, 3)
     stream = reader(store)
     start = stream.initialOffset()
@@ -197,7 +197,7 @@ def test_a_partition_that_is_new_is_read_from_its_beginning(store: eoslog.Store,
     assert rows(reader(store, isolationLevel=isolation), begin, end) == [2]
 
 
-def test_a_topic_that_joins_with_a_log_start_is_read_from_there_at_any_limit_if_data_may_be_lost(
+def test_a_joining_topic_with_lost_rows_starts_at_its_log_start(
     store: eoslog.Store,
 ) -> None:
     produce(store, 1)
@@ -293,7 +293,7 @@ def test_a_snapshot_stream_from_the_earliest_on_begins_with_what_is_left(store: 
     assert batches == [[2]]
 
 
-def test_a_batch_at_a_slot_tells_that_rows_of_that_time_were_deleted(store: eoslog.Store) -> None:
+def test_a_batch_at_a_slot_tells_of_rows_deleted_since(store: eoslog.Store) -> None:
     produce(store, 1)
     slot = store.read(lambda state, newest: newest)
     delete_rows(store)
@@ -333,7 +333,7 @@ def test_a_transaction_consistent_stream_splits_no_transaction_over_its_topics(s
             assert {batch.count(number) for number in numbers} in ({0}, {2})
 
 
-def test_a_transaction_consistent_stream_waits_for_what_an_open_transaction_hides_in_part(store: eoslog.Store) -> None:
+def test_a_consistent_stream_waits_for_a_partly_hidden_transaction(store: eoslog.Store) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
     dead = store.producer("slow")
     dead.init_transactions()
@@ -396,7 +396,7 @@ def test_a_limited_stream_counts_offsets_also_where_compaction_left_gaps(
     assert ends[-1] == 24
 
 
-def test_a_batch_fetches_a_file_that_many_batches_share_in_one_task_and_once(store: eoslog.Store) -> None:
+def test_a_batch_fetches_a_shared_file_in_one_task_and_once(store: eoslog.Store) -> None:
     store.admin.create_topic("small", schema=NUMBERS, config=eoslog.TopicConfig(segment_batches=40))
     for number in range(20):
         produce(store, number, topic="small")

@@ -41,9 +41,7 @@ def test_a_topic_that_begins_to_match_is_read_from_its_beginning(
 
 
 @LEVELS
-def test_a_topic_of_other_columns_that_begins_to_match_ends_the_stream_before_it_is_part_of_it(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_a_matching_topic_of_other_columns_ends_the_stream_before_joining(store: eoslog.Store, isolation: str) -> None:
     stream = reader(store, subscribePattern=".*", isolationLevel=isolation)
     produce(store, 0)
     _, position = drain(stream, stream.initialOffset())
@@ -101,7 +99,7 @@ def test_a_deleted_topic_ends_the_stream_unless_it_may_be_lost(store: eoslog.Sto
 
 
 @LEVELS
-def test_a_topic_named_by_subscribe_may_go_and_come_while_the_stream_runs(store: eoslog.Store, isolation: str) -> None:
+def test_a_topic_named_by_subscribe_may_go_and_come_while_running(store: eoslog.Store, isolation: str) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
     stream = reader(store, subscribe="in,more", isolationLevel=isolation, failOnDataLoss="false")
     _, position = drain(stream, stream.initialOffset())
@@ -143,9 +141,7 @@ def test_a_deleted_topic_that_nobody_writes_to_is_told_once(
 
 
 @LEVELS
-def test_a_topic_that_was_created_again_ends_the_stream_unless_the_former_may_be_lost(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_a_recreated_topic_ends_the_stream_unless_loss_is_accepted(store: eoslog.Store, isolation: str) -> None:
     strict = reader(store, isolationLevel=isolation)
     produce(store, 0, 1, 2)
     _, position = drain(strict, strict.initialOffset())
@@ -164,9 +160,7 @@ def test_a_topic_that_was_created_again_ends_the_stream_unless_the_former_may_be
 
 
 @LEVELS
-def test_a_topic_that_is_deleted_between_the_end_and_the_plan_of_a_micro_batch(
-    store: eoslog.Store, isolation: str
-) -> None:
+def test_a_topic_is_deleted_between_a_micro_batchs_end_and_plan(store: eoslog.Store, isolation: str) -> None:
     store.admin.create_topic("more", schema=NUMBERS)
     produce(store, 0, topic="more")
     produce(store, 1)
@@ -280,7 +274,7 @@ def test_options_of_batches_are_refused(store: eoslog.Store, option: str) -> Non
 
 @LEVELS
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 1}, {"maxFilesPerTrigger": 1}])
-def test_a_deleted_stretch_is_passed_over_at_once_if_it_may_be_lost(
+def test_a_deleted_stretch_is_skipped_at_once_if_loss_is_accepted(
     store: eoslog.Store, isolation: str, limit: dict[str, int]
 ) -> None:
     stream = reader(store, isolationLevel=isolation, failOnDataLoss="false", **limit)

@@ -89,7 +89,7 @@ def test_a_version_is_committed_once(store: Store) -> None:
     assert numbers(store) == [1]
 
 
-def test_a_skipped_duplicate_is_a_warning_with_a_code_and_a_commit_is_told_with_its_numbers(
+def test_a_skipped_duplicate_is_warned_of_and_a_commit_is_logged(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pyspark_eoslog")
@@ -202,9 +202,7 @@ def test_a_commit_that_landed_in_the_last_attempt_is_found(store: Store, monkeyp
     assert numbers(store) == [1]
 
 
-def test_a_refusal_that_may_be_repeated_is_told_when_no_attempt_has_landed(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retriable_refusal_is_told_when_no_attempt_has_landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     message = task(store, 0, 1)
     append, calls = Store.append, []
 

@@ -132,7 +132,7 @@ def test_rows_without_the_new_columns_change_no_schema(store: eoslog.Store) -> N
     assert store.admin.describe_topic("out").schema_version == 2
 
 
-def test_without_the_option_a_column_that_the_topic_lacks_is_refused_by_name(store: eoslog.Store) -> None:
+def test_without_the_option_an_unknown_column_is_refused_by_name(store: eoslog.Store) -> None:
     with pytest.raises(SchemaMismatch, match=r"no column 'at.y', 'note'.*id, at\. Option mergeSchema=true"):
         writer(store, WIDER, mergeSchema="false")
 
@@ -168,7 +168,7 @@ def test_kafka_records_have_their_columns(store: eoslog.Store, named: bool) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_two_jobs_may_add_the_same_column_at_once_and_others_beside_it(store: eoslog.Store, stream: bool) -> None:
+def test_concurrent_jobs_may_add_the_same_column_and_others_beside_it(store: eoslog.Store, stream: bool) -> None:
     other = StructType([*KNOWN, StructField("other", IntegerType()), NOTE])
     mine, theirs = writer(store, WIDER, stream=stream), writer(store, other)
     messages = written(mine, WIDER, NEW)
@@ -184,7 +184,7 @@ def test_two_jobs_may_add_the_same_column_at_once_and_others_beside_it(store: eo
 
 @pytest.mark.parametrize("other_type", [IntegerType(), LongType(), ArrayType(IntegerType(), False)])
 @pytest.mark.parametrize("stream", [False, True])
-def test_of_two_jobs_that_add_a_column_with_different_types_the_later_commits_nothing(
+def test_of_two_jobs_with_conflicting_column_types_the_later_commits_nothing(
     store: eoslog.Store, other_type: Any, stream: bool
 ) -> None:
     mine = {IntegerType(): StringType(), LongType(): IntegerType()}.get(other_type, ArrayType(IntegerType()))
@@ -212,9 +212,7 @@ def test_a_job_that_was_planned_before_goes_on_without_the_new_column(store: eos
 
 
 @pytest.mark.parametrize("merge", ["true", "false"])
-def test_a_stream_looks_at_its_topic_again_if_its_rows_have_a_column_that_it_did_not_know(
-    store: eoslog.Store, merge: str
-) -> None:
+def test_a_stream_looks_at_its_topic_again_for_an_unknown_column(store: eoslog.Store, merge: str) -> None:
     write(store, KNOWN, OLD, stream=True)
     eoslog.connect(store.url).admin.add_columns("out", arrow_schema(WIDER))
 
@@ -225,7 +223,7 @@ def test_a_stream_looks_at_its_topic_again_if_its_rows_have_a_column_that_it_did
     assert store.admin.describe_topic("out").schema_version == 2
 
 
-def test_a_stream_is_refused_before_its_tasks_run_if_a_column_was_just_added_with_another_type(
+def test_a_stream_with_another_type_for_a_new_column_never_starts(
     store: eoslog.Store,
 ) -> None:
     write(store, KNOWN, OLD, stream=True)
@@ -285,7 +283,7 @@ def test_a_driver_that_dies_leaves_columns_and_rows_or_neither(
     assert survivor.admin.describe_topic("out").schema_version == 2
 
 
-def test_a_variant_is_read_as_one_also_within_a_struct_that_has_grown(store: eoslog.Store) -> None:
+def test_a_variant_stays_one_also_within_a_struct_that_has_grown(store: eoslog.Store) -> None:
     at = StructType([StructField("x", LongType()), StructField("v", VariantType())])
     schema = StructType([KNOWN["id"], StructField("at", at), StructField("w", VariantType())])
 
@@ -315,7 +313,7 @@ class Point(UserDefinedType):
         return ""
 
 
-def test_a_users_own_type_is_read_as_what_it_is_made_of_and_runs_no_code(store: eoslog.Store) -> None:
+def test_a_users_own_type_is_read_as_plain_data(store: eoslog.Store) -> None:
     write(store, StructType([*KNOWN, StructField("own", Point())]))
     hostile = {"type": "udt", "pyClass": "os.abort", "class": None, "sqlType": Point.sqlType().jsonValue()}
     described = {"type": "struct", "fields": [{"name": "p", "type": hostile, "nullable": True, "metadata": {}}]}

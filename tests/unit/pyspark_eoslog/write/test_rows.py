@@ -17,7 +17,7 @@ def _store() -> Store:
     return Store(MemoryStore(environment), environment)
 
 
-def test_the_place_where_rows_of_columns_were_read_does_not_choose_the_one_they_go_to() -> None:
+def test_the_partition_rows_were_read_from_does_not_choose_the_next() -> None:
     topic = _store().admin.create_topic("t", partitions=3, schema=pa.schema([("id", pa.string())]), key="id")
     read = pa.table(
         {
@@ -35,7 +35,7 @@ def test_the_place_where_rows_of_columns_were_read_does_not_choose_the_one_they_
     assert dealt == {name: partition_for_key(name.encode(), 3) for name in ("a", "b", "c")}
 
 
-def test_the_partition_of_kafka_records_is_chosen_by_their_column_as_in_kafkas_connector() -> None:
+def test_kafka_records_go_to_the_partition_in_their_column() -> None:
     topic = _store().admin.create_topic("t", partitions=3)
     read = pa.table({"key": ["a", "a"], "value": ["1", "2"], "partition": [2, 0], "offset": [7, 8]})
 

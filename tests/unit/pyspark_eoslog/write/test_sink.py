@@ -128,7 +128,7 @@ def test_rows_for_a_topic_that_was_created_again_are_refused_with_advice(store: 
     assert numbers(store) == ([1] if complete else [1, 7])
 
 
-def test_the_process_that_commits_plans_nothing_so_that_the_error_of_a_commit_is_not_hidden(
+def test_the_committing_process_plans_nothing_and_shows_its_commits_error(
     store: eoslog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = written(writer(store), 1)
@@ -169,7 +169,7 @@ def test_a_replayed_micro_batch_uploads_nothing_and_is_warned_of(
 
 
 @pytest.mark.parametrize("planned_anew", [True, False])
-def test_a_replayed_micro_batch_of_another_number_of_rows_is_warned_of_where_that_may_be(
+def test_a_replay_with_another_row_count_is_warned_of_if_accepted(
     store: eoslog.Store, caplog: pytest.LogCaptureFixture, planned_anew: bool
 ) -> None:
     stream(store, "query", 0, 1, 2)
@@ -184,7 +184,7 @@ def test_a_replayed_micro_batch_of_another_number_of_rows_is_warned_of_where_tha
 
 @pytest.mark.parametrize("planned_anew", [True, False])
 @pytest.mark.parametrize("rows", [(), (1,), (1, 2, 3)])
-def test_a_micro_batch_that_is_not_the_one_that_was_committed_is_neither_skipped_nor_written(
+def test_a_micro_batch_unlike_the_committed_one_is_refused(
     store: eoslog.Store, planned_anew: bool, rows: tuple[int, ...]
 ) -> None:
     """As that of a checkpoint whose newest entry was lost, which Spark plans up to a later end."""
@@ -215,7 +215,7 @@ def test_a_new_checkpoint_is_refused_before_anything_is_uploaded(store: eoslog.S
     assert numbers(store) == [1, 2]
 
 
-def test_a_new_checkpoint_is_refused_also_by_who_planned_on_an_older_state(store: eoslog.Store) -> None:
+def test_a_new_checkpoint_is_refused_also_after_planning_on_older_state(store: eoslog.Store) -> None:
     written(writer(store), 0)
     stream(store, "deleted", 0, 1)
 
@@ -276,7 +276,7 @@ def test_what_tasks_held_back_is_never_committed(store: eoslog.Store) -> None:
     assert numbers(store) == [0, 0, 1, 2]
 
 
-def test_two_queries_with_one_transactional_id_and_topics_of_their_own_fence_each_other(store: eoslog.Store) -> None:
+def test_queries_with_one_transactional_id_fence_each_other_across_topics(store: eoslog.Store) -> None:
     stream(store, "a", 0, 1, transactionalId="shared", checkpointlocation="/a")
     stream(store, "b", 0, 2, transactionalId="shared", checkpointlocation="/b", topic="other")
 
@@ -301,7 +301,7 @@ def test_continuous_processing_is_refused(store: eoslog.Store) -> None:
         written(writer(store), 1)
 
 
-def test_a_version_that_comes_again_uploads_nothing_reads_nothing_and_is_warned_of(
+def test_a_repeated_version_uploads_and_reads_nothing_and_is_warned_of(
     store: eoslog.Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     told(None)
@@ -350,7 +350,7 @@ def test_a_fresh_start_needs_a_version(store: eoslog.Store) -> None:
         batch_writer(store, startAnewAfter="3")
 
 
-def test_a_named_run_never_takes_its_id_back_also_when_the_log_has_forgotten_that_it_was_fenced(
+def test_a_run_fenced_long_ago_never_takes_its_id_back(
     store: eoslog.Store,
 ) -> None:
     told(None)
@@ -391,7 +391,7 @@ def test_a_stream_goes_on_where_a_batch_write_counted_below(store: eoslog.Store)
     assert numbers(store) == [1, 2]
 
 
-def test_a_stream_that_comes_back_to_a_name_after_a_fresh_start_is_told_how_to_go_on(store: eoslog.Store) -> None:
+def test_a_stream_back_at_its_old_name_gets_advice(store: eoslog.Store) -> None:
     stream(store, "query", 9, 1, transactionalId="first")
     stream(store, "query", 3, 2, transactionalId="second", startAnewAfter="query:9")
     new_process()

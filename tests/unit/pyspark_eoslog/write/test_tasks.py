@@ -103,7 +103,7 @@ def test_a_partition_that_the_topic_has_not_is_refused_by_its_number(store: eosl
         run_tasks(store, rows, topic="even")
 
 
-def test_a_row_goes_to_its_partition_else_to_that_of_its_key_else_to_its_tasks(store: eoslog.Store) -> None:
+def test_a_rows_partition_is_its_own_its_keys_or_its_tasks(store: eoslog.Store) -> None:
     keys = pa.array(["k", "k", None, None], pa.string())
     rows = pa.table({"key": keys, "value": ["a", "b", "c", "d"], "partition": pa.array([0, None, 1, None], pa.int32())})
 

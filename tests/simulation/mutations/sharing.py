@@ -117,16 +117,14 @@ def records_read_before_they_are_durable() -> Iterator[None]:
         yield
 
 
-@mutation(
-    unit_test=SHARING + "test_a_writer_whose_view_was_opened_again_looks_for_its_request_in_the_records_passed_over"
-)
+@mutation(unit_test=SHARING + "test_a_reopened_view_looks_for_its_request_in_the_skipped_records")
 def records_passed_over_not_searched() -> Iterator[None]:
     """A refusal counts though the replica skipped records: a request that another process appended is told refused."""
     with method(Appender, "_refuse", lambda self, proposal, error, base: proposal.fail(error)):
         yield
 
 
-@mutation(unit_test=SHARING + "test_other_writers_do_not_make_a_writer_wait_for_the_dead_for_ever")
+@mutation(unit_test=SHARING + "test_other_writers_do_not_prolong_the_wait_for_the_dead")
 def patient_while_the_log_goes_on() -> Iterator[None]:
     """A writer waits as long as records come, whoever's they are: nobody takes over from a process that died."""
     original = SharedCommits.look

@@ -90,8 +90,7 @@ def win_merged_into_a_state_that_was_replaced() -> Iterator[None]:
 
 
 @mutation(
-    unit_test="unit/log/test_log_group_commit.py"
-    "::test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reopened_the_view"
+    unit_test="unit/log/test_log_group_commit.py::test_another_threads_reopening_confirms_no_win_in_a_deleted_name"
 )
 def freshness_of_the_view_of_now() -> Iterator[None]:
     """A win is believed if the replica is fresh now, though reopened since: what a deleted name holds is lost."""

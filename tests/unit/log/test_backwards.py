@@ -52,7 +52,7 @@ def test_the_records_end_where_slots_were_deleted_whatever_lies_below() -> None:
 
 
 @pytest.mark.parametrize("tail_bytes", [0, 250, 64 << 10])
-def test_what_stands_in_the_deleted_name_below_the_oldest_record_is_none_of_the_log(tail_bytes: int) -> None:
+def test_a_stray_below_the_oldest_record_is_not_read(tail_bytes: int) -> None:
     world = World(tail_bytes=tail_bytes)
     log = world.created()
     for number in range(9):

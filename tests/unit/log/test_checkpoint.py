@@ -72,7 +72,7 @@ def deep_history(world: World) -> tuple[Log[Ledger], list[CheckpointReference]]:
     return log, written
 
 
-def test_with_both_checkpoints_bad_an_earlier_one_is_taken_whose_slots_are_there() -> None:
+def test_with_both_checkpoints_bad_an_earlier_one_with_slots_is_taken() -> None:
     world = World()
     log, written = deep_history(world)
     for reference in written[2:]:
@@ -84,7 +84,7 @@ def test_with_both_checkpoints_bad_an_earlier_one_is_taken_whose_slots_are_there
     assert reader.append(add("y")) == log.read(lambda state, slot: slot)
 
 
-def test_where_no_checkpoint_can_be_read_and_slots_are_gone_the_error_names_the_checkpoint() -> None:
+def test_with_no_readable_checkpoint_and_no_slots_the_error_names_one() -> None:
     world = World()
     log, written = deep_history(world)
     for reference in written:
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_a_newer_version_is_an_unsupported_format() -> None:
         read_root(log.store, forged)
 
 
-def test_a_large_part_that_did_not_change_is_shared_with_the_checkpoint_before() -> None:
+def test_a_large_unchanged_part_is_shared_with_the_checkpoint_before() -> None:
     log = World().created()
     log.append(add(LARGE))
     log.checkpoint()
@@ -257,7 +257,7 @@ def finish(
         return
 
 
-def test_a_checkpoint_that_fails_does_not_fail_the_append_that_made_it_due() -> None:
+def test_a_failing_checkpoint_does_not_fail_the_append_before_it() -> None:
     world = World()
     log = world.created(checkpoint_slots=2)
 
@@ -306,7 +306,7 @@ class _EndsWhileItIsAskedFor(threading.Event):
         return was_set
 
 
-def test_a_checkpoint_that_ends_while_an_append_asks_for_it_does_not_stop_the_next_one() -> None:
+def test_a_checkpoint_that_ends_during_an_append_allows_the_next_one() -> None:
     log = World().created(checkpoint_slots=2)
     environment(log).inline = False
     log._checkpointing._idle = _EndsWhileItIsAskedFor()
@@ -334,7 +334,7 @@ def test_appends_of_a_checkpoint_itself_do_not_wait_for_it(monkeypatch: pytest.M
     assert names(log)[-1] == "smaller"
 
 
-def test_a_checkpoint_that_was_interrupted_before_it_began_is_no_longer_waited_for() -> None:
+def test_a_checkpoint_interrupted_before_it_began_is_not_waited_for() -> None:
     log = World().created(checkpoint_slots=2)
     background = environment(log).background
 

@@ -37,7 +37,7 @@ def with_two_checkpoints(world: World) -> Log[Ledger]:
     return log
 
 
-def test_slots_below_the_older_checkpoint_go_when_they_are_older_than_the_grace() -> None:
+def test_slots_below_the_older_checkpoint_go_after_their_retention() -> None:
     world = World()
     log = with_two_checkpoints(world)
     world.now_ms += DAY_MS + HOUR_MS
@@ -324,7 +324,7 @@ def test_what_is_no_publication_stays_among_them() -> None:
     assert publications(log) == [f"{PENDING}notes"]
 
 
-def test_the_age_of_a_publication_is_judged_by_the_store_not_by_one_answer() -> None:
+def test_the_age_of_a_publication_needs_more_than_one_answer() -> None:
     world = World()
     log = world.created()
     script(log).put(pending_path(0, "a" * 32), b"no matter what")

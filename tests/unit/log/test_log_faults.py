@@ -32,7 +32,7 @@ def test_a_slot_that_was_created_is_won() -> None:
     assert names(log) == ["created", "x"]
 
 
-def test_after_a_lost_race_the_winner_is_folded_and_the_next_slot_is_tried_with_the_same_append_id() -> None:
+def test_after_a_lost_race_the_append_id_tries_the_next_slot() -> None:
     world = World()
     a, b = world.created(), world.process()
     b.read(lambda state, slot: None)
@@ -166,7 +166,7 @@ def test_a_lost_answer_to_a_lost_race_is_a_lost_race() -> None:
     assert names(b) == ["created", "a", "b"]
 
 
-def test_while_the_fate_of_a_slot_is_unknown_no_other_slot_is_tried() -> None:
+def test_while_a_slot_is_unknown_no_other_slot_is_tried() -> None:
     world = World()
     log = world.created()
 
@@ -201,7 +201,7 @@ def test_once_resolved_as_lost_the_put_can_land_no_more() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.DENIED])
-def test_a_resolve_that_fails_still_speaks_of_the_append_that_it_was_asked_about(fault: Fault) -> None:
+def test_a_failing_resolve_still_names_the_append_in_question(fault: Fault) -> None:
     log = World().created()
     error = unknown(log, "x", Fault.REQUEST_LOST)
     script(log).faults.extend([fault] * 200)
@@ -286,7 +286,7 @@ def test_a_slot_that_exists_but_cannot_be_read_may_be_mine(error: Exception) -> 
     assert log.resolve(caught.value.slot, caught.value.append_id) is True
 
 
-def test_the_answer_is_that_of_the_own_slot_not_of_the_newest_state() -> None:
+def test_the_answer_is_that_of_the_own_slot() -> None:
     world = World()
     a, b = world.created(), world.process()
 
@@ -302,7 +302,7 @@ def test_the_answer_is_that_of_the_own_slot_not_of_the_newest_state() -> None:
     assert names(a) == ["created", "a", "b"]
 
 
-def test_an_append_id_is_looked_up_in_its_own_slot_never_in_the_newest() -> None:
+def test_an_append_id_is_looked_up_in_its_own_slot() -> None:
     world = World()
     a, b = world.created(), world.process()
     b.read(lambda state, slot: None)
@@ -321,7 +321,7 @@ def test_an_append_id_is_looked_up_in_its_own_slot_never_in_the_newest() -> None
     assert names(world.process()).count("a") == 1
 
 
-def test_a_call_that_asks_for_two_ids_is_refused_and_does_not_turn_in_circles() -> None:
+def test_a_call_that_asks_for_two_ids_is_refused_at_once() -> None:
     log = World().created()
 
     def two(draft: Any) -> None:
@@ -385,7 +385,7 @@ def test_creating_a_log_twice_leaves_the_first() -> None:
     assert names(world.process()) == ["created"]
 
 
-def test_a_creator_that_slept_until_slot_0_was_deleted_does_not_believe_its_win() -> None:
+def test_a_creator_that_slept_past_slot_0_distrusts_its_win() -> None:
     world = World()
     sleeper = world.process()
 
@@ -407,7 +407,7 @@ def test_a_creator_that_slept_until_slot_0_was_deleted_does_not_believe_its_win(
         sleeper.create(Applying(refuse_if_begun))
 
 
-def test_a_log_that_another_made_while_its_first_put_was_lost_is_told_as_such() -> None:
+def test_a_log_created_by_another_meanwhile_is_already_there() -> None:
     world = World()
     late, other = world.process(), world.process()
     script(late).faults.append(Fault.REQUEST_LOST)
@@ -431,7 +431,7 @@ class InterruptedMachine(LedgerMachine):
 
 
 @pytest.mark.parametrize("step", ["fold", "refresh"])
-def test_an_interrupt_in_the_middle_of_a_fold_leaves_a_log_that_goes_on(step: str) -> None:
+def test_an_interrupt_during_a_fold_leaves_a_usable_log(step: str) -> None:
     world = World()
     other, log = world.created(), world.process()
     machine = InterruptedMachine()

@@ -66,7 +66,7 @@ def test_a_refused_append_leaves_nothing_of_its_entries() -> None:
     assert names(world.process()) == ["created", "a", "b"]
 
 
-def test_after_a_lost_race_those_that_became_invalid_get_their_own_errors_and_the_rest_goes_on() -> None:
+def test_after_a_lost_race_only_requests_now_invalid_fail() -> None:
     world = World()
     other, log = world.created(), world.process()
     names(log)
@@ -84,7 +84,7 @@ def test_what_does_not_fit_into_the_record_goes_into_the_next() -> None:
     assert together(log, add_with_id("a"), add_with_id("b"), add("c")) == [1, 2, 1]
 
 
-def test_an_answer_that_leans_on_a_record_is_not_given_before_that_record_is_won() -> None:
+def test_an_answer_that_leans_on_a_record_waits_for_its_win() -> None:
     world = World()
     log = world.created()
     script(log).faults.append(Fault.DENIED)
@@ -95,7 +95,7 @@ def test_an_answer_that_leans_on_a_record_is_not_given_before_that_record_is_won
     assert not (second == "was there" and "x" not in names(world.process()))
 
 
-def test_a_refusal_that_leans_on_a_record_is_not_given_before_that_record_is_won() -> None:
+def test_a_refusal_that_leans_on_a_record_waits_for_its_win() -> None:
     world = World()
     other, log = world.created(), world.process()
     names(log)
@@ -112,7 +112,7 @@ def test_a_refusal_that_leans_on_a_record_is_not_given_before_that_record_is_won
     assert second == 2
 
 
-def test_when_the_fate_of_a_record_is_unknown_those_not_in_it_are_told_that_nothing_landed() -> None:
+def test_requests_outside_an_unknown_record_are_told_that_nothing_landed() -> None:
     world = World()
     log = world.created()
     script(log).faults.extend([Fault.ANSWER_LOST] + [Fault.REQUEST_LOST] * 200)
@@ -143,7 +143,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_appends_nothing(monkeypatch
     assert names(world.process()) == ["created", "b"]
 
 
-def test_an_interrupt_of_one_thread_tells_the_others_that_the_outcome_is_unknown() -> None:
+def test_an_interrupt_of_one_thread_leaves_the_others_an_unknown_outcome() -> None:
     world = World()
     log = world.created()
     outcomes: list[BaseException | None] = [None, None]
@@ -210,7 +210,7 @@ def test_a_follower_whose_leader_was_interrupted_twice_does_not_append_again() -
     assert names(world.process()) == ["created", "leader", "follower at 1"]
 
 
-def test_what_an_interrupted_leader_took_from_the_queue_is_appended_by_its_owner(
+def test_an_interrupted_leaders_queue_is_appended_by_its_owners(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()
@@ -296,7 +296,7 @@ def test_a_read_does_not_wait_for_the_record_that_another_thread_puts() -> None:
     assert names(log) == ["created", "a"]
 
 
-def test_a_read_may_fold_the_record_of_this_process_before_its_writer_has_an_answer() -> None:
+def test_a_read_may_show_a_record_before_its_writer_knows() -> None:
     log = World().created()
     seen: list[list[str]] = []
     script(log).faults.append(Fault.ANSWER_LOST)
@@ -319,7 +319,7 @@ def test_a_read_may_reopen_the_view_while_a_record_is_put() -> None:
     assert names(log) == ["created", "a"] == names(world.process())
 
 
-def test_an_opening_that_is_overtaken_by_an_append_does_not_lead_the_view_back(
+def test_an_opening_overtaken_by_an_append_keeps_the_newer_view(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()
@@ -362,7 +362,7 @@ def test_a_follower_learns_of_its_record_before_the_next_one_is_put() -> None:
     assert log.read(lambda state, slot: state.slots) == {"created": 0, "a": 1, "b": 1, "c": 2}
 
 
-def test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reopened_the_view() -> None:
+def test_another_threads_reopening_confirms_no_win_in_a_deleted_name() -> None:
     world = World()
     world.created()
     log = world.process(commit_timeout_ms=10 * DAY_MS)
@@ -385,7 +385,7 @@ def test_a_win_in_a_deleted_name_is_not_believed_because_another_thread_has_reop
     assert names(log) == ["created", "x", "y", "z"] == names(world.process())
 
 
-def test_a_follower_that_was_interrupted_is_not_made_leader_when_its_leader_is_interrupted_too(
+def test_an_interrupted_follower_is_not_made_leader_by_an_interrupted_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = World().created()

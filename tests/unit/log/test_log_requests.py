@@ -63,7 +63,7 @@ def test_a_follower_that_is_one_slot_behind_asks_for_one_more(tail_bytes: int) -
     assert script(follower).requests - before == {"GET": 2}
 
 
-def test_a_follower_that_is_a_few_slots_behind_reads_them_and_lists_nothing() -> None:
+def test_a_follower_a_few_slots_behind_reads_them_without_a_list() -> None:
     world = World(tail_bytes=TAIL)
     log, follower = world.created(), world.process()
     names(follower)
@@ -139,7 +139,7 @@ def test_resolving_costs_no_list() -> None:
 
 
 @pytest.mark.parametrize("slots", [10, 700, 5000])
-def test_a_cold_open_is_a_list_and_two_gets_at_any_length_of_history(slots: int) -> None:
+def test_a_cold_open_is_always_a_list_and_two_gets(slots: int) -> None:
     environment = InlineEnvironment()
     name = f"cold-open-{slots}-{environment.new_id()}"
     log: Log[StoreState] = Log(MemoryStore(environment, name, tail_bytes=TAIL), StoreMachine(), environment)

@@ -12,7 +12,7 @@ from tests.unit.log.ledger import add, add_once
 from tests.unit.log.world import Fault, World, names, script
 
 
-def test_an_append_without_an_answer_is_unknown_when_its_callers_time_is_up() -> None:
+def test_an_unanswered_append_is_unknown_when_its_callers_time_is_up() -> None:
     world = World()
     log = world.created(commit_timeout_ms=60_000)
     script(log).faults.extend([Fault.LATE] * 1000)
@@ -27,7 +27,7 @@ def test_an_append_without_an_answer_is_unknown_when_its_callers_time_is_up() ->
     assert names(log) == ["created", "x"]
 
 
-def test_the_settings_of_the_log_bound_an_append_however_patient_its_caller_is() -> None:
+def test_the_logs_settings_bound_an_append_of_a_patient_caller() -> None:
     world = World()
     log = world.created(commit_timeout_ms=1000)
     script(log).faults.extend([Fault.REQUEST_LOST] * 1000)
@@ -45,7 +45,7 @@ def test_an_append_without_any_time_is_tried_once() -> None:
     assert log.append(add("x"), timeout_ms=0) == 1
 
 
-def test_a_caller_may_be_patient_for_longer_than_a_lock_can_be_waited_for() -> None:
+def test_a_caller_may_be_more_patient_than_a_lock_allows() -> None:
     """Kafka's largest ``max.block.ms``, 2**63 - 1."""
     world = World()
 
@@ -54,7 +54,7 @@ def test_a_caller_may_be_patient_for_longer_than_a_lock_can_be_waited_for() -> N
     assert names(world.process()) == ["created", "x"]
 
 
-def test_an_append_that_loses_every_race_ends_and_nothing_of_it_is_there() -> None:
+def test_an_append_that_loses_every_race_ends_and_leaves_nothing() -> None:
     world = World()
     log, other = world.created(), world.process()
     numbers = itertools.count()
@@ -69,7 +69,7 @@ def test_an_append_that_loses_every_race_ends_and_nothing_of_it_is_there() -> No
     assert "x" not in names(log)
 
 
-def test_an_append_that_waits_behind_a_slow_one_goes_away_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_leaves_the_queue_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     log = World().created()
     hangs, may_go_on = threading.Event(), threading.Event()
     put = log.store.put_if_absent

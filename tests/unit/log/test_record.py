@@ -32,7 +32,7 @@ def test_a_record_and_its_tail_are_read_back_whatever_they_hold(before: list[str
     assert len(body.rstrip(b"\n").split(b"\n")) == (2 if tail else 1)
 
 
-def test_what_a_later_version_added_to_a_record_stays_in_the_line_that_is_repeated() -> None:
+def test_fields_of_a_later_version_stay_in_the_repeated_line() -> None:
     value = json.loads(encode_line(record(0)))
     checkpoint = {"slot": 0, "path": "__transaction_state/checkpoint/x", "length": 1, "crc32c": 1, "hint": 1}
     line = json.dumps({**value, "checkpoint": checkpoint, "hint": None}, separators=(",", ":")).encode()

@@ -222,7 +222,7 @@ def test_a_store_that_refuses_publications_is_not_asked_again(monkeypatch: pytes
 # One record for several processes
 
 
-def test_one_record_has_the_requests_of_several_processes_and_each_is_told_its_slot() -> None:
+def test_one_record_holds_several_processes_requests_and_each_learns_its_slot() -> None:
     world = World()
     other = world.created()
     first, second = (Stopped(world.process(), other, name) for name in ("x", "y"))
@@ -256,7 +256,7 @@ def test_a_writer_waits_for_the_process_that_published_before_it() -> None:
     assert published(world) == []
 
 
-def test_the_threads_of_a_process_are_told_of_their_requests_one_by_one() -> None:
+def test_the_threads_of_a_process_learn_their_outcomes_one_by_one() -> None:
     world = World()
     log = contended(world)
     told: dict[str, int] = {}
@@ -272,7 +272,7 @@ def test_the_threads_of_a_process_are_told_of_their_requests_one_by_one() -> Non
     assert request_names(world, log.replica.slot) == [["x"], ["y"], ["z"]]
 
 
-def test_a_request_that_is_done_already_is_left_out_and_its_publication_deleted() -> None:
+def test_a_request_already_done_is_left_out_and_its_publication_deleted() -> None:
     world = World()
     log = contended(world)
     publish(world, log.replica.slot, [{"type": "add", "name": "third"}], [{"type": "add", "name": "new"}])
@@ -334,7 +334,7 @@ def test_a_process_that_dies_leaves_its_request_to_the_next_one(point: str) -> N
     assert names(log).count("mine") == 1
 
 
-def test_a_process_that_dies_when_another_has_appended_its_request_leaves_it_done() -> None:
+def test_a_request_appended_by_another_stays_done_when_its_process_dies() -> None:
     world = World()
     other = world.created()
     earlier = Stopped(world.process(), other, "x")
@@ -367,7 +367,7 @@ def test_a_writer_takes_over_from_a_process_that_died_before_it() -> None:
     assert world.now_ms - before_ms < 1_000
 
 
-def test_other_writers_do_not_make_a_writer_wait_for_the_dead_for_ever() -> None:
+def test_other_writers_do_not_prolong_the_wait_for_the_dead() -> None:
     """Each of their records shows that the log goes on, and none has published requests: an earlier version's."""
     world = World()
     other = contended(world)
@@ -443,7 +443,7 @@ def test_publications_older_than_ten_minutes_are_deleted_and_appended_by_nobody(
 # Deadlines
 
 
-def test_a_writer_whose_time_is_up_is_told_that_its_published_request_may_land() -> None:
+def test_a_writer_whose_time_is_up_learns_its_request_may_land() -> None:
     world = World()
     log = contended(world)
     publish(world, 0, [{"type": "add", "name": "of the dead"}])
@@ -482,7 +482,7 @@ def test_a_slow_put_makes_nobody_wait_for_minutes() -> None:
     assert own.patience_ms == 2_000
 
 
-def test_a_request_that_was_given_up_and_landed_is_found_by_its_id() -> None:
+def test_a_request_given_up_and_landed_is_found_by_its_id() -> None:
     world = World()
     log = contended(world)
     publish(world, 0, [{"type": "add", "name": "of the dead"}])
@@ -503,7 +503,7 @@ def test_a_request_that_was_given_up_and_landed_is_found_by_its_id() -> None:
 # What is refused
 
 
-def test_a_refusal_is_not_told_to_a_writer_whose_request_another_process_appended() -> None:
+def test_a_refused_writer_looks_whether_another_process_appended_its_request() -> None:
     world = World()
     log = contended(world)
 
@@ -517,7 +517,7 @@ def test_a_refusal_is_not_told_to_a_writer_whose_request_another_process_appende
     assert request_names(world, slot) == [["x"], ["y"]]
 
 
-def test_a_writer_whose_view_was_opened_again_looks_for_its_request_in_the_records_passed_over() -> None:
+def test_a_reopened_view_looks_for_its_request_in_the_skipped_records() -> None:
     world = World()
     log = contended(world)
 
@@ -553,7 +553,7 @@ def test_a_record_passed_over_that_is_gone_leaves_the_outcome_lost() -> None:
     assert names(log).count("x") == 1
 
 
-def test_what_is_refused_beside_the_requests_of_others_is_asked_again_without_them() -> None:
+def test_a_refusal_beside_others_requests_is_asked_again_without_them() -> None:
     world = World()
     log = contended(world)
     publish(world, log.replica.slot, [{"type": "add", "name": "x"}])
@@ -652,7 +652,7 @@ def test_an_interrupted_writer_leaves_nothing_that_waits() -> None:
     assert names(log)[-1] == "y"
 
 
-def test_a_follower_of_an_interrupted_writer_is_told_that_its_request_may_land() -> None:
+def test_a_follower_of_an_interrupted_writer_learns_its_request_may_land() -> None:
     world = World()
     log = contended(world)
     told: list[BaseException] = []
@@ -681,7 +681,7 @@ def test_a_follower_of_an_interrupted_writer_is_told_that_its_request_may_land()
     assert unknown.is_published
 
 
-def test_the_put_of_an_own_record_without_an_answer_leaves_the_request_unknown() -> None:
+def test_an_unanswered_put_of_the_own_record_leaves_the_request_unknown() -> None:
     world = World()
     log = contended(world)
     at(log, PUBLISHED, lambda: script(log).faults.extend([Fault.LATE] * 200))

@@ -40,7 +40,7 @@ def replaced_history(world: World) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("suspended", [True, False])
-def test_a_reader_that_slept_opens_anew_instead_of_following_what_stands_in_deleted_names(suspended: bool) -> None:
+def test_a_reader_that_slept_opens_anew_and_follows_no_deleted_names(suspended: bool) -> None:
     """A suspended machine's elapsed time stands still; the store's answers tell."""
     world = World()
     world.created()
@@ -69,7 +69,7 @@ def test_one_answer_dated_far_ahead_does_not_hide_a_later_sleep(is_first: bool) 
     assert names(reader) == ["created", "n0", "n1", "n2", "n3"]
 
 
-def test_a_log_that_changes_under_each_attempt_to_read_it_is_no_corrupt_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_changes_during_each_opening_is_not_corrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.created()
     log = world.process()
@@ -95,7 +95,7 @@ def test_a_reader_that_slept_while_it_opened_opens_again() -> None:
 
 
 @pytest.mark.parametrize("suspended", [True, False])
-def test_a_writer_that_slept_does_not_append_behind_what_stands_in_deleted_names(suspended: bool) -> None:
+def test_a_writer_that_slept_does_not_append_behind_a_deleted_name(suspended: bool) -> None:
     world = World()
     world.created()
     writer = world.process()
@@ -113,7 +113,7 @@ def test_a_writer_that_slept_does_not_append_behind_what_stands_in_deleted_names
     assert names(world.process()) == ["created", "n0", "n1", "n2", "n3", "mine"]
 
 
-def test_a_writer_that_slept_before_its_put_and_lost_to_a_void_record_opens_anew() -> None:
+def test_a_sleeping_writer_that_lost_to_a_void_record_opens_anew() -> None:
     world = World()
     world.created()
     writer = world.process()
@@ -143,7 +143,7 @@ def sleeps_until_its_slot_is_deleted(world: World, *, deleted: int) -> Callable[
     return meanwhile
 
 
-def test_a_writer_that_slept_twice_does_not_believe_a_win_in_a_deleted_name() -> None:
+def test_a_writer_that_slept_twice_does_not_believe_its_win() -> None:
     """The answer after the second sleep confirms what the one after the first told, and tells of more."""
     world = World()
     world.created()
@@ -179,7 +179,7 @@ def test_a_win_in_a_deleted_name_is_not_believed(deleted: int) -> None:
     assert names(world.process()) == ["created", "n0", "n1", "n2", "n3", "mine"]
 
 
-def test_a_win_in_a_deleted_name_next_to_the_log_is_not_believed() -> None:
+def test_a_win_in_a_deleted_name_beside_the_log_is_doubted() -> None:
     """Its slots are contiguous to the newest, but the next record does not continue it."""
     world = World()
     world.created()
@@ -234,7 +234,7 @@ def test_a_win_that_cannot_be_checked_is_no_clean_error() -> None:
 
 
 @pytest.mark.parametrize("why", ["refused", "no answer"])
-def test_after_a_win_that_is_not_believed_no_error_is_a_clean_one(why: str) -> None:
+def test_after_a_win_in_doubt_each_error_leaves_the_outcome_unknown(why: str) -> None:
     """The record landed and was deleted since, with the slots around it."""
     world = World()
     world.created()
@@ -275,7 +275,7 @@ def test_a_lost_race_is_no_proof_that_a_view_is_new() -> None:
     assert script(writer).requests["LIST"] > lists
 
 
-def test_resolve_does_not_take_a_stray_record_in_a_deleted_name_for_the_log() -> None:
+def test_resolve_does_not_take_a_stray_record_for_the_log() -> None:
     world = World()
     log = world.created()
     script(log).faults.extend([Fault.LATE] * 100)
@@ -290,7 +290,7 @@ def test_resolve_does_not_take_a_stray_record_in_a_deleted_name_for_the_log() ->
 
 
 @pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED_INSIDE])
-def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_have_been_mine(fault: Fault) -> None:
+def test_a_slot_deleted_before_it_was_read_may_be_my_own(fault: Fault) -> None:
     """Whether the put was not answered, or was sent twice on its way and answered for the second."""
     world = World()
     log = world.created()
@@ -310,7 +310,7 @@ def test_a_slot_deleted_between_the_answer_that_it_exists_and_its_reading_may_ha
 
 
 @pytest.mark.parametrize("stray", ["none", "of this version", "of a newer version"])
-def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_meanwhile(stray: str) -> None:
+def test_a_landed_record_whose_slot_is_gone_is_not_appended_again(stray: str) -> None:
     """Neither when its name is free for it again, nor when a stray record has taken that."""
     world = World()
     world.created()
@@ -335,7 +335,7 @@ def test_a_record_that_landed_is_not_appended_again_when_its_slot_was_deleted_me
     assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
 
 
-def test_a_record_that_landed_is_not_appended_again_when_a_stray_took_its_name_before_it_was_read() -> None:
+def test_a_landed_record_replaced_by_a_stray_is_not_appended_again() -> None:
     """Its put was sent twice on its way, and the second was answered: the slot is another's by then."""
     world = World()
     world.created()
@@ -357,7 +357,7 @@ def test_a_record_that_landed_is_not_appended_again_when_a_stray_took_its_name_b
     assert [name for name in names(world.process()) if name.startswith("mine")] == ["mine at 1"]
 
 
-def test_a_stray_that_lands_while_a_slot_is_resolved_is_not_taken_for_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stray_landing_during_a_resolve_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     log = world.created()
     script(log).faults.extend([Fault.LATE] * 100)
@@ -379,7 +379,7 @@ def test_a_stray_that_lands_while_a_slot_is_resolved_is_not_taken_for_the_log(mo
         log.resolve(caught.value.slot, caught.value.append_id)
 
 
-def test_a_process_that_slept_between_its_first_two_answers_does_not_take_its_view_for_fresh() -> None:
+def test_a_process_that_slept_between_two_answers_distrusts_its_view() -> None:
     """Its own clock stood still, and before its first answer it knew no date."""
     world = World()
     world.created()

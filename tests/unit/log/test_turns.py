@@ -291,7 +291,7 @@ def test_a_malformed_message_is_passed_over(message: bytes) -> None:
 @pytest.mark.parametrize(
     "point", ["log.shared.before_publish", "log.shared.published", "log.shared.appended_by_another"]
 )
-def test_a_process_that_dies_in_the_queue_leaves_at_most_one_copy_of_its_request(point: str) -> None:
+def test_a_death_in_the_queue_leaves_at_most_one_copy(point: str) -> None:
     world = World()
     other = world.created()
     dying = world.process()
@@ -355,7 +355,7 @@ def test_without_others_a_commit_is_one_put() -> None:
     assert record(world, slot).requests is None
 
 
-def test_a_request_in_anothers_record_is_acknowledged_only_when_that_record_is_durable() -> None:
+def test_a_request_in_anothers_record_is_acknowledged_only_when_durable() -> None:
     world = World()
     other = world.created()
     log = world.process()

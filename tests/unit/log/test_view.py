@@ -112,7 +112,7 @@ def test_a_damaged_record_is_a_corrupt_record(how: str, follower: bool) -> None:
         names(reader)
 
 
-def test_a_record_that_does_not_continue_what_a_follower_knows_makes_it_open_the_log_anew() -> None:
+def test_a_record_that_breaks_the_chain_makes_a_follower_open_anew() -> None:
     world = World()
     log, reader = world.created(), world.process()
     log.append(add("x"))
@@ -143,7 +143,7 @@ def test_a_record_of_a_newer_version_is_an_unsupported_format(change: Callable[[
         names(world.process())
 
 
-def test_a_forged_slot_far_ahead_does_not_make_readers_ask_for_all_that_it_leaves_out() -> None:
+def test_a_forged_slot_far_ahead_costs_a_reader_few_requests() -> None:
     world = World()
     log = world.created()
     far = 5_000_000_000
@@ -206,7 +206,7 @@ def test_a_malformed_checkpoint_entry_makes_its_record_inert(entry: dict[str, ob
         assert names(world.process()) in (["created"], ["created", "y"])
 
 
-def test_a_record_continues_the_log_only_without_a_gap_up_to_the_newest() -> None:
+def test_a_record_continues_the_log_only_without_a_gap() -> None:
     world = World()
     log = world.created()
     for number in range(4):

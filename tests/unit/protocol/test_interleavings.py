@@ -58,9 +58,7 @@ def once_asleep(world: World, meanwhile: Callable[[], object]) -> None:
     world.while_asleep = wake
 
 
-def test_an_answer_is_read_at_its_own_slot_though_others_went_on_before_it_was_heard(
-    store: Store, world: World
-) -> None:
+def test_a_late_answer_is_read_at_its_own_slot(store: Store, world: World) -> None:
     first, second = world.process().producer("tx"), world.process().producer("tx")
     store_of_first = first._store
     store_of_first.read(lambda state, slot: None)
@@ -92,9 +90,7 @@ def note(store: Store, text: str) -> Callable[[], int]:
     return append
 
 
-def test_a_412_is_answered_by_that_slot_also_when_the_newest_record_reaches_back_no_further(
-    store: Store, world: World
-) -> None:
+def test_the_own_slot_answers_a_412_though_newer_records_lack_it(store: Store, world: World) -> None:
     writer = world.process()
     append = note(writer, "mine")
     faulty(writer).lose_one_answer(SLOTS, lands=True)
@@ -112,7 +108,7 @@ def test_a_412_is_answered_by_that_slot_also_when_the_newest_record_reaches_back
     assert [at for at, body in enumerate(bodies) if b'"mine"' in body] == [slot]
 
 
-def test_a_commit_on_its_way_is_refused_if_vacuum_may_have_taken_its_files(store: Store, world: World) -> None:
+def test_a_commit_under_way_is_refused_after_vacuum_may_have_run(store: Store, world: World) -> None:
     process = world.process()
     producer = transactional(process, staged=True)
     producer.begin_transaction()
@@ -156,7 +152,7 @@ def test_two_applications_under_one_transactional_id_do_not_evict_each_others_ve
     assert values(store) == [b"a1", b"a2", b"b7"]
 
 
-def test_a_replay_is_known_after_a_pause_in_which_its_transactional_id_expired(store: Store, world: World) -> None:
+def test_a_replay_is_known_though_its_transactional_id_expired_meanwhile(store: Store, world: World) -> None:
     def commit() -> bool:
         producer = transactional(world.process(), "job")
         producer.begin_transaction()
@@ -172,9 +168,7 @@ def test_a_replay_is_known_after_a_pause_in_which_its_transactional_id_expired(s
     assert values(store) == [b"once"]
 
 
-def test_a_record_dated_far_ahead_neither_ends_the_transactions_of_others_nor_keeps_them_open(
-    store: Store, world: World
-) -> None:
+def test_a_record_dated_far_ahead_neither_ends_nor_prolongs_other_transactions(store: Store, world: World) -> None:
     mine = transactional(world.process(), "mine")
     mine.begin_transaction()
     write(mine, (0, b"open"))
@@ -190,7 +184,7 @@ def test_a_record_dated_far_ahead_neither_ends_the_transactions_of_others_nor_ke
     assert Coordinator(store).abort_timed_out_transactions() == ["mine"]
 
 
-def test_a_batch_on_its_way_to_a_topic_that_is_created_anew_is_refused(store: Store, world: World) -> None:
+def test_a_batch_under_way_to_a_recreated_topic_is_refused(store: Store, world: World) -> None:
     process = world.process()
     producer = process.producer()
     producer.send("t", b"old", partition=0)
@@ -208,9 +202,7 @@ def test_a_batch_on_its_way_to_a_topic_that_is_created_anew_is_refused(store: St
     assert values(world.process()) == []
 
 
-def test_a_prepared_transaction_commits_without_the_rows_of_a_topic_that_was_created_anew(
-    store: Store, world: World
-) -> None:
+def test_a_prepared_transaction_commits_without_the_rows_of_a_recreated_topic(store: Store, world: World) -> None:
     store.admin.create_topic("u", partitions=1)
     producer = transactional(world.process(), staged=True)
     producer.begin_transaction()
@@ -225,9 +217,7 @@ def test_a_prepared_transaction_commits_without_the_rows_of_a_topic_that_was_cre
     assert (values(store, "t"), values(store, "u")) == ([], [b"stays"])
 
 
-def test_with_the_newest_checkpoint_damaged_the_slots_of_the_older_one_are_still_there(
-    store: Store, world: World
-) -> None:
+def test_with_the_newest_checkpoint_damaged_the_older_ones_slots_are_there(store: Store, world: World) -> None:
     writer = transactional(store, "w")
     for number in range(6):
         writer.begin_transaction()
@@ -245,7 +235,7 @@ def test_with_the_newest_checkpoint_damaged_the_slots_of_the_older_one_are_still
     assert values(world.process()) == [b"%d" % number for number in range(6)]
 
 
-def test_a_committed_read_may_split_a_transaction_and_a_consistent_one_does_not(store: Store) -> None:
+def test_only_a_consistent_read_never_splits_a_transaction(store: Store) -> None:
     whole, open_one, later = (transactional(store, name) for name in ("whole", "open", "later"))
     for producer in (whole, open_one, later):
         producer.begin_transaction()

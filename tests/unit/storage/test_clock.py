@@ -65,13 +65,13 @@ def test_one_answer_with_a_wrong_date_moves_no_time(before: int, wrong_ms: int) 
 
 
 @pytest.mark.parametrize("wrong_ms", [-30 * DAY_MS, 30 * DAY_MS])
-def test_a_first_answer_with_a_wrong_date_is_corrected_by_the_next_ones(wrong_ms: int) -> None:
+def test_later_answers_correct_a_wrong_first_date(wrong_ms: int) -> None:
     clock = observed(NOW_MS + wrong_ms, NOW_MS, NOW_MS)
 
     assert (clock.now_ms(), clock.first_date_ms) == (NOW_MS, min(NOW_MS, NOW_MS + wrong_ms))
 
 
-def test_what_several_wrong_answers_claim_is_not_confirmed_across_one_that_is_right() -> None:
+def test_a_right_answer_between_wrong_ones_prevents_their_confirmation() -> None:
     clock = observed(NOW_MS, NOW_MS, NOW_MS + DAY_MS, NOW_MS, NOW_MS + DAY_MS)
 
     assert clock.now_ms() == NOW_MS
@@ -81,7 +81,7 @@ def test_of_two_answers_that_run_ahead_the_earlier_date_counts() -> None:
     assert observed(NOW_MS, NOW_MS, NOW_MS + 2 * DAY_MS, NOW_MS + 9 * DAY_MS).now_ms() == NOW_MS + 2 * DAY_MS
 
 
-def test_a_suspended_process_suspects_the_time_at_its_first_answer_and_knows_it_at_its_second() -> None:
+def test_a_suspended_process_knows_the_time_at_its_second_answer() -> None:
     clock = observed(NOW_MS, NOW_MS, NOW_MS + DAY_MS)
     assert (clock.last_date_ms, clock.latest_claim_ms) == (NOW_MS, NOW_MS + DAY_MS)
 
@@ -96,7 +96,7 @@ def test_a_process_that_was_suspended_twice_suspects_the_time_after_the_second()
     assert (clock.last_date_ms, clock.latest_claim_ms) == (NOW_MS + 2 * 60_000, NOW_MS + DAY_MS)
 
 
-def test_what_an_answer_claims_is_not_forgotten_for_an_older_one_that_another_thread_takes_in() -> None:
+def test_another_threads_older_answer_does_not_erase_a_claim() -> None:
     clock = observed(NOW_MS, NOW_MS, NOW_MS + DAY_MS)
     other = threading.Thread(target=clock.observe, args=(NOW_MS,))
     other.start()

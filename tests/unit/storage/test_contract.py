@@ -237,7 +237,7 @@ def test_every_answer_tells_the_time(any_store: ObjectStore) -> None:
     assert dates == sorted(dates)
 
 
-def test_an_object_is_not_older_than_the_answer_before_it_nor_younger_than_the_one_after(
+def test_an_objects_date_lies_between_those_of_the_answers_around_it(
     any_store: ObjectStore,
 ) -> None:
     any_store.put("before", b"")

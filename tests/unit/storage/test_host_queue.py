@@ -130,7 +130,7 @@ def test_a_process_that_gets_the_turn_while_it_leaves_wakes_the_others(queue: Ho
         assert second.take_turn()
 
 
-def test_the_turn_of_a_process_that_dies_is_free_and_the_others_wake(queue: HostQueue) -> None:
+def test_a_dead_processs_turn_is_free_and_the_others_wake(queue: HostQueue) -> None:
     ready, is_ready = os.pipe()
     die, dies = os.pipe()
     child = os.fork()

@@ -89,7 +89,7 @@ def test_a_link_that_was_made_but_reported_as_failed_is_created(
         (errno.EOPNOTSUPP, PutIfAbsentUnsupported),
     ],
 )
-def test_a_link_that_was_not_made_is_reported_by_its_cause_and_nothing_lands(
+def test_a_failed_link_is_reported_by_its_cause_and_nothing_lands(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
 ) -> None:
     monkeypatch.setattr(os, "link", fail_with(number))
@@ -131,7 +131,7 @@ def test_an_object_whose_directory_cannot_be_made_durable_is_of_unknown_fate(
         getattr(local_store, method)("slot/1", b"mine")
 
 
-def test_an_object_that_was_not_made_durable_is_not_reported_to_exist_before_it_is(
+def test_an_object_is_not_reported_to_exist_before_it_is_durable(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local_store.put("slot/0", b"")
@@ -227,7 +227,7 @@ def test_directories_deeper_than_any_objects_path_are_told_and_not_entered(
     assert told == {"a/" + "d/" * 449 + "d": "at a path of more than 900 bytes, which no object has"}
 
 
-def test_what_the_file_system_refuses_to_a_look_at_irregular_names_is_told_as_refused(
+def test_a_denied_search_for_irregular_names_is_reported_as_denied(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local_store.put("a", b"body")
@@ -353,7 +353,7 @@ def test_files_being_written_are_not_listed(local_store: LocalStore) -> None:
     assert list(local_store.list_directories("")) == []
 
 
-def test_what_dead_writers_left_aside_is_swept_after_a_day_and_not_before(
+def test_dead_writers_temporary_files_are_swept_only_after_a_day(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local_store.put("a", b"")

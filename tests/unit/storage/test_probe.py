@@ -97,7 +97,7 @@ def test_lost_answers_and_conflicts_do_not_make_a_good_store_fail(kind: type[Mem
     assert probe_put_if_absent(kind(PatientEnvironment()), PatientEnvironment()).put_if_absent
 
 
-def test_a_store_that_does_not_answer_is_unavailable_and_not_unsupported_and_says_why() -> None:
+def test_a_store_that_does_not_answer_is_unavailable_and_says_why() -> None:
     with pytest.raises(StoreUnavailable, match=r"not answered 5 times.*no answer"):
         probe_put_if_absent(Silent(PatientEnvironment()), PatientEnvironment())
 

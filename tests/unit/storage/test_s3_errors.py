@@ -15,7 +15,7 @@ def answered(status: int, code: str) -> ClientError:
 
 
 @pytest.mark.parametrize("code", ["NoSuchKey", "404", "NotFound", ""])
-def test_a_404_that_speaks_of_the_object_or_has_no_body_says_that_it_is_not_there(code: str) -> None:
+def test_a_404_about_the_object_or_without_body_means_not_found(code: str) -> None:
     assert isinstance(translated(answered(404, code), "s3://b/p", "a/path"), ObjectNotFound)
 
 
@@ -27,7 +27,7 @@ def test_a_404_that_speaks_of_something_else_is_a_refusal(code: str) -> None:
     assert f"404 {code}" in str(error)
 
 
-def test_a_404_for_a_whole_bucket_never_says_that_an_object_is_not_there() -> None:
+def test_a_404_about_the_bucket_never_means_not_found() -> None:
     error = translated(answered(404, "404"), "s3://b/p", "a/", of_an_object=False)
 
     assert isinstance(error, StoreAccessDenied)

@@ -119,7 +119,7 @@ def test_a_row_group_is_bounded_in_rows(monkeypatch: pytest.MonkeyPatch) -> None
     assert [footer.row_group(index).num_rows for index in range(footer.num_row_groups)] == [100, 100, 50]
 
 
-def test_a_row_group_is_bounded_in_bytes_even_where_rows_are_larger_than_on_average(
+def test_a_row_group_is_bounded_in_bytes_even_with_larger_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(data_file, "ROW_GROUP_BYTES", 1000)
@@ -208,7 +208,7 @@ def test_a_column_that_the_file_lacks_is_null() -> None:
     assert rows_of(body, schema, 2, columns=["new"]).to_pydict() == {"new": [None, None]}
 
 
-def test_a_column_that_the_file_lacks_and_that_may_not_be_null_is_corrupt() -> None:
+def test_a_missing_column_that_may_not_be_null_is_corrupt() -> None:
     schema = pa.schema([pa.field("new", pa.string(), nullable=False)])
 
     with pytest.raises(CorruptRecord, match="column 'new' is missing"):
@@ -236,7 +236,7 @@ def test_a_column_that_cannot_be_cast_is_corrupt() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 2, 4])
-def test_a_file_with_another_number_of_rows_than_its_entry_says_is_corrupt(rows: int) -> None:
+def test_a_file_with_a_row_count_unlike_its_entrys_is_corrupt(rows: int) -> None:
     table = numbers(3)
 
     with pytest.raises(CorruptRecord, match=f"has 3 rows, but its entry says {rows}"):
@@ -297,7 +297,7 @@ def test_the_checksum_is_crc_32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
-def test_a_file_is_the_one_its_entry_names_only_with_its_length_and_checksum() -> None:
+def test_a_file_must_have_the_length_and_checksum_of_its_entry() -> None:
     body = b"some bytes"
     checksum = google_crc32c.value(body)
 

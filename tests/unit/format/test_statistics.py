@@ -93,7 +93,7 @@ def test_a_long_text_is_bounded_by_what_is_cut_of_it(value: str, least: str, gre
     assert bounds_of(pa.string(), [value]) == ColumnBounds(False, True, least, greatest)
 
 
-def test_a_text_too_long_for_parquets_own_statistics_has_no_bounds_but_nulls() -> None:
+def test_a_text_too_long_for_parquet_has_only_a_null_count() -> None:
     assert bounds_of(pa.string(), ["x" * 10_000, None]) == ColumnBounds(True, True, None, None)
 
 
@@ -133,7 +133,7 @@ def test_only_the_first_columns_that_can_be_compared_have_statistics() -> None:
     assert statistics_of(table.select(["bytes"])) is None
 
 
-def test_a_name_with_a_dot_is_not_taken_for_a_field_of_another_column() -> None:
+def test_a_dotted_name_is_not_taken_for_another_columns_field() -> None:
     table = pa.table({"a.b": [1], "a": pa.array([{"b": 7}])})
 
     assert statistics_of(table) is None

@@ -28,7 +28,7 @@ def test_the_newest_committed_row_of_each_key_is_left_with_its_offset(segment_ba
     assert log.partition().cleaned_offset == end
 
 
-def test_a_delete_horizon_is_set_in_one_pass_and_kept_to_in_a_later_one() -> None:
+def test_a_delete_horizon_set_in_one_pass_holds_in_later_ones() -> None:
     log = CompactedLog()
     log.write("p1", 1, commit=False)
     log.write("p1", 2)
@@ -44,7 +44,7 @@ def test_a_delete_horizon_is_set_in_one_pass_and_kept_to_in_a_later_one() -> Non
     assert log.markers() == [3]
 
 
-def test_the_last_batch_of_a_producer_stays_without_rows_and_holds_its_sequence() -> None:
+def test_a_producers_last_batch_stays_empty_and_holds_its_sequence() -> None:
     log = CompactedLog()
     log.send("plain-1", 1, 2)
     log.send("plain-1", 1, 2)
@@ -57,7 +57,7 @@ def test_the_last_batch_of_a_producer_stays_without_rows_and_holds_its_sequence(
     assert [(batch.base_sequence, batch.last_offset_delta) for batch in log.batches()] == [(2, 1), (0, 1)]
 
 
-def test_an_empty_batch_goes_when_its_producer_has_written_another_or_is_forgotten() -> None:
+def test_an_empty_batch_goes_when_superseded_or_its_producer_is_forgotten() -> None:
     log = CompactedLog()
     log.send("plain-1", 1)
     log.send("plain-2", 1)
@@ -70,7 +70,7 @@ def test_an_empty_batch_goes_when_its_producer_has_written_another_or_is_forgott
     assert [batch.base_offset for batch in log.batches()] == [1, 2]
 
 
-def test_compaction_moves_neither_the_last_stable_offset_nor_the_ends_of_the_log() -> None:
+def test_compaction_moves_neither_the_last_stable_offset_nor_the_logs_ends() -> None:
     log = CompactedLog()
     log.send("plain", 1, 1, 1)
     log.send("p1", 1, begin=True)
@@ -95,7 +95,7 @@ def test_tombstones_hide_their_key_at_once_and_go_after_the_delete_retention() -
     assert log.rows() == [Row(1, b"2", b"value"), Row(3, b"3", b"value")]
 
 
-def test_a_tombstone_that_a_pass_did_not_come_to_is_kept_from_the_pass_that_deletes_its_key_on() -> None:
+def test_a_tombstone_is_kept_from_the_pass_that_deletes_its_key() -> None:
     log = CompactedLog(segment_batches=3)
     log.send("plain", 1)
     log.send("plain", 2, 3)
@@ -144,7 +144,7 @@ def test_an_aborted_row_replaces_nothing() -> None:
     assert log.rows() == [Row(0, b"1", b"value")]
 
 
-def test_transactions_of_a_job_keep_their_marker_while_a_task_s_rows_are_left() -> None:
+def test_a_jobs_transaction_keeps_its_marker_while_its_rows_are_left() -> None:
     log = CompactedLog()
     producer = log.store.producer("staged", staged=True)
     producer.init_transactions()
@@ -179,7 +179,7 @@ def test_files_of_which_no_row_goes_stay() -> None:
     }
 
 
-def test_the_timestamps_of_a_batch_are_those_of_the_rows_that_are_left() -> None:
+def test_the_timestamps_of_a_batch_are_those_of_its_remaining_rows() -> None:
     log = CompactedLog(segment_batches=2)
     producer = log.producer("plain")
     for number, key in enumerate((b"a", b"b", b"c", b"a")):
@@ -270,7 +270,7 @@ def test_a_topic_of_columns_without_key_columns_cannot_be_compacted() -> None:
         )
 
 
-def test_the_snapshot_file_stays_and_every_producer_s_last_sequence_can_still_be_read_from_the_batches() -> None:
+def test_the_snapshot_file_and_every_producers_last_sequence_stay() -> None:
     log = CompactedLog(segment_batches=4)
     for _ in range(4):
         log.send("plain", 1, 2)

@@ -23,7 +23,7 @@ def _work_once(store: Store) -> None:
     store.admin.compact_keys()
 
 
-def test_who_compacts_both_ways_while_others_write_removes_only_rows_that_have_a_newer_one(tmp_path: Path) -> None:
+def test_compactors_beside_writers_remove_only_rows_with_a_newer_one(tmp_path: Path) -> None:
     def process() -> Store:
         return Store(LocalStore(tmp_path / "store", Environment(), fsync=False), Environment())
 

@@ -59,7 +59,7 @@ def test_a_pass_that_dies_leaves_no_key_without_its_newest_row(point: str, times
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
-def test_of_two_passes_at_once_each_removes_only_what_has_a_newer_row(point: str) -> None:
+def test_two_passes_at_once_remove_only_rows_with_a_newer_one(point: str) -> None:
     undisturbed, log = _history(), _history()
     undisturbed.compact()
 
@@ -71,7 +71,7 @@ def test_of_two_passes_at_once_each_removes_only_what_has_a_newer_row(point: str
 
 
 @pytest.mark.parametrize("point", POINTS[:3])
-def test_a_compaction_of_files_and_a_pass_at_once_end_in_the_same_rows(point: str) -> None:
+def test_a_file_compaction_beside_a_pass_keeps_the_same_rows(point: str) -> None:
     undisturbed, log = _history(), _history()
     undisturbed.compact()
     other = log.process()

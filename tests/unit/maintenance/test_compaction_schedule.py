@@ -11,7 +11,7 @@ from eoslog.storage.memory_store import MemoryStore
 from tests.unit.maintenance.compacted_log import At, CompactedLog
 
 
-def test_a_pass_is_due_when_more_than_the_dirty_ratio_was_never_compacted() -> None:
+def test_a_pass_is_due_above_the_dirty_ratio() -> None:
     log = CompactedLog(min_cleanable_dirty_ratio=0.5)
     for key in range(4):
         log.send("plain", key)
@@ -26,7 +26,7 @@ def test_a_pass_is_due_when_more_than_the_dirty_ratio_was_never_compacted() -> N
     assert log.compact(force=False).partitions
 
 
-def test_a_pass_is_due_when_rows_wait_for_longer_than_the_largest_lag() -> None:
+def test_a_pass_is_due_when_rows_outwait_the_largest_lag() -> None:
     log = CompactedLog(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=3_600_000)
     log.send("plain", 1)
     log.send("plain", 1)
@@ -38,7 +38,7 @@ def test_a_pass_is_due_when_rows_wait_for_longer_than_the_largest_lag() -> None:
     assert log.record_keys() == [1]
 
 
-def test_the_active_segment_of_a_compacted_topic_is_sealed_within_the_largest_lag() -> None:
+def test_a_compacted_topics_active_segment_is_sealed_within_the_largest_lag() -> None:
     log = CompactedLog(segment_batches=100, max_compaction_lag_ms=3_600_000)
     log.send("plain", 1)
     log.send("plain", 1)
@@ -62,7 +62,7 @@ def test_rows_younger_than_the_least_lag_are_neither_cleaned_nor_clean_others() 
     assert log.partition().cleaned_offset == 2
 
 
-def test_what_does_not_fit_into_the_offset_map_waits_for_the_next_pass() -> None:
+def test_keys_beyond_the_offset_map_wait_for_the_next_pass() -> None:
     log = CompactedLog()
     for _ in range(2):
         for key in range(4):

@@ -238,7 +238,7 @@ def _kept(store: Store, topic: str) -> list[bytes]:
     return values
 
 
-def test_what_topics_no_longer_keep_is_dropped_by_time_and_size_and_nothing_else(store: Store, world: World) -> None:
+def test_retention_drops_by_time_and_size_and_nothing_else(store: Store, world: World) -> None:
     store.admin.create_topic("old", config=TopicConfig(segment_batches=1, retention_ms=DAY_MS))
     store.admin.create_topic("large", config=TopicConfig(segment_batches=1, retention_bytes=1))
     store.admin.create_topic("kept", config=TopicConfig(segment_batches=1))
@@ -285,9 +285,7 @@ def test_retention_waits_for_open_transactions(store: Store, world: World) -> No
     assert [(each.partition, each.end_offset) for each in coordinator.apply_retention()] == [(0, 2)]
 
 
-def test_what_topics_no_longer_keep_is_dropped_in_a_run_and_a_later_one_vacuums_its_files(
-    store: Store, world: World
-) -> None:
+def test_a_run_applies_retention_and_a_later_one_vacuums_the_files(store: Store, world: World) -> None:
     store.admin.alter_topic("t", retention_ms=DAY_MS, segment_ms=1)
     with store.producer() as producer:
         producer.send("t", b"1", partition=0)

@@ -157,9 +157,7 @@ def test_a_run_is_stopped_between_two_steps(store: Store, world: World) -> None:
     assert [report.step for report in reports] == ALL[:2]
 
 
-def test_a_store_that_does_not_answer_for_a_while_delays_the_run_and_does_not_end_it(
-    store: Store, world: World
-) -> None:
+def test_a_store_outage_delays_the_run_and_does_not_end_it(store: Store, world: World) -> None:
     begun(store, "dead", 0, transaction_timeout_ms=1_000)
     process = world.process()
     faulty(process).go_down()

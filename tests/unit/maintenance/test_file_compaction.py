@@ -198,7 +198,7 @@ def test_a_consumer_fetches_a_compacted_file_once(store: Store) -> None:
     assert [path for path in asked if path in compacted] == list(compacted)
 
 
-def test_an_offset_is_found_by_its_time_in_one_read_of_a_merged_file(store: Store) -> None:
+def test_an_offset_is_found_by_time_in_one_read(store: Store) -> None:
     compact(store)
     compacted = _file_paths(store, 0)
     rows = store.scan("t", columns=["offset", "timestamp"]).to_table().to_pylist()
@@ -239,7 +239,7 @@ def test_batches_keep_who_wrote_them_and_when_they_were_decided(store: Store) ->
     )
 
 
-def test_the_aborted_transactions_of_a_compacted_segment_are_those_of_all_its_parts(store: Store) -> None:
+def test_a_compacted_segment_has_the_aborted_transactions_of_all_its_parts(store: Store) -> None:
     def aborted() -> list[Any]:
         return [
             each
@@ -266,7 +266,7 @@ def test_what_is_compacted_is_not_compacted_again(store: Store) -> None:
     assert store.read(lambda state, slot: slot) == slot
 
 
-def test_files_that_are_large_enough_stay_and_are_named_by_the_new_index(store: Store) -> None:
+def test_files_that_are_large_enough_stay_in_the_new_index(store: Store) -> None:
     before = data_files(store)
 
     report = compact(store, target_file_bytes=1)
@@ -382,7 +382,7 @@ def test_a_compaction_of_a_topic_that_is_deleted_meanwhile_is_given_up(store: St
     assert (report.compacted, report.lost_races) == ([], 1)
 
 
-def test_a_compaction_that_sleeps_until_others_have_compacted_and_vacuumed_is_given_up(
+def test_a_compaction_that_slept_through_another_and_vacuum_is_given_up(
     store: Store, objects: MemoryStore, clock: Clock
 ) -> None:
     before = everything(store)
@@ -407,7 +407,7 @@ def test_a_compaction_that_sleeps_until_others_have_compacted_and_vacuumed_is_gi
     assert everything(store) == before
 
 
-def test_a_file_that_is_missing_is_told_and_not_taken_for_a_race(store: Store) -> None:
+def test_a_missing_file_is_reported_and_not_taken_for_a_race(store: Store) -> None:
     victim = next(batch.file.path for batch in _index(store, 0) if batch.file is not None)
     store.object_store.delete([victim])
 
@@ -431,9 +431,7 @@ def test_readers_that_planned_before_find_their_files_for_a_day(
     assert len(data_files(store)) == 1 + sum(batch.file is not None for batch in partition(store).active)
 
 
-def test_a_file_that_the_new_index_still_names_outlives_the_index_that_named_it_first(
-    store: Store, objects: MemoryStore, clock: Clock
-) -> None:
+def test_a_file_in_the_new_index_outlives_its_first_index(store: Store, objects: MemoryStore, clock: Clock) -> None:
     before = everything(store)
     compact(store, target_file_bytes=1)
     clock.now_ms += 10 * DAY_MS

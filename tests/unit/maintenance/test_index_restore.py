@@ -146,7 +146,7 @@ def test_a_snapshot_follows_from_the_segment_before_if_that_is_whole(store: Stor
     assert bodies(store) == before
 
 
-def test_a_snapshot_whose_segment_before_was_dropped_is_lost_and_the_rest_is_put_back(store: Store) -> None:
+def test_a_snapshot_without_its_segment_before_is_lost_alone(store: Store) -> None:
     store.admin.delete_records({TopicPartition("t", 0): sealed(store)[2].base_offset})
     first, second, *_ = sealed(store)
     assert second.txnindex is not None
@@ -201,7 +201,7 @@ def test_files_of_compacted_segments_are_restored_too(store: Store) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "emptied", "flipped"])
-def test_an_index_cannot_be_put_back_and_does_not_keep_others_from_it(store: Store, damage: str) -> None:
+def test_a_lost_index_is_not_put_back_but_the_others_are(store: Store, damage: str) -> None:
     before = bodies(store)
     lost = sealed(store)[1]
     body = store.object_store.get(lost.index.path).body

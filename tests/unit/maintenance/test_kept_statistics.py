@@ -159,7 +159,7 @@ def test_a_prepared_transaction_keeps_them_until_its_commit() -> None:
     assert batch.statistics == staged.statistics == '{"n":[0,0,3]}'
 
 
-def test_an_entry_of_very_many_files_leaves_out_what_would_make_it_too_large() -> None:
+def test_an_entry_of_very_many_files_leaves_out_some_statistics() -> None:
     history = History()
     batch = history.staged().model_copy(update={"statistics": "x" * 8192})
     identity = ProducerIdentity(1, 0)

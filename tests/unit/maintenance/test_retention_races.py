@@ -81,9 +81,7 @@ def test_two_that_apply_retention_drop_it_once(rows: Store, world: World) -> Non
     assert rows.read(lambda state, slot: slot) == slot + 1
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_left_alone_and_so_is_the_next_of_its_name(
-    rows: Store, world: World
-) -> None:
+def test_a_topic_recreated_meanwhile_keeps_its_rows(rows: Store, world: World) -> None:
     def made_anew() -> None:
         rows.admin.delete_topic("t")
         rows.admin.create_topic("t", partitions=2)
@@ -116,7 +114,7 @@ def test_rows_of_a_transaction_that_begins_meanwhile_are_not_deleted(rows: Store
     assert rows.admin.offsets("t")[0].last_stable_offset == 4
 
 
-def test_a_segment_of_which_rows_are_deleted_meanwhile_is_sealed_by_the_next_round(rows: Store, world: World) -> None:
+def test_a_segment_whose_rows_are_deleted_meanwhile_is_sealed_next_round(rows: Store, world: World) -> None:
     with rows.producer() as producer:
         for number in range(3):
             producer.send("t", b"%d" % number, partition=1)
@@ -138,7 +136,7 @@ def test_settings_that_two_change_at_once_are_all_changed(rows: Store, world: Wo
     assert (altered.config.retention_bytes, altered.config.segment_ms) == (7, 5)
 
 
-def test_of_two_that_raise_the_number_of_partitions_the_later_one_may_only_go_higher(rows: Store, world: World) -> None:
+def test_the_later_of_two_partition_raises_may_only_go_higher(rows: Store, world: World) -> None:
     with pytest.raises(errors.InvalidTopic, match="has 5 partitions, and cannot have 5"):
         overtaken(world, lambda: rows.admin.create_partitions("t", 5)).admin.create_partitions("t", 5)
 
@@ -146,7 +144,7 @@ def test_of_two_that_raise_the_number_of_partitions_the_later_one_may_only_go_hi
     assert process.admin.create_partitions("t", 7).partitions == 7
 
 
-def test_a_consumer_that_has_planned_goes_on_at_the_log_start_when_rows_go(rows: Store, world: World) -> None:
+def test_a_consumer_that_has_planned_goes_on_at_the_log_start(rows: Store, world: World) -> None:
     consumer = world.process().consumer(auto_offset_reset="earliest", max_poll_records=1)
     consumer.assign([T0])
     assert [record.value for record in consumer.poll(0)] == [b"0"]

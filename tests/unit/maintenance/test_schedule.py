@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from eoslog.maintenance.coordinator import RETRY, Schedule
 
 
-def test_all_are_due_at_once_in_the_order_in_which_they_were_named() -> None:
+def test_all_are_due_at_once_in_the_order_given() -> None:
     schedule = Schedule({"b": 10, "a": 1000, "c": 5}, 100)
 
     taken = []
@@ -20,7 +20,7 @@ def test_all_are_due_at_once_in_the_order_in_which_they_were_named() -> None:
     assert taken == [("b", 100), ("a", 100), ("c", 100)]
 
 
-def test_a_step_is_due_an_interval_after_it_began_however_long_it_took() -> None:
+def test_a_step_is_due_an_interval_after_it_began() -> None:
     schedule = Schedule({"a": 1_000}, 0)
 
     schedule.done("a", 0, 300)

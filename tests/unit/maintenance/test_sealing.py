@@ -88,7 +88,7 @@ def test_a_segment_at_or_above_the_last_stable_offset_is_not_sealed(store: Store
     assert _seal(store) == 0
 
 
-def test_the_transaction_index_of_a_segment_holds_the_aborts_whose_marker_lies_in_it(store: Store) -> None:
+def test_a_segments_transaction_index_holds_the_aborts_with_a_marker_there(store: Store) -> None:
     _transactions(store, "caca")
 
     _seal(store)
@@ -115,7 +115,7 @@ def test_the_snapshot_of_a_segment_is_the_producer_state_at_its_start(store: Sto
     assert (entry.epoch, entry.last_sequence, entry.current_txn_first_offset) == (2, -1, -1)
 
 
-def test_the_index_of_a_segment_holds_its_batches_and_control_rows_in_order(store: Store) -> None:
+def test_a_segments_index_holds_its_batches_and_control_rows_in_order(store: Store) -> None:
     _transactions(store, "caca")
 
     _seal(store)

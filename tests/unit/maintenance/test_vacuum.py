@@ -80,7 +80,7 @@ def _vacuum(store: Store, **options: int | bool) -> VacuumReport:
     return vacuum(store.log, store.object_store, **options)  # type: ignore[arg-type]
 
 
-def test_a_file_that_no_entry_names_is_deleted_once_it_is_old_enough(store: Store, clock: _Clock) -> None:
+def test_an_unreferenced_file_is_deleted_once_it_is_old_enough(store: Store, clock: _Clock) -> None:
     _produce(store, 3)
     orphan = _orphan(store)
     assert _vacuum(store).paths == []
@@ -129,9 +129,7 @@ def test_a_transaction_whose_files_vacuum_may_have_deleted_is_refused(store: Sto
     assert store.scan("t").record_count == 0
 
 
-def test_files_of_a_prepared_transaction_are_kept_until_its_end_however_old_they_are(
-    store: Store, clock: _Clock
-) -> None:
+def test_a_prepared_transactions_files_are_kept_until_its_end(store: Store, clock: _Clock) -> None:
     (path,) = _prepare(store, "t")
     clock.now_ms += 30 * DAY_MS
     assert _vacuum(store).paths == []
@@ -250,7 +248,7 @@ def test_vacuum_of_an_overwritten_segment_goes_on_where_an_earlier_one_died(
     assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
-def test_without_the_index_of_a_segment_that_is_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
+def test_without_an_index_in_use_vacuum_deletes_nothing(store: Store, clock: _Clock) -> None:
     _produce(store, 4)
     sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
     store.object_store.delete([sealed.index.path])
@@ -272,9 +270,7 @@ def test_a_scan_names_the_index_of_a_segment_that_is_missing(store: Store) -> No
         store.scan("t")
 
 
-def test_dropped_files_wait_for_their_readers_though_the_slot_that_dropped_them_is_gone(
-    store: Store, clock: _Clock
-) -> None:
+def test_dropped_files_wait_for_readers_after_their_slot_is_gone(store: Store, clock: _Clock) -> None:
     _produce(store, 2)
     planned = store.scan("t")
     store.admin.delete_records({TopicPartition("t", 0): -1})
@@ -296,9 +292,7 @@ def test_dropped_files_wait_for_their_readers_though_the_slot_that_dropped_them_
 
 
 @pytest.mark.parametrize("damage", ["damaged", "missing"])
-def test_a_dropped_segment_whose_index_is_lost_goes_by_its_age_and_not_before_its_readers(
-    store: Store, clock: _Clock, damage: str
-) -> None:
+def test_a_dropped_segment_without_its_index_goes_after_its_readers(store: Store, clock: _Clock, damage: str) -> None:
     _produce(store, 4)
     sealed, *_ = seal_segments(store.log, store.object_store, store.environment)
     planned = store.scan("t")
@@ -328,9 +322,7 @@ def test_what_is_not_the_stores_is_left_alone(store: Store, clock: _Clock) -> No
     assert _vacuum(store).paths == []
 
 
-def test_one_answer_with_a_date_far_ahead_neither_expires_files_nor_deletes_them_early(
-    store: Store, clock: _Clock
-) -> None:
+def test_one_answer_dated_far_ahead_expires_and_deletes_nothing_early(store: Store, clock: _Clock) -> None:
     slow = store.producer("slow", staged=True)
     slow.init_transactions()
     slow.begin_transaction()

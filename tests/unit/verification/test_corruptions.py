@@ -426,7 +426,7 @@ def local(tmp_path: Path, objects: dict[str, bytes], environment: Environment) -
     return Store(kept, environment), tmp_path / "store"
 
 
-def test_a_link_in_the_place_of_a_file_is_found_twice_as_missing_and_as_a_link(local: tuple[Store, Path]) -> None:
+def test_a_link_for_a_file_is_found_as_missing_and_link(local: tuple[Store, Path]) -> None:
     store, root = local
     path = active_data(store)
     elsewhere = root.parent / "elsewhere"
@@ -452,7 +452,7 @@ def test_links_and_special_files_are_all_told_before_one_stops_the_look(local: t
         next(found)
 
 
-def test_a_broken_chain_names_both_slots_for_either_may_be_the_damaged_one(store: Store) -> None:
+def test_a_broken_chain_names_both_slots_as_either_may_be_damaged(store: Store) -> None:
     last = newest(store)
     edit_slot(store, last - 1, lambda record: record.update(append_id="ef" * 16))
 
@@ -485,7 +485,7 @@ def test_a_slot_below_those_that_were_deleted_is_told_and_no_fault(store: Store)
 
 
 @pytest.mark.parametrize("deleted", [0, 2])
-def test_a_slot_lost_below_the_older_checkpoint_is_told_though_nobody_needs_it(store: Store, deleted: int) -> None:
+def test_a_slot_lost_below_the_older_checkpoint_is_a_warning(store: Store, deleted: int) -> None:
     store.object_store.delete([slot_path(slot) for slot in range(deleted)])
     lost = references(store)[1].slot - 1
     remove(store, slot_path(lost))
@@ -496,7 +496,7 @@ def test_a_slot_lost_below_the_older_checkpoint_is_told_though_nobody_needs_it(s
 
 
 @pytest.mark.parametrize("ahead", [0, 7])
-def test_a_record_that_names_a_checkpoint_which_none_before_it_wrote_is_found(store: Store, ahead: int) -> None:
+def test_a_record_naming_a_checkpoint_not_written_before_is_found(store: Store, ahead: int) -> None:
     log = fresh(store)
     state, slot, append_id = log.read(lambda state, slot: (state.frozen_copy(), slot, log.replica.append_id))
     forged, _ = write_checkpoint(
@@ -524,9 +524,7 @@ def test_slots_below_one_that_was_lost_are_looked_at_too(store: Store) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_was_put_into_deleted_names_directly_below_the_oldest_slot_is_told_and_no_fault(
-    store: Store, count: int
-) -> None:
+def test_strays_directly_below_the_oldest_slot_are_told_and_no_fault(store: Store, count: int) -> None:
     """The first took its name with what its writer knew, the second, if there is one, went on from there."""
     for slot in range(2):
         remove(store, slot_path(slot))
@@ -555,7 +553,7 @@ def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:
     assert "2 objects" in found[1].problem
 
 
-def test_requests_that_writers_publish_are_no_fault_and_other_names_among_them_are_told(store: Store) -> None:
+def test_published_requests_are_no_fault_and_other_names_there_are_told(store: Store) -> None:
     store.object_store.put(pending_path(3, "ab" * 16), b"of a writer that died")
     assert list(store.admin.verify(data=True)) == []
 

@@ -90,7 +90,7 @@ def delete_and_vacuum(world: World, store: Store) -> None:
     assert store.admin.vacuum().paths
 
 
-def test_a_topic_that_is_deleted_and_vacuumed_while_all_is_listed_leaves_no_files(world: World) -> None:
+def test_a_topic_deleted_and_vacuumed_during_the_listing_leaves_no_files(world: World) -> None:
     store = world.process()
     store.admin.create_topic("t")
     send(store)
@@ -98,7 +98,7 @@ def test_a_topic_that_is_deleted_and_vacuumed_while_all_is_listed_leaves_no_file
     assert verified(world, "", lambda other: delete_and_vacuum(world, other)) == []
 
 
-def test_what_is_left_of_a_deleted_topic_is_told_as_it_is_when_it_is_told(world: World) -> None:
+def test_the_rest_of_a_deleted_topic_is_told_as_it_stands(world: World) -> None:
     store = world.process()
     store.admin.create_topic("t")
     send(store)
@@ -112,7 +112,7 @@ def test_what_is_left_of_a_deleted_topic_is_told_as_it_is_when_it_is_told(world:
     assert told.startswith("files-unreferenced: 1 files, 22 bytes")
 
 
-def test_a_partition_that_is_written_to_and_sealed_while_it_is_listed_has_no_file_that_nobody_names(
+def test_a_partition_written_and_sealed_during_its_listing_has_no_orphan(
     world: World,
 ) -> None:
     store = world.process()
@@ -128,9 +128,7 @@ def test_a_partition_that_is_written_to_and_sealed_while_it_is_listed_has_no_fil
 
 
 @pytest.mark.parametrize("passed_over", [[4], [2, 3, 5], list(range(1, 30)), list(range(20, 38))])
-def test_slots_that_a_list_passes_over_though_they_are_there_are_not_missing(
-    world: World, passed_over: list[int]
-) -> None:
+def test_slots_left_out_of_a_list_are_not_missing(world: World, passed_over: list[int]) -> None:
     store = world.process()
     store.admin.create_topic("t")
     send(store, 40)
@@ -141,7 +139,7 @@ def test_slots_that_a_list_passes_over_though_they_are_there_are_not_missing(
     assert list(Store(half_read, environment).admin.verify()) == []
 
 
-def test_a_slot_that_is_lost_among_those_that_a_list_passes_over_is_missing(world: World) -> None:
+def test_a_slot_lost_among_those_left_out_is_missing(world: World) -> None:
     store = world.process()
     store.admin.create_topic("t")
     send(store, 10)
@@ -155,7 +153,7 @@ def test_a_slot_that_is_lost_among_those_that_a_list_passes_over_is_missing(worl
     assert [(each.kind, each.slot) for each in found] == [("slot-missing", 5)]
 
 
-def test_a_slot_that_was_listed_is_asked_for_again_before_it_is_missing(world: World) -> None:
+def test_a_listed_slot_is_asked_for_again_before_it_is_missing(world: World) -> None:
     store = world.process()
     store.admin.create_topic("t")
     older = store.log.checkpoint().slot

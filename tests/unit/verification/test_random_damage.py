@@ -80,7 +80,7 @@ def test_a_slot_that_is_cut_or_lost_is_found(data: st.DataObject) -> None:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data())
-def test_a_flipped_bit_in_a_slot_is_found_unless_the_record_says_the_same_as_far_as_anybody_knows(
+def test_a_flipped_bit_in_a_slot_is_found_unless_nothing_changes(
     data: st.DataObject,
 ) -> None:
     """A slot below a checkpoint is found by it: what it changes is in the state that both lead to."""

@@ -237,7 +237,7 @@ def old(tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatc
     return store, pass_two_days
 
 
-def test_what_writers_left_aside_a_day_ago_is_removed_and_what_is_younger_stays(
+def test_temporary_files_of_writers_are_removed_after_a_day_only(
     old: tuple[Store, Callable[[], None]], tmp_path: Path
 ) -> None:
     store, pass_two_days = old
@@ -290,7 +290,7 @@ def forge_the_newest_checkpoint_and_spoil_the_older(store: Store) -> None:
     append_record(store, [])
 
 
-def test_a_checkpoint_that_differs_beside_a_damaged_one_is_not_made_the_state_for_good(store: Store) -> None:
+def test_a_differing_checkpoint_beside_a_damaged_one_blocks_all_repairs(store: Store) -> None:
     forge_the_newest_checkpoint_and_spoil_the_older(store)
     before = objects(store)
     found = list(store.admin.verify())
@@ -304,7 +304,7 @@ def test_a_checkpoint_that_differs_beside_a_damaged_one_is_not_made_the_state_fo
     assert objects(store) == before
 
 
-def test_the_log_is_in_doubt_though_only_what_can_be_repaired_is_handed_over(store: Store) -> None:
+def test_the_log_stays_in_doubt_with_only_repairable_findings_handed_over(store: Store) -> None:
     forge_the_newest_checkpoint_and_spoil_the_older(store)
     before = objects(store)
 
@@ -329,7 +329,7 @@ def test_while_the_log_is_in_doubt_nothing_is_repaired(store: Store, damage: str
     assert objects(store) == before
 
 
-def test_a_lost_index_is_no_doubt_and_the_rest_beside_it_is_repaired(store: Store) -> None:
+def test_a_lost_index_is_no_doubt_and_the_rest_is_repaired(store: Store) -> None:
     lost = sealed_index(store)
     store.object_store.delete([lost])
     spoil(store, references(store)[0].path)

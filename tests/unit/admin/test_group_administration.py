@@ -160,9 +160,7 @@ def test_offsets_are_reset(store: Store, world: World, reset: OffsetReset, expec
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_a_relative_reset_that_was_not_answered_in_time_is_done_or_said_not_to_be(
-    store: Store, world: World, lands: bool
-) -> None:
+def test_a_relative_reset_answered_late_is_done_or_reported_as_undone(store: Store, world: World, lands: bool) -> None:
     """The store answers again when the append has given up, while the reset asks what became of it."""
     send(store, *[b"1"] * 9)
     store.admin.alter_consumer_group_offsets("g", {T0: 6})
@@ -239,9 +237,7 @@ def test_a_deleted_group_begins_anew(store: Store, world: World) -> None:
     assert again.committed([T0]) == {T0: None}
 
 
-def test_members_are_removed_by_their_ids_or_instance_ids_and_join_anew_if_they_are_alive(
-    store: Store, world: World
-) -> None:
+def test_members_removed_by_id_or_instance_id_join_anew_if_alive(store: Store, world: World) -> None:
     plain, static = member(world), member(world, group_instance_id="i")
     one, two = plain.group_metadata().member_id, static.group_metadata().member_id
     static.close()

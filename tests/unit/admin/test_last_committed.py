@@ -76,7 +76,7 @@ def test_it_tells_all_offsets_of_a_group_whoever_gave_them(store: Store) -> None
     assert consumer.committed([first, second]) == offsets
 
 
-def test_before_the_first_commit_there_is_nothing_and_of_an_unknown_id_an_error(store: Store) -> None:
+def test_before_the_first_commit_it_is_empty_and_unknown_ids_fail(store: Store) -> None:
     opened(store)
 
     found = store.admin.last_committed("etl")

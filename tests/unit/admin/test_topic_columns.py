@@ -159,9 +159,7 @@ def test_a_writer_that_does_not_know_of_new_columns_goes_on(store: Store, world:
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_a_producer_looks_again_where_rows_have_a_column_that_it_does_not_know(
-    store: Store, world: World, staged: bool
-) -> None:
+def test_an_unknown_column_makes_a_producer_look_at_the_topic_again(store: Store, world: World, staged: bool) -> None:
     producer = world.process().producer("tx", staged=staged)
     producer.init_transactions()
     producer.begin_transaction()
@@ -207,7 +205,7 @@ def test_files_of_several_schemas_are_compacted_both_ways(store: Store) -> None:
     assert store.admin.restore_indexes("c") == []
 
 
-def test_of_writers_that_add_columns_at_once_each_finds_those_of_the_others(world: World, store: Store) -> None:
+def test_concurrent_writers_of_new_columns_keep_those_of_the_others(world: World, store: Store) -> None:
     names = [f"n{number}" for number in range(8)]
     others = [world.process() for _ in names]
     threads = [
@@ -267,7 +265,7 @@ def test_who_dies_while_columns_are_added_leaves_them_all_or_none(point: str, ve
         '{"type":"array","elementType":"long"}',
     ],
 )
-def test_a_description_that_is_no_schema_of_sparks_is_refused_and_never_stored(store: Store, text: str) -> None:
+def test_a_description_that_is_no_spark_schema_is_never_stored(store: Store, text: str) -> None:
     with pytest.raises(errors.InvalidRequest, match=r"the result of StructType\.json"):
         store.admin.add_columns("c", NOTE, spark_schema=text)
     with pytest.raises(errors.InvalidRequest, match=r"the result of StructType\.json"):

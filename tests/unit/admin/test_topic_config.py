@@ -114,9 +114,7 @@ def test_a_topic_that_is_not_there_is_not_changed(store: Store) -> None:
         store.admin.create_partitions("absent", 5)
 
 
-def test_a_transaction_keeps_the_partitions_it_began_with_and_the_next_one_has_the_new_ones(
-    store: Store, world: World
-) -> None:
+def test_only_the_next_transaction_has_partitions_added_during_this_one(store: Store, world: World) -> None:
     producer = store.producer("etl")
     producer.init_transactions()
     producer.begin_transaction()

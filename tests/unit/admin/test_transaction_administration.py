@@ -178,7 +178,7 @@ def test_a_prepared_transaction_is_listed_and_described_as_such(
     assert store.admin.describe_transaction("tx")[-3:] == (None, -1, -1)
 
 
-def test_a_staged_transaction_that_is_prepared_is_described_with_the_partitions_of_its_files(store: Store) -> None:
+def test_a_prepared_staged_transaction_is_described_with_its_files_partitions(store: Store) -> None:
     begun(store, "tx", 1, staged=True).prepare_transaction()
 
     assert store.admin.describe_transaction("tx").topic_partitions == (TopicPartition("t", 1),)
@@ -252,7 +252,7 @@ def test_hanging_transactions_are_found_in_one_topic_or_partition(store: Store, 
     assert {each.reason for each in store.admin.find_hanging_transactions()} == {PAST_TIMEOUT}
 
 
-def test_a_prepared_transaction_that_waits_for_its_outcome_is_found_and_says_so(store: Store, world: World) -> None:
+def test_a_prepared_transaction_without_an_outcome_is_found_and_says_so(store: Store, world: World) -> None:
     producer = begun(store, "tx", 0, transaction_timeout_ms=900_000)
     world.pass_time(60_000)
 
@@ -269,7 +269,7 @@ def test_a_prepared_transaction_that_waits_for_its_outcome_is_found_and_says_so(
     assert store.read(prepared) == [("tx", producer.producer_id, PREPARED)]
 
 
-def test_a_transaction_that_no_transactional_id_would_end_is_found_and_says_so(store: Store, world: World) -> None:
+def test_a_transaction_nobody_would_end_is_found_and_says_so(store: Store, world: World) -> None:
     """KIP-664's two cases. No entry leads there: they are states that only a fault could leave."""
     for name in ("lost", "elsewhere"):
         begun(store, name, 0, transaction_timeout_ms=900_000)
@@ -288,7 +288,7 @@ def test_a_transaction_that_no_transactional_id_would_end_is_found_and_says_so(s
     ]
 
 
-def test_a_transaction_in_a_topic_deleted_meanwhile_is_shown_and_ended_without_it(store: Store) -> None:
+def test_a_transaction_is_shown_and_ended_without_its_deleted_topic(store: Store) -> None:
     producer = begun(store, "tx", 0)
     store.admin.delete_topic("t")
 

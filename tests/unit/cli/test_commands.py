@@ -88,7 +88,7 @@ def test_settings_are_given_changed_and_shown(command: Command) -> None:
     assert (described["retention_ms"], described["retention_bytes"], described["segment_batches"]) == (-1, 7, 5)
 
 
-def test_a_topic_that_is_there_is_left_as_it_is_if_told_so(command: Command) -> None:
+def test_an_existing_topic_is_left_as_it_is_on_request(command: Command) -> None:
     command.ok("topics", "create", "t", "--partitions", "2", "--if-not-exists")
 
     again = command.ok("topics", "create", "t", "--if-not-exists")

@@ -129,7 +129,7 @@ def test_a_bad_line_aborts_its_transaction_and_says_what_stays(command: Command,
         ('{"m": 1}', "line 2: column 'm' is not in the topic; there are n"),
     ],
 )
-def test_a_row_that_is_not_the_topic_s_is_named_by_its_line(command: Command, line: str, message: str) -> None:
+def test_a_row_unlike_the_topic_s_is_named_by_its_line(command: Command, line: str, message: str) -> None:
     command.ok("topics", "create", "typed", "--column", "n:int")
 
     result = command.run("console", "produce", "typed", text=f'{{"n": 1}}\n{line}\n')
@@ -229,9 +229,7 @@ def test_a_group_that_prints_nothing_new_commits_nothing(command: Command, store
     assert store.read(committed_in) == slots
 
 
-def test_a_reader_that_has_gone_ends_it_quietly_and_its_group_takes_nothing_for_printed(
-    command: Command, store: eoslog.Store
-) -> None:
+def test_a_closed_pipe_ends_it_quietly_without_losing_unprinted_records(command: Command, store: eoslog.Store) -> None:
     more_than_a_pipe_holds = 20_000
     with store.producer() as producer:
         for _ in range(more_than_a_pipe_holds):

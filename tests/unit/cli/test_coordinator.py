@@ -74,9 +74,7 @@ def test_only_the_wanted_steps_are_taken(command: Command, store: eoslog.Store) 
     assert taken("--without", "vacuum") == [name for name in ALL if name != "vacuum"]
 
 
-def test_a_run_in_which_a_step_fails_ends_with_an_error_after_all_the_others(
-    command: Command, store: eoslog.Store
-) -> None:
+def test_a_failed_step_fails_the_run_after_all_the_others(command: Command, store: eoslog.Store) -> None:
     with store.producer() as producer:
         producer.send("t", b"1")
     command.ok("topics", "create", "s", "--add-config", "segment.batches=1")
@@ -98,7 +96,7 @@ def test_a_run_in_which_a_step_fails_ends_with_an_error_after_all_the_others(
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGINT])
-def test_the_daemon_tells_what_it_did_and_ends_when_it_is_told_to(
+def test_the_daemon_tells_what_it_did_and_ends_when_told_to(
     command: Command, store: eoslog.Store, ended_by: signal.Signals
 ) -> None:
     # No other step: whichever appends first aborts the transaction, and tells nothing of it.
@@ -117,9 +115,7 @@ def test_the_daemon_tells_what_it_did_and_ends_when_it_is_told_to(
     assert (errors.count(b"\n"), process.returncode) == (1, 0 if ended_by is signal.SIGTERM else 130)
 
 
-def test_a_daemon_tells_of_steps_that_found_nothing_to_do_only_if_it_is_asked_to(
-    command: Command, store: eoslog.Store
-) -> None:
+def test_the_daemon_tells_of_idle_steps_only_if_asked_to(command: Command, store: eoslog.Store) -> None:
     often = [f"--interval={name}=0.02" for name in ("abort-timed-out-transactions", "seal-segments")]
     quiet, verbose = (command.start("coordinator", "--json", *often, *more) for more in ((), ("--verbose",)))
     try:

@@ -192,7 +192,7 @@ def test_a_part_that_is_an_object_is_printed_from_it(
 # A partition
 
 
-def test_a_partition_is_printed_by_its_segments_and_what_is_in_the_state(command: Command, store: eoslog.Store) -> None:
+def test_a_partition_is_printed_by_segments_and_from_the_state(command: Command, store: eoslog.Store) -> None:
     text = command.ok("dump-log", "--topic", "t", "--partition", "0")
 
     headings = [line.rpartition(".")[2] for line in text.splitlines() if line.startswith("Dumping ")]

@@ -140,9 +140,7 @@ def test_csv_has_no_nested_columns_and_says_what_helps(command: Command, store: 
     assert file.read_text().splitlines()[0] == '"id","_offset","_slot"'
 
 
-def test_an_export_shows_what_was_committed_or_what_was_at_a_slot_or_a_time(
-    command: Command, store: eoslog.Store, tmp_path: Path
-) -> None:
+def test_an_export_shows_the_newest_slot_or_a_chosen_one(command: Command, store: eoslog.Store, tmp_path: Path) -> None:
     slots = []
     for value in (b"1", b"2"):
         with store.producer("etl") as producer:
@@ -197,9 +195,7 @@ def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(
     assert pq.read_metadata(file).num_rows == 3
 
 
-def test_an_export_that_fails_leaves_no_file_and_the_old_one_as_it_was(
-    command: Command, table: eoslog.Store, tmp_path: Path
-) -> None:
+def test_an_export_that_fails_leaves_only_the_old_file(command: Command, table: eoslog.Store, tmp_path: Path) -> None:
     write(table, "flat", ROWS, SCHEMA)
     kept = tmp_path / "rows.parquet"
     kept.write_text("precious")

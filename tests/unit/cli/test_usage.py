@@ -219,7 +219,7 @@ def test_without_a_store_the_command_says_how_to_name_one(monkeypatch: pytest.Mo
     assert "EOSLOG_STORE" in result.stderr
 
 
-def test_the_store_is_that_of_the_option_else_of_the_environment_else_of_the_file(
+def test_the_store_comes_from_the_option_the_environment_or_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("option", "variable", "file"):

@@ -120,9 +120,7 @@ def test_a_repair_asks_first_and_does_nothing_on_a_no(command: Command, damaged:
     assert command.run("verify").exit_code == 1
 
 
-def test_a_question_that_nobody_answers_is_a_no_and_json_is_told_all_the_same(
-    command: Command, damaged: eoslog.Store
-) -> None:
+def test_an_unanswered_question_is_a_no_and_json_still_appears(command: Command, damaged: eoslog.Store) -> None:
     result = command.run("verify", "--repair", "--json", text="")
 
     assert result.exit_code == 1
@@ -151,7 +149,7 @@ def test_what_cannot_be_repaired_keeps_the_status(command: Command, damaged: eos
     assert [each["kind"] for each in json.loads(command.run("verify", "--json").stdout)["findings"]] == ["data-missing"]
 
 
-def test_where_the_description_cannot_be_read_nothing_is_repaired_and_json_tells_why(
+def test_without_a_readable_description_nothing_is_repaired_and_json_tells_why(
     command: Command, damaged: eoslog.Store
 ) -> None:
     (Path(command.url) / "eoslog.json").write_text("{")
@@ -166,9 +164,7 @@ def test_where_the_description_cannot_be_read_nothing_is_repaired_and_json_tells
     assert "not repaired: slot" in command.run("verify", "--repair", "--yes").stdout
 
 
-def test_while_the_log_is_in_doubt_nobody_is_asked_and_it_is_told_why_nothing_is_done(
-    command: Command, damaged: eoslog.Store
-) -> None:
+def test_while_the_log_is_in_doubt_nothing_is_asked_or_repaired(command: Command, damaged: eoslog.Store) -> None:
     lost = references(damaged)[1].slot + 1
     damaged.object_store.delete([slot_path(lost)])
 
@@ -189,7 +185,7 @@ def test_while_the_log_is_in_doubt_no_repair_is_promised(command: Command, damag
     assert command.run("verify").stdout.splitlines()[-1] == "2 errors"
 
 
-def test_a_place_that_is_no_store_and_a_topic_that_is_none_have_status_2(command: Command) -> None:
+def test_a_missing_store_and_a_missing_topic_have_status_2(command: Command) -> None:
     result = command.run("verify")
     assert (result.exit_code, result.stderr.startswith("[EOSLOG_NOT_A_STORE]")) == (2, True)
 

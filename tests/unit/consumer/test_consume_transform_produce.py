@@ -117,9 +117,7 @@ def test_a_worker_killed_and_restarted_at_random_points_writes_each_output_once(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_workers_that_share_the_input_and_die_and_lose_answers_write_each_output_once(
-    store: Store, world: World, seed: int
-) -> None:
+def test_workers_that_die_and_lose_answers_write_each_output_once(store: Store, world: World, seed: int) -> None:
     chance = random.Random(seed)
     running: list[tuple[Store, Iterator[None]]] = []
     number = 0

@@ -16,7 +16,7 @@ from tests.unit.support.reading import T0, T1, assigned, faulty, send, taken
 from tests.unit.support.world import World
 
 
-def test_a_poll_gives_at_most_so_many_records_and_the_next_goes_on_there(store: Store) -> None:
+def test_a_poll_gives_so_many_records_and_the_next_goes_on(store: Store) -> None:
     send(store, *(b"%d" % number for number in range(10)))
     consumer = assigned(store, max_poll_records=4)
 
@@ -162,7 +162,7 @@ def test_rows_of_columns_come_as_dicts_with_their_key(store: Store, world: World
     ]
 
 
-def test_a_damaged_file_is_reported_after_the_records_before_it_and_can_be_passed_over(store: Store) -> None:
+def test_a_damaged_file_is_reported_in_order_and_can_be_skipped(store: Store) -> None:
     send(store, b"1")
     send(store, b"2")
     send(store, b"3")
@@ -190,7 +190,7 @@ def test_a_poll_that_the_store_did_not_answer_loses_nothing(store: Store) -> Non
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_subscriber_finds_new_partitions_and_stays_where_it_stands_in_the_others(
+def test_a_subscriber_finds_new_partitions_and_keeps_its_other_positions(
     store: Store, world: World, reset: Any
 ) -> None:
     consumer = store.consumer(auto_offset_reset=reset)

@@ -22,7 +22,7 @@ def test_read_committed_gives_committed_rows_and_read_uncommitted_all(store: Sto
     assert (committed.position(T0), uncommitted.position(T0)) == (6, 7)
 
 
-def test_nothing_shows_beyond_the_earliest_open_transaction_and_all_does_when_it_ends(store: Store) -> None:
+def test_rows_beyond_the_earliest_open_transaction_show_when_it_ends(store: Store) -> None:
     open_one = store.producer("open")
     open_one.init_transactions()
     open_one.begin_transaction()
@@ -91,7 +91,7 @@ def test_a_row_of_an_open_transaction_tells_that_it_is_not_decided(store: Store)
 # Dead producers
 
 
-def test_a_consumer_ends_the_transaction_of_a_dead_producer_that_hides_rows_from_it(store: Store, world: World) -> None:
+def test_a_consumer_ends_a_dead_producers_transaction_that_hides_rows(store: Store, world: World) -> None:
     dead = world.process().producer("dead", transaction_timeout_ms=10_000)
     dead.init_transactions()
     dead.begin_transaction()

@@ -41,7 +41,7 @@ def test_latest_under_read_committed_is_the_last_stable_offset(store: Store) -> 
     assert (committed.end_offsets([T0]), uncommitted.end_offsets([T0])) == ({T0: 2}, {T0: 4})
 
 
-def test_an_offset_that_the_partition_does_not_hold_is_reset_by_the_policy(store: Store) -> None:
+def test_an_offset_outside_the_partition_is_reset_by_the_policy(store: Store) -> None:
     send(store, b"1", b"2")
     earliest, latest, none = (assigned(store, T0, auto_offset_reset=each) for each in ("earliest", "latest", "none"))
     for consumer in (earliest, latest, none):

@@ -54,7 +54,7 @@ def test_every_public_call_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_while_another_thread_polls_is_refused_and_the_poll_goes_on(name: str) -> None:
+def test_a_call_during_another_threads_poll_is_refused(name: str) -> None:
     store = holding_store()
     store.admin.create_topic("t")
     send(store, b"a", b"b")

@@ -51,9 +51,7 @@ def test_a_member_of_an_older_generation_cannot_commit_before_it_polls(store: St
 
 
 @pytest.mark.parametrize("evicted", [True, False])
-def test_a_transaction_of_a_consumer_that_its_group_left_behind_is_refused_and_can_be_aborted(
-    store: Store, world: World, evicted: bool
-) -> None:
+def test_a_transaction_of_an_evicted_consumer_can_only_be_aborted(store: Store, world: World, evicted: bool) -> None:
     zombie = member(world)
     producer = store.producer("tx")
     producer.init_transactions()
@@ -73,7 +71,7 @@ def test_a_transaction_of_a_consumer_that_its_group_left_behind_is_refused_and_c
 
 
 @pytest.mark.parametrize("newer", [T0, T1])
-def test_offsets_of_an_earlier_generation_are_refused_though_later_ones_of_the_same_transaction_are_not(
+def test_offsets_of_an_earlier_generation_are_refused_beside_later_ones(
     store: Store, world: World, newer: TopicPartition
 ) -> None:
     """Between the two another member may have read the same records, committed them, and left."""

@@ -61,7 +61,7 @@ class Worker(threading.Thread):
                     store.admin.remove_members("g")
 
 
-def test_whatever_members_do_at_once_each_record_is_moved_once_and_the_group_ends_in_one_generation(
+def test_racing_members_move_each_record_once_and_end_in_one_generation(
     tmp_path: Path,
 ) -> None:
     store = eoslog.connect(tmp_path, fsync=False)

@@ -103,7 +103,7 @@ def test_a_poll_that_waits_long_keeps_its_member_alive(store: Store, world: Worl
     assert generation(store) == 2
 
 
-def test_heartbeats_cost_a_put_and_a_list_in_a_third_of_the_session(store: Store, world: World) -> None:
+def test_heartbeats_cost_two_requests_in_a_third_of_the_session(store: Store, world: World) -> None:
     process = world.process()
     consumer = process.consumer("g", session_timeout_ms=45_000)
     consumer.subscribe("t")

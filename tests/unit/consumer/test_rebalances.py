@@ -11,9 +11,7 @@ from tests.unit.support.groups import T0, T1, member, members, send
 from tests.unit.support.world import SLOTS, FaultyStore, World
 
 
-def test_partitions_that_stay_go_on_where_they_were_and_those_that_come_begin_at_the_committed_offset(
-    store: Store, world: World
-) -> None:
+def test_kept_partitions_keep_their_position_and_new_ones_begin_as_committed(store: Store, world: World) -> None:
     send(store, b"a", b"b", b"c", partition=0)
     send(store, b"d", b"e", b"f", partition=1)
     first = member(world, max_poll_records=10)
@@ -26,9 +24,7 @@ def test_partitions_that_stay_go_on_where_they_were_and_those_that_come_begin_at
     assert (first.assignment(), first.position(T0)) == ({T0}, 3)
 
 
-def test_only_partitions_that_move_are_told_and_what_is_about_to_go_may_be_committed(
-    store: Store, world: World
-) -> None:
+def test_only_moved_partitions_are_told_and_revoked_ones_may_be_committed(store: Store, world: World) -> None:
     told: list[tuple[str, list[TopicPartition]]] = []
 
     def revoked(partitions: list[TopicPartition]) -> None:
@@ -67,7 +63,7 @@ def test_a_member_does_not_read_what_another_has_not_given_up(store: Store, worl
     assert [record.value for record in second.poll(0)] == [b"1"]
 
 
-def test_a_partition_that_was_given_up_cannot_be_committed_by_its_former_member(store: Store, world: World) -> None:
+def test_a_former_member_cannot_commit_a_partition_it_gave_up(store: Store, world: World) -> None:
     first, second = member(world), member(world)
     first.poll(0)
     second.poll(0)
@@ -102,7 +98,7 @@ def test_an_application_that_fails_while_it_is_told_is_told_again(store: Store, 
     assert (consumer.assignment(), other.assignment()) == ({T0}, {T1})
 
 
-def test_a_member_whose_hand_over_was_not_answered_hands_over_at_its_next_poll(store: Store, world: World) -> None:
+def test_an_unanswered_hand_over_is_repeated_at_the_next_poll(store: Store, world: World) -> None:
     process = world.process()
     first = process.consumer("g", session_timeout_ms=600_000)
     first.subscribe("t")
@@ -122,7 +118,7 @@ def test_a_member_whose_hand_over_was_not_answered_hands_over_at_its_next_poll(s
 
 
 @pytest.mark.parametrize("with_listener", [True, False])
-def test_an_evicted_member_is_told_that_its_partitions_are_lost_and_begins_at_the_committed_offsets(
+def test_an_evicted_member_loses_its_partitions_and_restarts_as_committed(
     store: Store, world: World, with_listener: bool
 ) -> None:
     told: list[tuple[str, list[TopicPartition]]] = []
@@ -143,7 +139,7 @@ def test_an_evicted_member_is_told_that_its_partitions_are_lost_and_begins_at_th
     assert told == [("lost" if with_listener else "revoked", [T0, T1])]
 
 
-def test_a_member_that_others_evict_while_it_joins_anew_has_lost_its_partitions_too(store: Store, world: World) -> None:
+def test_a_member_evicted_while_it_joins_anew_loses_its_partitions_too(store: Store, world: World) -> None:
     """It proposes a change on what it knew, and meets its eviction only in the log."""
     store.admin.create_topic("u")
     send(store, b"1", b"2", partition=0)

@@ -38,7 +38,7 @@ def generation(store: Store) -> int:
     return store.admin.describe_consumer_group("g").generation
 
 
-def test_a_member_that_restarts_in_time_has_its_partitions_and_no_other_notices(store: Store, world: World) -> None:
+def test_a_quick_restart_keeps_the_partitions_and_no_other_member_notices(store: Store, world: World) -> None:
     first, second = two_members(world)
     before, metadata = generation(store), second.group_metadata()
     first.close()

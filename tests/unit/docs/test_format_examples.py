@@ -117,7 +117,7 @@ def test_the_checkpoint_is_named_by_the_record_after_its_entry() -> None:
     assert RECORDS[-1]["checkpoint"] == reference.model_dump()
 
 
-def test_folding_the_records_gives_the_offsets_and_states_that_the_page_speaks_of(folded: StoreState) -> None:
+def test_folding_the_records_gives_the_offsets_and_states_of_the_page(folded: StoreState) -> None:
     partition = folded.partitions[PartitionId(topic_id(), 0)]
 
     assert (partition.log_start_offset, partition.last_stable_offset, partition.high_watermark) == (0, 8, 8)

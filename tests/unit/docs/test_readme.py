@@ -64,7 +64,7 @@ def test_the_python_example_runs_and_prints_the_committed_record(
 
 
 @pytest.mark.parametrize("number", range(len(fenced_blocks(SEMANTICS, "python"))))
-def test_each_python_example_of_the_semantics_runs_on_the_store_of_the_example(
+def test_each_python_example_of_the_semantics_runs_on_the_example_store(
     quickstart: tuple[Path, subprocess.CompletedProcess[str]], number: int
 ) -> None:
     directory, _ = quickstart
@@ -81,7 +81,7 @@ def test_each_python_example_of_the_semantics_runs_on_the_store_of_the_example(
     assert result.stdout.strip()
 
 
-def test_the_commands_of_the_readme_run_one_after_the_other_on_the_store_of_the_example(
+def test_the_commands_run_one_after_the_other_on_the_example_store(
     quickstart: tuple[Path, subprocess.CompletedProcess[str]], eoslog_command: Path
 ) -> None:
     directory, _ = quickstart

@@ -64,7 +64,7 @@ def test_an_option_for_batches_alone_is_refused_by_streams(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in READS if name in VALUES and READS[name][0].startswith("all")])
-def test_an_option_for_all_reads_is_for_streams_and_unless_told_for_those_of_snapshots(name: str) -> None:
+def test_an_option_of_all_reads_works_in_streams_and_documented_snapshots(name: str) -> None:
     check_stream_options(stream_options(**{name: VALUES[name]}))
 
     of_snapshots = stream_options(isolationLevel="snapshot", **{name: VALUES[name]})

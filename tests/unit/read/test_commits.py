@@ -149,7 +149,7 @@ def test_aborted_rows_that_were_deleted_are_no_loss(store: Store, sealed: bool) 
     assert [commit.slot for commit in store.commits("a", after_slot=read)] == [later]
 
 
-def test_records_deleted_within_a_sealed_segment_are_missed_by_those_alone_who_have_not_read_them(store: Store) -> None:
+def test_records_deleted_in_a_sealed_segment_matter_only_if_unread(store: Store) -> None:
     first, second, third = (write(store, "a") for _ in range(3))
     seal(store)
     assert look_at(store, "a").sealed[0].max_end_slot == second
@@ -177,7 +177,7 @@ def look_at(store: Store, topic: str) -> Partition:
     return store.read(lambda state, slot: state.partitions[PartitionId(state.topic_ids[topic], 0)])
 
 
-def test_the_first_commits_of_a_long_history_cost_the_indexes_of_the_first_segments(store: Store) -> None:
+def test_the_first_commits_of_a_long_history_cost_only_their_indexes(store: Store) -> None:
     for number in range(60):
         with store.producer() as producer:
             producer.send("a", b"%d" % number, partition=0)

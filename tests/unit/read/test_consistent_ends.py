@@ -115,7 +115,7 @@ class Writers:
 
 @settings(max_examples=60)
 @given(st.lists(STEP, min_size=3, max_size=14), st.lists(STEP, max_size=5), st.data())
-def test_the_ends_are_the_largest_that_split_no_transaction_and_never_go_back(
+def test_the_ends_are_the_largest_consistent_ones_and_never_go_back(
     steps: list[tuple[object, ...]], later: list[tuple[object, ...]], data: st.DataObject
 ) -> None:
     store = new_store()
@@ -144,9 +144,7 @@ def test_the_ends_are_the_largest_that_split_no_transaction_and_never_go_back(
 
 @settings(max_examples=40)
 @given(st.lists(STEP, min_size=3, max_size=14), st.integers(1, 4))
-def test_a_limit_that_is_too_small_for_a_transaction_gives_way_and_everything_is_read_once(
-    steps: list[tuple[object, ...]], most: int
-) -> None:
+def test_a_limit_below_one_transaction_gives_way_and_all_is_read(steps: list[tuple[object, ...]], most: int) -> None:
     store = new_store()
     writers = Writers(store)
     for step in steps:
@@ -183,7 +181,7 @@ def send(store: Store, name: str, *partitions: int, end: bool = True) -> None:
         producer.commit_transaction()
 
 
-def test_a_transaction_that_is_left_out_takes_those_with_it_that_it_shares_a_partition_with() -> None:
+def test_a_transaction_left_out_takes_those_sharing_a_partition_with_it() -> None:
     store = new_store()
     send(store, "etl", 0, end=False)
     send(store, "load", 0, 1)
@@ -204,7 +202,7 @@ def test_a_transaction_that_is_left_out_takes_those_with_it_that_it_shares_a_par
     st.integers(0, PARTITIONS - 1),
     st.lists(PARTITION_PAIR, min_size=2, max_size=5),
 )
-def test_along_a_chain_of_transactions_the_ends_are_the_largest_that_split_none(
+def test_a_chain_of_transactions_has_the_largest_consistent_ends(
     before: list[tuple[int, int]], held_back: int, after: list[tuple[int, int]]
 ) -> None:
     """One transaction stays open; those after it are linked by the partitions that they share."""

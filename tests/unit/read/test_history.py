@@ -294,7 +294,7 @@ def test_a_malformed_record_changed_nothing(store: Store) -> None:
     assert words(store, "a") == ["append", "create_topic"]
 
 
-def test_a_store_that_does_not_answer_is_told_and_the_history_begun_anew(store: Store) -> None:
+def test_an_unavailable_store_is_told_and_the_history_begun_anew(store: Store) -> None:
     write(store, "a")
     history = store.history("a")
     faulty(store).go_down()

@@ -25,7 +25,7 @@ def test_what_fits_is_kept() -> None:
     assert (cache.get(7), cache.bytes) == ("7", 100)
 
 
-def test_a_pass_over_twice_as_much_as_fits_finds_most_of_what_the_one_before_left() -> None:
+def test_repeated_passes_over_twice_its_size_find_most_entries() -> None:
     cache = IndexCache[int, str](100)
     misses(cache, range(200))
 

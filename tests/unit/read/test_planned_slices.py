@@ -144,7 +144,7 @@ def test_an_index_is_read_once_and_only_if_the_range_reaches_it() -> None:
     assert objects.requests["GET"] - before == 1
 
 
-def test_passes_over_more_indexes_than_are_kept_read_fewer_than_all_of_them() -> None:
+def test_repeated_passes_over_more_indexes_than_are_kept_read_fewer() -> None:
     batches = batches_of(1, 4000)
     objects = MemoryStore(Environment())
     partition = sealed(objects, batches)

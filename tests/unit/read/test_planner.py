@@ -37,7 +37,7 @@ def _values(store: Store, **options: object) -> list[bytes]:
     return table["value"].to_pylist()
 
 
-def test_read_committed_ends_at_the_last_stable_offset_and_leaves_aborted_rows_out(store: Store) -> None:
+def test_read_committed_ends_at_the_last_stable_offset_without_aborted_rows(store: Store) -> None:
     assert _values(store) == [b"committed"]
 
 
@@ -149,7 +149,7 @@ def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
     assert plans() == before
 
 
-def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
+def test_a_snapshot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
     from eoslog.state.segment_entries import LogStartMoved
 
     slot = store.read(lambda state, slot: slot)
@@ -161,9 +161,7 @@ def test_a_snapshot_of_a_slot_before_rows_were_dropped_is_out_of_range(store: St
         store.scan("t", isolation_level="snapshot", slot=slot)
 
 
-def test_a_snapshot_of_an_early_slot_reads_no_index_of_what_came_later(
-    memory_store: ObjectStore, environment: Environment
-) -> None:
+def test_a_snapshot_of_an_early_slot_reads_no_later_index(memory_store: ObjectStore, environment: Environment) -> None:
     store = Store(memory_store, environment)
     store.admin.create_topic("t", config=TopicConfig(segment_batches=2))
     with store.producer() as producer:

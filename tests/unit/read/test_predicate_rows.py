@@ -60,7 +60,7 @@ def test_each_value_of_a_column_is_wanted_as_sql_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(COLUMNS))
-def test_a_file_of_one_or_two_values_is_read_if_one_is_wanted_and_only_then_where_the_statistics_can_tell(
+def test_statistics_skip_a_file_of_few_values_exactly_when_none_matches(
     name: str,
 ) -> None:
     values_and_null = [*COLUMNS[name].values, None]
@@ -94,7 +94,7 @@ def test_each_row_is_wanted_as_sql_says(several: list[SqlCondition], found: list
     st.sampled_from([0, 3, 32]),
     st.data(),
 )
-def test_no_wanted_row_is_in_a_file_that_is_passed_over_nor_in_what_compaction_leaves_of_it(
+def test_no_wanted_row_is_in_a_skipped_file_even_after_compaction(
     several: list[SqlCondition], found: list[Row], most_columns: int, data: st.DataObject
 ) -> None:
     table = table_of(found)

@@ -173,7 +173,7 @@ def test_a_long_list_and_a_long_chain_are_understood() -> None:
     assert len(chained.condition.parts) == 2_000
 
 
-def test_text_that_spark_compares_by_a_collation_is_not_compared_by_its_bytes() -> None:
+def test_text_with_a_spark_collation_is_not_compared_by_its_bytes() -> None:
     fields = [{"name": "carrier", "type": "string", "nullable": True, "metadata": {"__COLLATIONS": {"carrier": "x"}}}]
     spark = json.dumps({"type": "struct", "fields": fields})
     topic = replace(TOPIC, topic_schema=TOPIC.topic_schema.model_copy(update={"spark": spark}))

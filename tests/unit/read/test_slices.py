@@ -116,7 +116,7 @@ def test_batches_that_share_a_file_are_fetched_and_decoded_once(objects: _Watche
     assert rows["_offset"].num_chunks == 1
 
 
-def test_batches_of_a_shared_file_that_are_not_in_the_plan_are_passed_over(objects: _Watched) -> None:
+def test_batches_of_a_shared_file_outside_the_plan_are_skipped(objects: _Watched) -> None:
     body = _shared_file(objects, 0, 1, 2, 3, 4, 5)
 
     rows = _read(objects, [_slice(body, 6, 1, 1, 1), _slice(body, 6, 4, 2, 4)])
@@ -129,7 +129,7 @@ def test_batches_of_a_shared_file_that_are_not_in_the_plan_are_passed_over(objec
     ("start", "end", "found"),
     [(0, 20, [2, 7, 9, 12]), (2, 12, [2, 7, 9]), (3, 9, [7]), (3, 7, []), (13, 20, []), (12, 13, [12])],
 )
-def test_where_compaction_left_gaps_the_file_says_at_which_offsets_its_rows_lie(
+def test_where_compaction_left_gaps_the_file_gives_the_rows_offsets(
     objects: _Watched, columns: pa.Schema, start: int, end: int, found: list[int]
 ) -> None:
     body = _shared_file(objects, 2, 7, 9, 12)

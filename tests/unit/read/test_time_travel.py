@@ -41,7 +41,7 @@ def at(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
-def test_a_snapshot_as_of_a_time_shows_the_transactions_that_had_ended_by_then(store: Store, world: World) -> None:
+def test_a_snapshot_as_of_a_time_shows_transactions_ended_by_then(store: Store, world: World) -> None:
     write(store, b"1")
     first = world.time_ms
     world.pass_time(1000)
@@ -62,7 +62,7 @@ def test_the_zone_of_a_time_does_not_matter(store: Store, world: World) -> None:
     assert values(store, timestamp=elsewhere) == [b"1", b"1"]
 
 
-def test_a_time_that_the_log_has_not_passed_is_its_newest_slot_for_the_whole_scan(store: Store, world: World) -> None:
+def test_a_time_ahead_of_the_log_pins_its_newest_slot(store: Store, world: World) -> None:
     write(store, b"1")
     world.pass_time(1000)
 
@@ -103,7 +103,7 @@ def test_a_slot_and_a_time_exclude_each_other_and_other_isolation_levels(store: 
         store.scan("t", slot=99)
 
 
-def test_below_the_snapshot_floor_a_time_is_out_of_range_and_at_it_is_not(store: Store, world: World) -> None:
+def test_a_time_below_the_snapshot_floor_is_out_of_range(store: Store, world: World) -> None:
     write(store, b"1")
     world.pass_time(1000)
     write(store, b"2")

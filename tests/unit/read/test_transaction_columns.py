@@ -84,7 +84,7 @@ def test_a_staged_row_has_no_sequence(store: Store) -> None:
     assert (row["_transactional_id"], row["_sequence"], row["_slot"]) == ("etl", None, slot(store))
 
 
-def test_rows_of_an_open_transaction_have_no_slot_and_aborted_ones_no_commit_time(store: Store) -> None:
+def test_open_rows_have_no_slot_and_aborted_ones_no_commit_time(store: Store) -> None:
     producer = store.producer("etl")
     producer.init_transactions()
     producer.begin_transaction()
@@ -195,7 +195,7 @@ def test_sequences_wrap_around(memory_store: ObjectStore) -> None:
     assert batch.to_pydict() == {"offset": [10, 11, 12], "_sequence": [2**31 - 2, 2**31 - 1, 0]}
 
 
-def test_control_rows_stand_between_the_batches_of_a_compacted_file_and_sequences_count_over_its_gaps(
+def test_a_compacted_file_has_control_rows_and_sequences_across_its_gaps(
     memory_store: ObjectStore,
 ) -> None:
     stored = pa.schema([pa.field("n", pa.int64(), nullable=False)])

@@ -319,7 +319,7 @@ def test_a_damaged_slot_record_is_named_to_readers_and_writers(store: Store, dam
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete"])
-def test_a_damaged_data_file_is_named_and_no_row_of_it_is_given(store: Store, damage: str) -> None:
+def test_a_damaged_data_file_is_named_and_gives_no_row(store: Store, damage: str) -> None:
     victim = next(Path(store.url).glob("typed/*/*/*/*.parquet"))
     body = bytearray(victim.read_bytes())
     if damage == "delete":

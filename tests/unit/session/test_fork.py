@@ -117,7 +117,7 @@ def test_children_of_a_child_go_on_with_the_store(store: Store) -> None:
     assert in_child(lambda: in_child(lambda: produce(store, b"grandchild"))) == 0
 
 
-def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(store: Store) -> None:
+def test_a_child_ignores_a_lock_held_by_its_parents_thread(store: Store) -> None:
     produce(store, b"v")
     inside, leave = threading.Event(), threading.Event()
 
@@ -194,7 +194,7 @@ def test_closing_a_producer_of_the_parent_leaves_its_rows_and_transaction_alone(
 
 
 @pytest.mark.parametrize("call", ["send", "table"])
-def test_a_child_forked_by_a_callback_while_room_is_made_cannot_hand_over_rows(store: Store, call: str) -> None:
+def test_a_child_forked_while_room_is_made_cannot_hand_over_rows(store: Store, call: str) -> None:
     producer = store.producer(buffer_bytes=100)
     children: list[int] = []
     receiving, sending = os.pipe()
@@ -400,7 +400,7 @@ def test_a_child_does_not_wait_for_a_record_that_its_parent_sent(store: Store, w
     assert future.result(0).offset == 0
 
 
-def test_a_child_knows_the_offset_of_a_record_that_was_written_before_the_fork(store: Store) -> None:
+def test_a_child_knows_the_offset_of_a_record_written_before_forking(store: Store) -> None:
     producer = store.producer()
     future = producer.send("t", b"parent")
     producer.flush()
@@ -408,7 +408,7 @@ def test_a_child_knows_the_offset_of_a_record_that_was_written_before_the_fork(s
     assert in_child(lambda: (future.done(), future.result().offset)) == (True, 0)
 
 
-def test_a_child_forked_by_a_callback_cannot_commit_the_transaction_of_its_parent(store: Store) -> None:
+def test_a_child_forked_by_a_callback_cannot_commit_its_parents_transaction(store: Store) -> None:
     producer = store.producer("tx")
     producer.init_transactions()
     producer.begin_transaction()

@@ -18,9 +18,7 @@ from tests.unit.support.world import World
 MINUTE_MS = 60_000
 
 
-def test_a_partition_counts_as_late_when_a_transaction_is_open_there_for_longer_than_any_may_be(
-    store: Store, world: World
-) -> None:
+def test_a_partition_is_late_when_a_transaction_outlasts_the_largest_timeout(store: Store, world: World) -> None:
     begun(store, "first", 0, 1, transaction_timeout_ms=900_000)
     begun(store, "second", 0, transaction_timeout_ms=900_000)
 

@@ -119,7 +119,7 @@ def test_a_profile_gives_way_to_credentials_that_are_given(tmp_path: Path) -> No
     assert settings.store_options("S3://bucket", {"profile": "other"})["profile"] == "other"
 
 
-def test_settings_that_are_handed_over_take_the_place_of_those_in_the_environment(
+def test_settings_given_as_an_argument_replace_those_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("EOSLOG_CONFIG", "/absent.toml")

@@ -86,7 +86,7 @@ def test_a_callback_cannot_advance_the_iterator_that_calls_it(store: Store) -> N
     assert refused
 
 
-def test_an_iterator_that_has_failed_fails_again_and_does_not_seem_to_end() -> None:
+def test_a_failed_iterator_fails_again_instead_of_ending() -> None:
     def items() -> Iterator[int]:
         yield 1
         raise StoreUnavailable("no answer")
@@ -175,7 +175,7 @@ def test_call_times_of_threads_add_up() -> None:
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_threads_that_send_records_and_tables_and_flush_through_one_producer_write_each_row_once(
+def test_threads_sharing_one_producer_write_each_record_and_table_row_once(
     transactional: bool,
 ) -> None:
     """The buffer is so small that sends flush, too."""

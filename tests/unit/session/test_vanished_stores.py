@@ -144,7 +144,7 @@ def test_a_description_that_is_not_a_regular_file_counts_as_gone(store: Store) -
         store.scan("t")
 
 
-def test_a_store_that_an_open_client_finds_in_an_earlier_state_is_not_written_to(store: Store) -> None:
+def test_a_store_set_back_under_an_open_client_is_not_written(store: Store) -> None:
     """A record after those that are missing would make it unreadable."""
     producer = opened(store)
     shutil.copytree(store.url, f"{store.url}-copy")
@@ -159,7 +159,7 @@ def test_a_store_that_an_open_client_finds_in_an_earlier_state_is_not_written_to
     assert values(eoslog.connect(store.url)) == [b"first", b"v"]
 
 
-def test_a_store_that_is_replaced_while_a_record_is_written_aside_is_left_alone(
+def test_a_store_replaced_during_a_temporary_write_is_left_alone(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = opened(store)

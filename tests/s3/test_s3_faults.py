@@ -56,7 +56,7 @@ def assert_nothing_was_sent_unseen(store: S3Store, proxy: FaultProxy) -> None:
 
 
 @pytest.mark.parametrize("spoil", AFTER_LANDING)
-def test_a_put_if_absent_that_landed_unanswered_is_sent_once_and_reported_as_unknown(
+def test_an_unanswered_put_if_absent_is_sent_once_and_unknown(
     store: S3Store, fault_proxy: FaultProxy, s3_store: S3Store, spoil: Spoil
 ) -> None:
     sent = store.requests["PUT"]
@@ -72,7 +72,7 @@ def test_a_put_if_absent_that_landed_unanswered_is_sent_once_and_reported_as_unk
 
 
 @pytest.mark.parametrize("spoil", BEFORE_LANDING)
-def test_a_put_if_absent_that_did_not_land_is_reported_as_unknown_and_may_be_made_again(
+def test_a_lost_put_if_absent_is_unknown_and_may_be_repeated(
     store: S3Store, fault_proxy: FaultProxy, s3_store: S3Store, spoil: Spoil
 ) -> None:
     sent = store.requests["PUT"]

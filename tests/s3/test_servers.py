@@ -26,9 +26,7 @@ ROUNDS = 10
 SCRIPT = REPOSITORY / "conf/s3_server.sh"
 
 
-def test_of_many_racing_puts_of_any_size_exactly_one_lands_and_the_others_are_told(
-    real_server: S3Server, environment: Environment
-) -> None:
+def test_exactly_one_of_many_racing_puts_lands(real_server: S3Server, environment: Environment) -> None:
     store = s3_store_at(real_server, real_server.new_bucket(), environment)
     start = threading.Barrier(RACERS)
 

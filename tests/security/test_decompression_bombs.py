@@ -94,7 +94,7 @@ def test_what_the_refused_files_would_take_is_counted(many_bytes: bytes) -> None
     assert refusal(read_unchecked, many_bytes).memory_bytes > MOST_MEMORY_BYTES
 
 
-def test_a_data_file_of_more_rows_than_any_row_group_has_is_not_decoded(many_rows: bytes) -> None:
+def test_a_data_file_with_more_rows_than_allowed_is_not_decoded(many_rows: bytes) -> None:
     assert len(many_rows) < SMALL_BYTES
 
     reason, memory_bytes = refusal(read_as_data_file, many_rows)
@@ -104,7 +104,7 @@ def test_a_data_file_of_more_rows_than_any_row_group_has_is_not_decoded(many_row
 
 
 @pytest.mark.parametrize("read", [read_as_checkpoint_part, read_as_segment_index])
-def test_a_part_or_index_of_more_rows_than_its_bytes_can_hold_is_not_decoded(
+def test_a_part_or_index_with_impossibly_many_rows_is_not_decoded(
     many_rows: bytes, read: Callable[[bytes], None]
 ) -> None:
     reason, memory_bytes = refusal(read, many_rows)

@@ -127,9 +127,7 @@ def is_refused(send: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_ends_at_its_store_but_sees_the_names_in_its_bucket(
-    role: str, accounts: S3Accounts, used: Place
-) -> None:
+def test_a_role_ends_at_its_store_but_lists_its_bucket(role: str, accounts: S3Accounts, used: Place) -> None:
     options = S3Options.of(used.server(role).options())
     bucket = S3Store(used.bucket, "", Environment(), options)
 

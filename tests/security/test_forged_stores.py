@@ -82,9 +82,7 @@ DIRECTORIES = {"its directory", "the topic's directory", "directory of slots"}
     ("place", "forgery"),
     [(place, forgery) for place in PLACES for forgery in FORGERIES if forgery == "a link" or place not in DIRECTORIES],
 )
-def test_what_is_no_plain_file_of_the_store_is_neither_followed_nor_waited_for(
-    place: str, forgery: str, root: Path
-) -> None:
+def test_irregular_files_are_neither_followed_nor_waited_for(place: str, forgery: str, root: Path) -> None:
     found = PLACES[place](root)
     FORGERIES[forgery](found)
 
@@ -106,7 +104,7 @@ SWAPS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("swap", SWAPS)
-def test_a_file_that_was_swapped_under_its_entry_is_found_by_every_reader(swap: str, root: Path) -> None:
+def test_every_reader_finds_a_swapped_data_file(swap: str, root: Path) -> None:
     forge, reason = SWAPS[swap]
     place = data_file(root)
     place.write_bytes(forge(place.read_bytes()))
@@ -139,7 +137,7 @@ def forge_commit(root: Path, table: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("forged", FORGED_FILES)
-def test_a_file_that_is_not_what_its_entry_and_topic_say_is_corrupt(forged: str, root: Path) -> None:
+def test_a_file_that_contradicts_its_entry_or_topic_is_corrupt(forged: str, root: Path) -> None:
     table, reason = FORGED_FILES[forged]
     forge_commit(root, table)
 

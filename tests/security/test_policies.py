@@ -115,12 +115,12 @@ def test_nothing_that_may_not_be_replaced_is_put_without_the_condition(recorded:
 @pytest.mark.parametrize(
     "path", ["eoslog.json", "__transaction_state/slot/9999999999/00000000000000000000.json", "payments/x/0/0/y.parquet"]
 )
-def test_only_the_coordinator_and_the_administrator_may_delete_what_a_store_is_made_of(role: str, path: str) -> None:
+def test_only_the_coordinator_and_the_administrator_may_delete_a_stores_objects(role: str, path: str) -> None:
     assert not allows(policy(role), Request("s3:DeleteObject", path))
 
 
 @pytest.mark.parametrize("role", ["A reader", "A producer", "A member of a consumer group", "The coordinator"])
-def test_nobody_but_the_administrator_may_write_what_says_that_this_is_a_store(role: str) -> None:
+def test_only_the_administrator_may_write_a_stores_description(role: str) -> None:
     assert not allows(policy(role), Request("s3:PutObject", "eoslog.json", create_only=True))
 
 

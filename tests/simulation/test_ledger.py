@@ -41,7 +41,7 @@ def test_a_row_that_was_shown_as_committed_is_not_aborted_later() -> None:
         check_shown(ledger, {})
 
 
-def test_a_row_of_unknown_fate_that_was_shown_as_committed_is_there_in_the_end() -> None:
+def test_a_row_shown_as_committed_while_unknown_is_there_later() -> None:
     ledger, work = a_read_of_one_row()
     check_shown(ledger, all_of(work))
 

@@ -67,7 +67,7 @@ def test_what_is_rare_in_spark_comes_up() -> None:
     assert not [name for name in RARE if not marks[name]]
 
 
-def test_a_driver_waits_for_a_call_that_stands_still_for_a_day_in_few_steps() -> None:
+def test_a_driver_waits_a_day_for_a_call_in_few_steps() -> None:
     world = World(0, Faults())
     answers: list[str] = []
 

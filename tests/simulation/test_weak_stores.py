@@ -75,7 +75,7 @@ def test_a_store_without_conditional_puts_is_refused_when_a_store_is_made() -> N
         opened(WithoutConditions(Environment())).create()
 
 
-def test_what_is_opened_by_a_stale_list_reads_as_old_once_and_goes_on_to_the_newest_slot(
+def test_after_a_stale_list_only_the_first_read_is_old(
     request: pytest.FixtureRequest,
 ) -> None:
     name = request.node.name
@@ -94,7 +94,7 @@ def test_what_is_opened_by_a_stale_list_reads_as_old_once_and_goes_on_to_the_new
     assert topics_of(writer) == {"a", "b"}
 
 
-def test_behind_a_stale_404_reads_are_old_and_appends_are_refused_until_it_expires(
+def test_behind_a_stale_404_reads_are_old_and_appends_refused(
     request: pytest.FixtureRequest,
 ) -> None:
     name = request.node.name

@@ -44,7 +44,7 @@ def test_the_history_as_it_was_judged_is_valid_to_the_command(store: eoslog.Stor
     assert told.output.startswith("valid: ")
 
 
-def test_a_lost_row_is_invalid_to_the_command_by_the_rule_of_the_judgement(store: eoslog.Store, tmp_path: Path) -> None:
+def test_the_command_finds_a_lost_row_invalid_by_the_same_rule(store: eoslog.Store, tmp_path: Path) -> None:
     lossy = found(store, [each for each in ROWS if each.value != "eager-1/1/2"])
     write_history(tmp_path / "judged.jsonl", judged_history(lossy))
 

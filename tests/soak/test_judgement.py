@@ -104,7 +104,7 @@ def test_rows_that_only_one_of_two_systems_has_are_found(store: eoslog.Store, tm
     assert contradictions == ["bank lacks bank-0 bank-1/1/1", "bank has one bank-0 bank-1/1/2 too many"]
 
 
-def test_a_state_that_is_not_the_fold_of_the_whole_log_is_found(store: eoslog.Store) -> None:
+def test_a_state_unlike_the_fold_of_the_log_is_found(store: eoslog.Store) -> None:
     witness = Witness(store)
     witness.follow()
     assert list(wrong_fold(evidence(store, [], [], witness=witness))) == []
@@ -172,7 +172,7 @@ def test_a_sink_that_is_not_its_source_below_the_checkpoint_is_found(store: eosl
     ]
 
 
-def test_a_row_of_a_sink_that_its_source_has_not_is_of_nobody(store: eoslog.Store) -> None:
+def test_a_row_of_a_sink_without_a_source_is_of_nobody(store: eoslog.Store) -> None:
     shown = Poll({"copies-0": [(0, "eager-1/1/1"), (1, "of nobody")]})
     operations = [transaction(Outcome.OK, "eager-1/1/1"), Operation("r.1", Kind.POLL, Outcome.OK, 3, 4, (shown,))]
     rows = [TWO_ROWS[0], row("copies-0", 0, "eager-1/1/1"), row("copies-0", 1, "of nobody")]

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_short_soak_is_exact_and_leaves_histories_a_plot_and_a_summary(tmp_path: Path) -> None:
+def test_a_short_soak_is_exact_and_leaves_its_reports(tmp_path: Path) -> None:
     folder = tmp_path / "soak"
 
     ended = _run("tests.soak.run", "--minutes", "0.5", "--seed", "7", "--no-spark", "--folder", str(folder))

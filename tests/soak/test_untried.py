@@ -71,7 +71,5 @@ def test_what_only_succeeded_and_was_only_killed_tried_neither_abort_nor_fence(s
 
 
 @pytest.mark.parametrize(("minutes", "count"), [(1, 0), (5, 0), (5.1, 4)])
-def test_only_in_a_run_of_more_than_five_minutes_everything_has_to_come_about(
-    store: eoslog.Store, minutes: float, count: int
-) -> None:
+def test_only_a_run_of_over_five_minutes_must_try_everything(store: eoslog.Store, minutes: float, count: int) -> None:
     assert len(untried(evidence(store, [], WRITTEN), [], minutes)) == count

@@ -39,7 +39,7 @@ def test_a_history_catches_the_mutation_and_passes_without_it(name: str) -> None
     assert run_history(catch.seed, BY_HISTORIES[name].focus) is None
 
 
-def test_an_error_that_does_not_show_what_the_mutation_must_is_no_catch() -> None:
+def test_an_error_without_the_expected_text_is_no_catch() -> None:
     mutation = BY_HISTORIES["not_found_taken_for_absent"]
     catch = caught(mutation.name)
     assert catch is not None

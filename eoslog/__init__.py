@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from eoslog.read.history import History as History
     from eoslog.read.history import Operation as Operation
     from eoslog.read.isolation import IsolationLevel as IsolationLevel
+    from eoslog.read.scan import Progress as Progress
+    from eoslog.read.scan import RowRange as RowRange
     from eoslog.read.scan import Scan as Scan
-    from eoslog.read.scan_progress import Progress as Progress
+    from eoslog.read.scan import ScanFile as ScanFile
     from eoslog.session.group_metadata import GroupMetadata as GroupMetadata
     from eoslog.session.positions import OffsetAndMetadata as OffsetAndMetadata
     from eoslog.session.positions import PartitionOffsets as PartitionOffsets
@@ -49,10 +51,12 @@ _PUBLIC = {
     "Operation": "eoslog.read.history",
     "PartitionOffsets": "eoslog.session.positions",
     "Producer": "eoslog.producer.producer",
-    "Progress": "eoslog.read.scan_progress",
+    "Progress": "eoslog.read.scan",
     "RecordMetadata": "eoslog.session.positions",
     "RecordTransaction": "eoslog.consumer.consumer_records",
+    "RowRange": "eoslog.read.scan",
     "Scan": "eoslog.read.scan",
+    "ScanFile": "eoslog.read.scan",
     "Store": "eoslog.store",
     "Topic": "eoslog.state.store_state",
     "TopicConfig": "eoslog.state.topic_entries",

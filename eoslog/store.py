@@ -18,8 +18,7 @@ from eoslog.producer import exit_flush  # noqa: F401 - must register its functio
 from eoslog.read.commits import Commit, read_commits
 from eoslog.read.history import History
 from eoslog.read.isolation import IsolationLevel
-from eoslog.read.scan import Scan
-from eoslog.read.scan_planning import plan_scan
+from eoslog.read.scan import Scan, plan_scan
 from eoslog.session.metrics import StoreMetrics, store_metrics
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings

@@ -5,7 +5,6 @@ Nothing stored is trusted. Each slot, checkpoint or file is a section, and a dam
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import Param, Session, command, parsed
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
-from eoslog.format.data_file import check_file, corrupt_if_unreadable, open_data_file, read_file
+from eoslog.format.data_file import StoredFile, check_file, corrupt_if_unreadable, open_data_file, read_file
 from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot
 from eoslog.format.segment_index import iterate_segment_index
 from eoslog.format.transaction_index import iterate_transaction_index
@@ -318,39 +317,8 @@ def _footers(objects: ObjectStore, batches: Iterable[Batch]) -> Iterator[_Sectio
 
 
 def _stored_footer(objects: ObjectStore, file: FileReference) -> Iterator[Line]:
-    try:
-        yield from _footer_lines(open_data_file(pa.PythonFile(_StoredFile(objects, file), mode="r"), file.path))
-    except ObjectNotFound:
-        raise CorruptRecord(f"file {file.path} is missing from {objects.url}, though the log names it") from None
-
-
-class _StoredFile(io.RawIOBase):
-    """An object as a file. Only the ranges that are read are fetched."""
-
-    def __init__(self, objects: ObjectStore, file: FileReference) -> None:
-        self._objects = objects
-        self._file = file
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.length}[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        rest = max(0, self._file.length - self._at)
-        wanted = rest if size < 0 else min(size, rest)
-        body = self._objects.get_range(self._file.path, self._at, wanted) if wanted else b""
-        self._at += len(body)
-        return body
+    stored = StoredFile(objects, file.path, file.length)
+    yield from _footer_lines(open_data_file(pa.PythonFile(stored, mode="r"), file.path))
 
 
 def _slot_lines(record: SlotRecord, topics: Mapping[str, str]) -> Iterator[Line]:

@@ -93,7 +93,7 @@ class PartitionFetch:
             plan.slices,
             stored_schema(self.topic),
             columns_to_read(self.topic, with_transaction=self._with_transaction),
-            files_at_once=1,
+            threads=1,
         )
         if not self._rows_ahead:
             self.move(plan.end_offset)

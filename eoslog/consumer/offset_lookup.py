@@ -62,7 +62,7 @@ def _first_row(
     records = topic.topic_schema.kind == "records"
     time, offset = ("timestamp", "offset") if records else ("_timestamp", "_offset")
     wanted = pa.schema([everything.field(time), everything.field(offset)])
-    for rows in read_slices(store, topic.topic, partition, pieces, stored_schema(topic), wanted, files_at_once=1):
+    for rows in read_slices(store, topic.topic, partition, pieces, stored_schema(topic), wanted, threads=1):
         times = rows.column(time).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy()
         late_enough = np.flatnonzero(times >= timestamp_ms)
         if len(late_enough):

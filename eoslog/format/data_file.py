@@ -7,13 +7,16 @@ fixed limits before it decodes anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import google_crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
@@ -37,7 +40,7 @@ def read_file(store: ObjectStore, file: FileReference) -> bytes:
     try:
         body = store.get(file.path).body
     except ObjectNotFound:
-        raise _missing(store, file) from None
+        raise _missing(store, file.path) from None
     check_file(body, file.length, file.crc32c, file.path)
     return body
 
@@ -56,16 +59,14 @@ def read_files(store: ObjectStore, files: Sequence[FileReference]) -> Iterator[b
             end += 1
         for file, found in zip(files[first:end], store.get_many([file.path for file in files[first:end]]), strict=True):
             if found is None:
-                raise _missing(store, file)
+                raise _missing(store, file.path)
             check_file(found.body, file.length, file.crc32c, file.path)
             yield found.body
         first = end
 
 
-def _missing(store: ObjectStore, file: FileReference) -> CorruptRecord:
-    return CorruptRecord(
-        f"file {file.path} is missing from {store.url}, but the log names it. Bring it back from a backup"
-    )
+def _missing(store: ObjectStore, path: str) -> CorruptRecord:
+    return CorruptRecord(f"file {path} is missing from {store.url}, but the log names it. Bring it back from a backup")
 
 
 ROW_GROUP_ROWS = 128 * 1024
@@ -80,6 +81,10 @@ _MAX_ROW_GROUP_ROWS = 1 << 20
 _MAX_ROW_GROUP_BYTES = 1 << 31
 _MAX_FOOTER_STRING_BYTES = 1 << 20
 _MAX_FOOTER_CONTAINER = 1 << 20
+_LIMITS: dict[str, Any] = {
+    "thrift_string_size_limit": _MAX_FOOTER_STRING_BYTES,
+    "thrift_container_size_limit": _MAX_FOOTER_CONTAINER,
+}
 
 
 def crc32c(body: bytes | bytearray | memoryview) -> int:
@@ -163,7 +168,7 @@ class DataFileBuilder:
         self._piece_bytes = self._piece_rows = 0
         if pieces:
             table = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
-            for rows in _row_groups(table, size):
+            for rows in _split(table, size):
                 self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         return self._writer
 
@@ -178,8 +183,148 @@ def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, *, compressed: bool)
         use_dictionary=False,
         column_encoding=encodings,
         write_statistics=statistics,
+        write_page_checksum=True,
         store_schema=False,
     )
+
+
+def read_range(store: ObjectStore, path: str, start: int, length: int) -> bytes:
+    """Return ``length`` bytes of a file from ``start``, without a check.
+
+    Raises:
+        CorruptRecord: the file is missing.
+    """
+    try:
+        return store.get_range(path, start, length)
+    except ObjectNotFound:
+        raise _missing(store, path) from None
+
+
+class StoredFile(io.RawIOBase):
+    """An object as a file. Only the ranges that are read are fetched.
+
+    A read raises ``CorruptRecord`` if the object is missing.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, length: int, end: bytes = b"") -> None:
+        """
+        Args:
+            length: the size of the object in bytes.
+            end: the last bytes of the object, which need not be fetched.
+        """
+        self._store = store
+        self._path = path
+        self._length = length
+        self._end = end
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        rest = max(0, self._length - self._at)
+        wanted = rest if size < 0 else min(size, rest)
+        begin_of_end = self._length - len(self._end)
+        if self._at < begin_of_end and wanted:
+            body = read_range(self._store, self._path, self._at, wanted)
+        else:
+            body = self._end[self._at - begin_of_end :][:wanted]
+        self._at += len(body)
+        return body
+
+
+class DataFile:
+    """A data file of a topic whose footer has been read and checked. Several threads may read it at once."""
+
+    def __init__(
+        self, source: Callable[[], Any], schema: pa.Schema, expected_rows: int, name: str, *, in_ranges: bool = False
+    ) -> None:
+        """
+        Args:
+            source: opens the file: returns a ``pyarrow.NativeFile``.
+            in_ranges: fetch the ranges of a read together, and check the checksums of their pages. False: the file is
+                in memory and was checked as a whole.
+            schema: the columns and types of the topic.
+            expected_rows: the file's number of rows in the entry that names it.
+            name: the path of the file, for error messages.
+
+        Raises:
+            CorruptRecord: the file is not Parquet, or contradicts the entry.
+        """
+        self._source = source
+        self._in_ranges = in_ranges
+        self._schema = schema
+        self._rows = expected_rows
+        self._name = name
+        with corrupt_if_unreadable(name):
+            file = _opened(source())
+            self._footer = file.metadata
+            _check_footer(self._footer, expected_rows, name)
+            self.stored: pa.Schema = file.schema_arrow
+            """The columns and types in the file itself."""
+        self._unused = [] if in_ranges else [file]
+
+    def row_groups(self, may_match: pc.Expression | None = None) -> list[range]:
+        """Return the rows of each row group, by their numbers in the file.
+
+        Args:
+            may_match: leave out row groups that cannot match this condition by the statistics in the footer. A
+                condition with a column that the file lacks, or has with another type, leaves out nothing.
+        """
+        groups = _row_groups(self._footer)
+        if may_match is None or len(groups) < 2:
+            return groups
+        # The import takes long, and most reads need no statistics.
+        import pyarrow.dataset as ds
+
+        with corrupt_if_unreadable(self._name):
+            limits = ds.ParquetFragmentScanOptions(**_LIMITS)
+            file_format = ds.ParquetFileFormat(default_fragment_scan_options=limits)
+            fragment: Any = file_format.make_fragment(self._source())
+            return [groups[each.id] for each in fragment.subset(may_match, schema=self.stored).row_groups]
+
+    def batches(
+        self, columns: Sequence[str] | None, first_row: int, row_count: int | None, *, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """Return rows in their order; see ``read_data_file``. Only the needed row groups and columns are decoded."""
+        name, schema = self._name, self._schema
+        last_row = self._rows if row_count is None else first_row + row_count
+        if not 0 <= first_row <= last_row <= self._rows:
+            raise InvalidRequest(f"{name}: rows {first_row} to {last_row} are not within the file's {self._rows}")
+        if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
+            raise InvalidRequest(f"{name}: there is no column {missing[0]!r}. Use one of: {', '.join(schema.names)}")
+        wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
+        stored = self.stored.names
+        for field in wanted:
+            if stored.count(field.name) > 1:
+                raise CorruptRecord(f"{name}: the file has column {field.name!r} {stored.count(field.name)} times")
+            if field.name not in stored and not field.nullable:
+                raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
+        return _batches(self._file(len(wanted)), wanted, first_row, last_row, batch_rows, name)
+
+    def _file(self, columns: int) -> pq.ParquetFile:
+        # Parquet's reader serves one thread.
+        try:
+            return self._unused.pop()
+        except IndexError:
+            with corrupt_if_unreadable(self._name):
+                return _opened(
+                    self._source(),
+                    metadata=self._footer,
+                    # Fetch neighboring columns with one request.
+                    pre_buffer=self._in_ranges and columns > 1,
+                    page_checksum_verification=self._in_ranges,
+                )
 
 
 def read_data_file(
@@ -212,22 +357,8 @@ def read_data_file(
         CorruptRecord: the file is not Parquet, is damaged, or lacks these rows or columns.
         InvalidRequest: the schema has no such column, or the file no such row.
     """
-    last_row = expected_rows if row_count is None else first_row + row_count
-    if not 0 <= first_row <= last_row <= expected_rows:
-        raise InvalidRequest(f"{name}: rows {first_row} to {last_row} are not within the file's {expected_rows}")
-    if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
-        raise InvalidRequest(f"{name}: there is no column {missing[0]!r}. Use one of: {', '.join(schema.names)}")
-    wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
-    with corrupt_if_unreadable(name):
-        file = _opened(pa.BufferReader(body))
-        _check_footer(file.metadata, expected_rows, name)
-        stored = file.schema_arrow.names
-    for field in wanted:
-        if stored.count(field.name) > 1:
-            raise CorruptRecord(f"{name}: the file has column {field.name!r} {stored.count(field.name)} times")
-        if field.name not in stored and not field.nullable:
-            raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
-    return _batches(file, wanted, first_row, last_row, batch_rows, name)
+    file = DataFile(lambda: pa.BufferReader(body), schema, expected_rows, name)
+    return file.batches(columns, first_row, row_count, batch_rows=batch_rows)
 
 
 def open_data_file(source: Any, name: str) -> pq.ParquetFile:
@@ -244,12 +375,8 @@ def open_data_file(source: Any, name: str) -> pq.ParquetFile:
         return _opened(source)
 
 
-def _opened(source: Any) -> pq.ParquetFile:
-    return pq.ParquetFile(
-        source,
-        thrift_string_size_limit=_MAX_FOOTER_STRING_BYTES,
-        thrift_container_size_limit=_MAX_FOOTER_CONTAINER,
-    )
+def _opened(source: Any, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(source, **_LIMITS, **options)
 
 
 def _batches(
@@ -261,9 +388,11 @@ def _batches(
         for start in range(first_row, last_row, batch_rows):
             yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
         return
-    groups, row = _row_groups_of(file.metadata, first_row, last_row)
+    groups = _row_groups(file.metadata)
+    needed = [index for index, rows in enumerate(groups) if rows.start < last_row and rows.stop > first_row]
+    row = groups[needed[0]].start if needed else last_row
     with corrupt_if_unreadable(name):
-        decoded = iter(file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=names))
+        decoded = iter(file.iter_batches(batch_size=batch_rows, row_groups=needed, columns=names, use_threads=False))
     while row < last_row:
         with corrupt_if_unreadable(name):
             batch = next(decoded, None)
@@ -318,19 +447,12 @@ def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> Non
         raise CorruptRecord(f"{name}: its row groups have {rows} rows, but its entry says {expected_rows}")
 
 
-def _row_groups_of(footer: pq.FileMetaData, first_row: int, last_row: int) -> tuple[list[int], int]:
-    """Return the row groups that hold these rows, and the number of the first row of the first group."""
-    groups: list[int] = []
-    start = end = 0
-    for index in range(footer.num_row_groups):
-        begin, end = end, end + footer.row_group(index).num_rows
-        if begin < last_row and end > first_row:
-            start = start if groups else begin
-            groups.append(index)
-    return groups, start if groups else last_row
+def _row_groups(footer: pq.FileMetaData) -> list[range]:
+    ends = accumulate((footer.row_group(index).num_rows for index in range(footer.num_row_groups)), initial=0)
+    return [range(begin, end) for begin, end in pairwise(ends)]
 
 
-def _row_groups(table: pa.Table, size: int) -> Iterator[pa.Table]:
+def _split(table: pa.Table, size: int) -> Iterator[pa.Table]:
     """Split a table of ``size`` bytes into row groups within the limits of rows and bytes.
 
     A single row may exceed the limit of bytes.
@@ -344,7 +466,7 @@ def _row_groups(table: pa.Table, size: int) -> Iterator[pa.Table]:
     for start in range(0, rows, step):
         piece = table.slice(start, step)
         if piece.nbytes > 2 * ROW_GROUP_BYTES:
-            yield from _row_groups(piece, piece.nbytes)  # Its rows are larger than the table's average.
+            yield from _split(piece, piece.nbytes)  # Its rows are larger than the table's average.
         else:
             yield piece
 

@@ -6,9 +6,13 @@ appear between them, with nulls in the topic's own columns.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,17 +20,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import OFFSET_COLUMN, check_file, read_data_file
+from eoslog.format.data_file import OFFSET_COLUMN, DataFile, StoredFile, read_file, read_range
 from eoslog.format.kafka_records import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
+from eoslog.read.predicate import Predicate
+from eoslog.read.predicate_rows import is_wanted, statistics_filter
+from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
 from eoslog.state.sequences import SEQUENCES
 from eoslog.storage.object_store import ObjectStore
 
 _ROWS_A_BATCH = 65_536
-_FILES_AT_ONCE = 16
 _BYTES_AT_ONCE = 32 << 20
+_BYTES_A_STEP = 8 << 20
+"""About how many bytes of a file one thread decodes at once. Smaller parts spend more time on the change of threads."""
+_LARGEST_WHOLE_BYTES = 1 << 20
+"""Smaller files are always fetched as a whole: one request costs less than several ranges."""
+_END_BYTES = 64 << 10
+"""The end of a file that is fetched for its footer: as much as Parquet's reader asks for."""
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
@@ -39,7 +51,19 @@ class _Rows(NamedTuple):
     piece: FileSlice
     begin: int
     end: int
-    offsets: npt.NDArray[np.int64]
+    first_offset: int
+    offsets_in_file: npt.NDArray[np.int64] | None = None
+    """The rows' offsets if compaction left gaps. Otherwise they follow ``first_offset``."""
+
+    @property
+    def row_count(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        if self.offsets_in_file is not None:
+            return self.offsets_in_file
+        return np.arange(self.first_offset, self.first_offset + self.row_count, dtype=np.int64)
 
 
 def read_slices(
@@ -50,119 +74,275 @@ def read_slices(
     stored: pa.Schema,
     wanted: pa.Schema,
     *,
-    files_at_once: int = _FILES_AT_ONCE,
+    predicate: Predicate | None = None,
+    threads: int | None = None,
+    rows_read: Callable[[int], object] = lambda rows: None,
     file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition's slices with the columns ``wanted``, in the order of their offsets.
+    """Yield the rows of a partition's slices, in the order of their offsets.
+
+    A small file, and a file of which all columns and rows are needed, is fetched as a whole and compared with the
+    checksum in its entry. Of other files only the ranges of the needed columns are fetched, without the row groups that
+    cannot match the predicate. Then the checksums of the pages are verified instead.
 
     Args:
         slices: the slices, in the order of their offsets.
         stored: the columns that the topic's files contain.
         wanted: the columns to yield.
-        files_at_once: the largest number of files to fetch together; fewer if they are large. Each file is fetched
-            once.
+        predicate: which rows to yield; None yields all rows.
+        threads: how many files or row groups are fetched and decoded at once; fewer if they are large. None: as many as
+            the object store serves best. 1: the caller's thread does it.
+        rows_read: called with the number of rows of each batch, before the predicate leaves out some of them.
         file_done: called with the slices of a file after the caller got all their rows.
 
     Raises:
         CorruptRecord: a file is missing or differs from its entry.
     """
-    needed = [name for name in wanted.names if name in stored.names]
-    for window in _windows(slices_by_file(slices), files_at_once):
-        files = [(pieces, _in_file(pieces)) for pieces in window]
-        bodies = _fetch(store, [rows[0].path for _, rows in files if rows and (needed or _have_gaps(rows))])
-        for pieces, rows in files:
-            if rows and rows[0].path in bodies:
-                body = _checked(store, rows[0], bodies.pop(rows[0].path))
-                yield from _read_file(body, topic, partition, pieces, rows, stored, needed, wanted)
+    read = _Read(store, topic, partition, stored, wanted, predicate)
+    files = slices_by_file(slices)
+    if threads == 1:
+        steps = ((step, step.run()) for pieces in files for step in read.steps(pieces))
+        yield from _batches(steps, predicate, rows_read, file_done)
+        return
+    threads = threads or store.reads_at_once
+    pool = ThreadPoolExecutor(threads)
+    try:
+        opened = _ahead(pool, threads, files, read.steps_or_error, read.bytes_to_open)
+        decoded = _ahead(
+            pool,
+            threads,
+            (step for _, of_file in opened for step in of_file),
+            lambda step: list(step.run()),
+            lambda step: step.bytes,
+        )
+        yield from _batches(decoded, predicate, rows_read, file_done)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _batches(
+    steps: Iterable[tuple[_Step, Iterable[tuple[int, pa.RecordBatch]]]],
+    predicate: Predicate | None,
+    rows_read: Callable[[int], object],
+    file_done: Callable[[Sequence[FileSlice]], object],
+) -> Iterator[pa.RecordBatch]:
+    for step, found in steps:
+        for rows, batch in found:
+            rows_read(rows)
+            if batch.num_rows or predicate is None:
+                yield batch
+        if step.completes:
+            file_done(step.completes)
+
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+def _ahead(
+    pool: Executor, most: int, tasks: Iterable[_Task], run: Callable[[_Task], _Result], size: Callable[[_Task], int]
+) -> Iterator[tuple[_Task, _Result]]:
+    """Run tasks in a pool, and yield each with its result in their order.
+
+    Args:
+        most: how many tasks may run, or have results that were not yielded.
+        size: how many bytes a task needs. Large tasks do not run together.
+    """
+    waiting = deque[tuple[_Task, Future[_Result]]]()
+    taken = 0
+    for task in tasks:
+        taken += size(task)
+        while waiting and (len(waiting) == most or taken > _BYTES_AT_ONCE or waiting[0][1].done()):
+            first, future = waiting.popleft()
+            yield first, future.result()
+            taken -= size(first)
+        waiting.append((task, pool.submit(run, task)))
+    while waiting:
+        first, future = waiting.popleft()
+        yield first, future.result()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A part of a read that one thread does."""
+
+    run: Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
+    """Yields batches. Each comes with its number of rows before the predicate left out some of them."""
+    bytes: int
+    """About how many bytes of a file it decodes."""
+    completes: Sequence[FileSlice] = ()
+    """The slices of the file, if this is its last part."""
+
+
+class _Read:
+    """What all files of a read have in common."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        topic: str,
+        partition: int,
+        stored: pa.Schema,
+        wanted: pa.Schema,
+        predicate: Predicate | None,
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._partition = partition
+        self._stored = stored
+        self._wanted = wanted
+        self._predicate = predicate
+        extra = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
+        self._read = pa.schema([*wanted, *extra])
+        """The columns to read. Some of them only the predicate uses."""
+        self._needed = [name for name in self._read.names if name in stored.names]
+
+    def bytes_to_open(self, pieces: Sequence[FileSlice]) -> int:
+        """Return how many bytes ``steps`` fetches."""
+        rows = _in_file(pieces)
+        if not self._needs_file(rows):
+            return 0
+        return _END_BYTES if self._is_read_in_ranges(rows) else rows[0].length
+
+    def steps(self, pieces: Sequence[FileSlice]) -> list[_Step]:
+        """Open the file of these neighboring slices. Return a step for each row group."""
+        rows = _in_file(pieces)
+        if not self._needs_file(rows):
+            return [_Step(lambda: self._filtered(self._without_file(pieces)), 0, pieces)]
+        file = self._opened(rows)
+        begins, ends = [each.first_row for each in rows], _ends(pieces)
+        may_match = None
+        if self._predicate is not None and len(rows) == len(pieces):
+            may_match = statistics_filter(self._predicate, file.stored)
+        steps = []
+        for group in _together(file.row_groups(may_match), self._most_rows(rows[0])):
+            last = bisect_left(begins, group.stop) - 1
+            if last < 0 or rows[last].first_row + rows[last].record_count <= group.start:
+                continue
+            first_row, end = max(group.start, begins[0]), min(group.stop, ends[-1])
+            # The first row group has the control rows before it, too.
+            first = 0 if first_row == begins[0] else bisect_right(ends, group.start)
+            run = partial(self._decoded, file, pieces[first:], first_row, end)
+            steps.append(_Step(run, rows[0].length * len(group) // max(1, rows[0].file_rows)))
+        if not steps:
+            return [_Step(lambda: iter(()), 0, pieces)]
+        return [*steps[:-1], replace(steps[-1], completes=pieces)]
+
+    def steps_or_error(self, pieces: Sequence[FileSlice]) -> list[_Step]:
+        """Do the same. An error comes from the only step, so the caller gets the rows of earlier files first."""
+        try:
+            return self.steps(pieces)
+        except Exception as error:
+            return [_Step(partial(_failed, error), 0)]
+
+    def _most_rows(self, piece: FileSlice) -> int:
+        """Return how many rows of a file one step should decode, if all columns have the same size."""
+        bytes_of_columns = piece.length * max(1, len(self._needed)) // len(self._stored.names)
+        return piece.file_rows * _BYTES_A_STEP // max(1, bytes_of_columns)
+
+    def _needs_file(self, rows: Sequence[FileSlice]) -> bool:
+        return bool(rows) and (bool(self._needed) or _have_gaps(rows))
+
+    def _is_read_in_ranges(self, rows: Sequence[FileSlice]) -> bool:
+        is_part = self._predicate is not None or len(self._needed) < len(self._stored.names)
+        return is_part and rows[0].length > _LARGEST_WHOLE_BYTES
+
+    def _opened(self, rows: Sequence[FileSlice]) -> DataFile:
+        store, path, length = self._store, rows[0].path, rows[0].length
+        stored = self._stored.append(OFFSET_COLUMN) if _have_gaps(rows) else self._stored
+        in_ranges = self._is_read_in_ranges(rows)
+        source: Callable[[], pa.NativeFile]
+        if in_ranges:
+            end = read_range(store, path, max(0, length - _END_BYTES), _END_BYTES)
+            source = lambda: pa.PythonFile(StoredFile(store, path, length, end), mode="r")  # noqa: E731
+        else:
+            body = read_file(store, FileReference(path=path, length=length, crc32c=rows[0].crc32c))
+            source = lambda: pa.BufferReader(body)  # noqa: E731
+        return DataFile(source, stored, rows[0].file_rows, path, in_ranges=in_ranges)
+
+    def _decoded(
+        self, file: DataFile, pieces: Sequence[FileSlice], row: int, last_row: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        columns = [*self._needed, OFFSET_COLUMN.name] if _have_gaps(_in_file(pieces)) else self._needed
+        decoded = file.batches(columns, row, last_row - row)
+        return self._filtered(self._with_metadata(decoded, pieces, row))
+
+    def _filtered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for batch in batches:
+            if self._predicate is None:
+                yield batch.num_rows, batch
             else:
-                yield from _rows_without_file(topic, partition, pieces, stored, wanted)
-            file_done(pieces)
+                matching = batch.filter(is_wanted(self._predicate, batch))
+                yield batch.num_rows, matching.select(self._wanted.names)
+
+    def _with_metadata(
+        self, decoded: Iterator[pa.RecordBatch], pieces: Sequence[FileSlice], row: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the slices that lie in decoded rows, and the control rows between them.
+
+        Rows of a file are in the order of their offsets, so one pass over the file is enough.
+
+        Args:
+            row: the number of the first decoded row in the file.
+        """
+        next_piece = 0
+        for batch in decoded:
+            end = row + batch.num_rows
+            parts = []
+            while next_piece < len(pieces):
+                piece = pieces[next_piece]
+                if piece.control is not None:
+                    parts.append(_without_file(piece, 0, 1))
+                elif piece.first_row >= end:
+                    break
+                else:
+                    part = _rows_of(piece, batch, row)
+                    if part.begin < part.end:
+                        parts.append(part)
+                    if piece.first_row + piece.record_count > end:
+                        break
+                next_piece += 1
+            row = end
+            if parts:
+                selected = _selected(batch, parts)
+                yield _with_metadata(selected, self._topic, self._partition, parts, self._stored, self._read)
+
+    def _without_file(self, pieces: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
+        return _rows_without_file(self._topic, self._partition, pieces, self._stored, self._read)
+
+
+def _failed(error: Exception) -> Iterator[tuple[int, pa.RecordBatch]]:
+    raise error
+
+
+def _together(groups: Iterable[range], most_rows: int) -> list[range]:
+    """Join neighboring row groups as long as they do not have too many rows."""
+    joined: list[range] = []
+    for group in groups:
+        if joined and joined[-1].stop == group.start and group.stop - joined[-1].start <= most_rows:
+            joined[-1] = range(joined[-1].start, group.stop)
+        else:
+            joined.append(group)
+    return joined
 
 
 def _in_file(pieces: Sequence[FileSlice]) -> list[FileSlice]:
     return [piece for piece in pieces if piece.control is None]
 
 
+def _ends(pieces: Sequence[FileSlice]) -> list[int]:
+    """Return the row of the file before which each slice ends. A control row ends where the slice before it does."""
+    ends: list[int] = []
+    for piece in pieces:
+        if piece.control is None:
+            ends.append(piece.first_row + piece.record_count)
+        else:
+            ends.append(ends[-1] if ends else 0)
+    return ends
+
+
 def _have_gaps(pieces: Sequence[FileSlice]) -> bool:
     return any(piece.has_gaps for piece in pieces)
-
-
-def _windows(files: Iterable[list[FileSlice]], files_at_once: int) -> Iterator[list[list[FileSlice]]]:
-    """Group files for one fetch: several small files, or one large file alone."""
-    window: list[list[FileSlice]] = []
-    size = 0
-    for pieces in files:
-        length = max(piece.length for piece in pieces)
-        if window and (len(window) == files_at_once or size + length > _BYTES_AT_ONCE):
-            yield window
-            window, size = [], 0
-        window.append(pieces)
-        size += length
-    if window:
-        yield window
-
-
-def _fetch(store: ObjectStore, paths: Sequence[str]) -> dict[str, bytes | None]:
-    if not paths:
-        return {}
-    found = store.get_many(paths)
-    return {path: None if each is None else each.body for path, each in zip(paths, found, strict=True)}
-
-
-def _checked(store: ObjectStore, piece: FileSlice, body: bytes | None) -> bytes:
-    if body is None:
-        raise CorruptRecord(
-            f"data file {piece.path} is missing from {store.url}, but the log names it. Bring it back from a backup"
-        )
-    check_file(body, piece.length, piece.crc32c, piece.path)
-    return body
-
-
-def _read_file(
-    body: bytes,
-    topic: str,
-    partition: int,
-    pieces: Sequence[FileSlice],
-    rows: Sequence[FileSlice],
-    stored: pa.Schema,
-    needed: Sequence[str],
-    wanted: pa.Schema,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file's slices and the control rows between them.
-
-    Rows of a file are in the order of their offsets, so one pass over the file is enough.
-    """
-    row = rows[0].first_row
-    with_offsets = _have_gaps(rows)
-    decoded = read_data_file(
-        body,
-        stored.append(OFFSET_COLUMN) if with_offsets else stored,
-        [*needed, OFFSET_COLUMN.name] if with_offsets else needed,
-        first_row=row,
-        row_count=rows[-1].first_row + rows[-1].record_count - row,
-        expected_rows=rows[0].file_rows,
-        name=rows[0].path,
-    )
-    next_piece = 0
-    for batch in decoded:
-        end = row + batch.num_rows
-        parts = []
-        while next_piece < len(pieces):
-            piece = pieces[next_piece]
-            if piece.control is not None:
-                parts.append(_without_file(piece, 0, 1))
-            elif piece.first_row >= end:
-                break
-            else:
-                part = _rows_of(piece, batch, row)
-                if part.begin < part.end:
-                    parts.append(part)
-                if piece.first_row + piece.record_count > end:
-                    break
-            next_piece += 1
-        row = end
-        if parts:
-            yield _with_metadata(_selected(batch, parts), topic, partition, parts, stored, wanted)
 
 
 def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
@@ -171,13 +351,12 @@ def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
     begin = first - row
     end = min(piece.first_row + piece.record_count - row, batch.num_rows)
     if piece.gaps_end_offset is None:
-        start = piece.base_offset + first - piece.first_row
-        return _Rows(piece, begin, end, np.arange(start, start + end - begin, dtype=np.int64))
+        return _Rows(piece, begin, end, piece.base_offset + first - piece.first_row)
     offsets = batch.column(OFFSET_COLUMN.name).slice(begin, end - begin).to_numpy()
     if np.any(offsets[1:] <= offsets[:-1]):
         raise CorruptRecord(f"{piece.path}: the offsets of its rows do not increase")
     skipped, taken = np.searchsorted(offsets, [piece.base_offset, piece.gaps_end_offset]).tolist()
-    return _Rows(piece, begin + skipped, begin + taken, offsets[skipped:taken])
+    return _Rows(piece, begin + skipped, begin + taken, piece.base_offset, offsets[skipped:taken])
 
 
 def _selected(batch: pa.RecordBatch, parts: Sequence[_Rows]) -> pa.RecordBatch:
@@ -225,12 +404,11 @@ def _rows_without_file(
 
 
 def _without_file(piece: FileSlice, first: int, rows: int) -> _Rows:
-    start = piece.base_offset + first
-    return _Rows(piece, 0, rows, np.arange(start, start + rows, dtype=np.int64))
+    return _Rows(piece, 0, rows, piece.base_offset + first)
 
 
 def _counts(parts: Sequence[_Rows]) -> list[int]:
-    return [len(part.offsets) for part in parts]
+    return [part.row_count for part in parts]
 
 
 def _stored_column(field: Any, batch: pa.RecordBatch) -> Any:

@@ -1,9 +1,10 @@
-"""Filtering the rows of a read by a predicate. Columns that only the predicate uses are read and then dropped."""
+"""The value of a predicate for rows, and for row groups by Parquet's statistics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -12,48 +13,56 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.format.statistics import Value
-from eoslog.read.file_slices import read_slices
-from eoslog.read.planner import FileSlice
-from eoslog.read.predicate import AllOf, AnyOf, Below, Condition, Constant, IsNull, Not, Predicate, StartsWith
-from eoslog.storage.object_store import ObjectStore
-
-
-def read_wanted(
-    store: ObjectStore,
-    topic: str,
-    partition: int,
-    slices: Iterable[FileSlice],
-    stored: pa.Schema,
-    wanted: pa.Schema,
-    predicate: Predicate | None,
-    *,
-    rows_read: Callable[[int], object] = lambda rows: None,
-    file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of ``read_slices`` that match the predicate, without empty batches.
-
-    Args:
-        predicate: the predicate; None keeps all rows.
-        rows_read: called with the number of rows of each batch before filtering.
-
-    Raises:
-        CorruptRecord: a file is missing or differs from its entry.
-    """
-    extra = [] if predicate is None else [each for each in predicate.columns if each.name not in wanted.names]
-    read = pa.schema([*wanted, *extra])
-    for batch in read_slices(store, topic, partition, slices, stored, read, file_done=file_done):
-        rows_read(batch.num_rows)
-        if predicate is None:
-            yield batch
-            continue
-        rows = batch.filter(is_wanted(predicate, batch))
-        if rows.num_rows:
-            yield rows.select(wanted.names)
+from eoslog.read.predicate import AllOf, AnyOf, Below, Condition, Constant, IsNull, Not, OneOf, Predicate, StartsWith
 
 
 def is_wanted(predicate: Predicate, batch: pa.RecordBatch) -> Any:
     """Return the value of the predicate for each row: true, false or null."""
     return _evaluated(predicate.condition, batch)
+
+
+def statistics_filter(predicate: Predicate, stored: pa.Schema) -> pc.Expression | None:
+    """Return a condition for Parquet's statistics. Each row that matches the predicate meets it. None: there is none.
+
+    Args:
+        stored: the columns and types in the file.
+    """
+    if predicate.of_records:
+        # Readers get other timestamps than those in the file, and its binary columns have no statistics.
+        return None
+    # Parquet's statistics do not know NaN, which is the greatest number here.
+    usable = {
+        field.name: field.type
+        for field in predicate.columns
+        if not pa.types.is_floating(field.type) and field in stored
+    }
+    found: pc.Expression | None = _expression(predicate.condition, usable)
+    return found
+
+
+def _expression(condition: Condition, usable: Mapping[str, pa.DataType]) -> Any:
+    if isinstance(condition, AllOf):
+        known = [found for part in condition.parts if (found := _expression(part, usable)) is not None]
+        return reduce(operator.and_, known) if known else None
+    if isinstance(condition, AnyOf):
+        either = [_expression(part, usable) for part in condition.parts]
+        return None if any(each is None for each in either) else reduce(operator.or_, either)
+    is_negated = isinstance(condition, Not)
+    part = condition.part if isinstance(condition, Not) else condition
+    if not isinstance(part, IsNull | OneOf | Below) or part.column not in usable:
+        return None
+    field: Any = pc.field(part.column)
+    data_type = usable[part.column]
+    if isinstance(part, IsNull):
+        return field.is_valid() if is_negated else field.is_null()
+    if isinstance(part, OneOf):
+        return (
+            None if is_negated else field.isin(pa.array([_plain(each, data_type) for each in part.values], data_type))
+        )
+    value = _scalar(part.value, data_type)
+    if is_negated:
+        return field > value if part.inclusive else field >= value
+    return field <= value if part.inclusive else field < value
 
 
 def _evaluated(condition: Condition, batch: pa.RecordBatch) -> Any:

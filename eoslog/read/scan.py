@@ -1,22 +1,72 @@
-"""The columnar scan: a topic's visible rows as Arrow, from one consistent state."""
+"""The columnar scan: a topic's visible rows as Arrow, from one consistent state, and how far a reader has come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eoslog.read.planner import PartitionPlan
+from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.read.columns import choose_columns, default_columns, with_control_rows
+from eoslog.read.consistent_ends import transaction_consistent_ends
+from eoslog.read.file_slices import read_slices
+from eoslog.read.isolation import IsolationLevel
+from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
 from eoslog.read.predicate import Predicate
-from eoslog.read.predicate_rows import read_wanted
-from eoslog.read.scan_progress import Progress, not_begun, with_file, with_rows
+from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.time_travel import resolve, timestamp_ms
+from eoslog.session.session import Session
+from eoslog.session.topic_lookup import check_partition
+from eoslog.state.names import PartitionId
+from eoslog.state.partition_state import Partition
+from eoslog.state.partitions import partition_of
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
 from eoslog.storage.exclusive import ExclusiveIterator
 from eoslog.storage.object_store import ObjectStore
 
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Consecutive rows of a data file."""
+
+    first_row: int
+    """The number of the first row in the file, counted from 0."""
+    row_count: int
+    base_offset: int | None
+    """The offset of the first row; the next rows have the next offsets. None if compaction left gaps: then the offsets
+    are in the file's column ``_offset``, and the scan may want fewer of these rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFile:
+    """A data file with rows of a scan, for readers that open files themselves."""
+
+    path: str
+    """The path below the store's root."""
+    url: str
+    """The path for other programs: below the URL of the store."""
+    length: int
+    """The size in bytes."""
+    rows: int
+    """The number of rows in the file. Other rows than those of ``ranges`` do not belong to the scan."""
+    partition: int
+    ranges: tuple[RowRange, ...]
+
 
 class Scan:
-    """A planned read. Each run yields the same rows. Several threads may run it at once."""
+    """A planned read. Each run yields the same rows. Several threads may run it at once.
+
+    It has Arrow's stream interface, so it can be given to pandas, Polars, DuckDB and DataFusion as it is.
+    """
 
     def __init__(
         self,
@@ -26,10 +76,12 @@ class Scan:
         columns: pa.Schema,
         slot: int,
         predicate: Predicate | None = None,
+        most_rows: int | None = None,
     ) -> None:
         self._store = store
         self._stored = stored
         self._predicate = predicate
+        self._most_rows = most_rows
         self.plans = tuple(plans)
         self.schema = columns
         self.slot = slot
@@ -39,7 +91,22 @@ class Scan:
     def record_count(self) -> int:
         """The number of rows. It is known without reading files. It is an upper bound if the scan has a predicate, or
         if its range cuts a compacted batch."""
-        return sum(plan.record_count for plan in self.plans)
+        rows = sum(plan.record_count for plan in self.plans)
+        return rows if self._most_rows is None else min(rows, self._most_rows)
+
+    def limit(self, rows: int) -> Scan:
+        """Return a scan of the first rows of this one, in the order of ``to_batches``.
+
+        Args:
+            rows: how many rows at most.
+
+        Raises:
+            InvalidOption: it is not a whole number of 0 or more.
+        """
+        if not is_whole_number(rows) or rows < 0:
+            raise InvalidOption(f"limit is {quoted(rows)}; it must be a whole number, 0 or more")
+        most = rows if self._most_rows is None else min(rows, self._most_rows)
+        return Scan(self._store, self.plans, self._stored, self.schema, self.slot, self._predicate, most)
 
     def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows by partition, and by offset within a partition. Only one thread at a time may iterate.
@@ -56,22 +123,237 @@ class Scan:
 
     def _batches(self, progress: Callable[[Progress], object] | None) -> Iterator[pa.RecordBatch]:
         told = _Told(progress, self.plans)
+        left = self._most_rows
         for plan in self.plans:
-            yield from read_wanted(
+            if left == 0:
+                return
+            for batch in read_slices(
                 self._store,
                 plan.topic,
                 plan.partition,
-                plan.slices,
+                self._slices(plan, left),
                 self._stored,
                 self.schema,
-                self._predicate,
+                predicate=self._predicate,
                 rows_read=lambda rows: told.step(with_rows, rows),
                 file_done=lambda pieces: told.step(with_file, pieces),
-            )
+            ):
+                if left is None:
+                    yield batch
+                    continue
+                yield batch.slice(0, left)
+                left -= min(left, batch.num_rows)
+                if left == 0:
+                    return
+
+    def _slices(self, plan: PartitionPlan, most_rows: int | None) -> Iterable[FileSlice]:
+        return plan.slices if most_rows is None or self._predicate is not None else _first(plan.slices, most_rows)
 
     def to_table(self, *, progress: Callable[[Progress], object] | None = None) -> pa.Table:
         """Return all rows in the order of ``to_batches``. ``progress`` is called as there."""
         return pa.Table.from_batches(self.to_batches(progress=progress), schema=self.schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the rows in the order of ``to_batches``. It reads files while the caller takes batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the rows as Arrow's C stream, a capsule. Each call begins a new read."""
+        reader: Any = self.to_reader()
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """Return all rows. The options are those of ``pyarrow.Table.to_pandas``. It needs pandas."""
+        return self.to_table().to_pandas(**options)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return all rows. It needs Polars. ``eoslog.polars.scan_topic`` returns a lazy frame."""
+        import polars
+
+        return polars.DataFrame(self.to_table())
+
+    def files(self) -> list[ScanFile]:
+        """Return the data files that hold the scan's rows, in the order of ``to_batches``. None is fetched.
+
+        If the scan has a predicate, its files may hold rows that do not match.
+        """
+        found = []
+        left = self._most_rows
+        for plan in self.plans:
+            slices = self._slices(plan, left)
+            if left is not None and self._predicate is None:
+                slices = list(slices)
+                left = max(0, left - sum(piece.record_count for piece in slices if not piece.has_gaps))
+            for pieces in slices_by_file(slices):
+                rows = [piece for piece in pieces if piece.control is None]
+                if rows:
+                    found.append(_scan_file(self._store, plan.partition, rows))
+        return found
+
+
+def _scan_file(store: ObjectStore, partition: int, rows: Sequence[FileSlice]) -> ScanFile:
+    first = rows[0]
+    return ScanFile(
+        path=first.path,
+        url=f"{store.url}/{first.path}",
+        length=first.length,
+        rows=first.file_rows,
+        partition=partition,
+        ranges=tuple(
+            RowRange(each.first_row, each.record_count, None if each.has_gaps else each.base_offset) for each in rows
+        ),
+    )
+
+
+def _first(slices: Iterable[FileSlice], rows: int) -> Iterator[FileSlice]:
+    """Yield slices with the first rows, and as few others as possible. With gaps the number of rows is not known."""
+    for piece in slices:
+        if rows == 0:
+            return
+        if piece.has_gaps:
+            yield piece
+        else:
+            taken = min(rows, piece.record_count)
+            yield piece if taken == piece.record_count else piece.cut(taken)[0]
+            rows -= taken
+
+
+def plan_scan(
+    store: Session,
+    topic: str,
+    isolation_level: str | IsolationLevel | None,
+    *,
+    columns: Sequence[str] | None,
+    partitions: Sequence[int] | None,
+    starting_offsets: Mapping[int, int],
+    ending_offsets: Mapping[int, int],
+    slot: int | None,
+    timestamp: datetime | int | None,
+    transaction_consistent: bool,
+    include_control_rows: bool,
+    predicate: str | None,
+) -> Scan:
+    """Plan a scan; see ``Store.scan``."""
+    travels = slot is not None or timestamp is not None
+    if isolation_level is None:
+        isolation_level = IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED
+    isolation = IsolationLevel.of(isolation_level)
+    if travels and isolation is not IsolationLevel.SNAPSHOT:
+        raise InvalidOption("a slot or a timestamp can be chosen with isolation level 'snapshot' only")
+    if transaction_consistent and isolation is not IsolationLevel.READ_COMMITTED:
+        raise InvalidOption(
+            "transaction_consistent needs isolation level 'read_committed'. A snapshot never splits a transaction"
+        )
+    time_ms = None if timestamp is None else timestamp_ms(timestamp)
+    if columns is not None:
+        _check_columns(columns)
+
+    def snapshot(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
+        topic_state = topic_named(state, topic)
+        chosen = range(topic_state.partitions) if partitions is None else partitions
+        found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in dict.fromkeys(chosen)]
+        _check_offsets(topic_state, "starting_offsets", starting_offsets)
+        _check_offsets(topic_state, "ending_offsets", ending_offsets)
+        return topic_state, found, newest, state.time_ms
+
+    def is_held_back(found_state: tuple[Topic, list[Partition], int, int]) -> bool:
+        return isolation is IsolationLevel.READ_COMMITTED and any(
+            partition.is_held_back for partition in found_state[1]
+        )
+
+    topic_state, found, newest, log_time_ms = store.overdue_transactions.read_unblocked(snapshot, is_held_back)
+    as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
+    wanted = _columns(topic_state, columns, include_control_rows)
+    compiled = None if predicate is None else compile_predicate(predicate, topic_state)
+    if transaction_consistent:
+        ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
+    planner = ReadPlanner(store.indexes, topic, isolation, as_of, include_control_rows, compiled)
+    plans = [
+        planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
+        for each in found
+    ]
+    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, compiled)
+
+
+def _check_columns(names: object) -> None:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidOption(f"columns are a list of names, not {quoted(names)}")
+    if len(set(names)) < len(names):
+        raise InvalidOption(f"each column can be read once, not as {', '.join(map(repr, names))}")
+
+
+def _check_offsets(topic: Topic, option: str, offsets: object) -> None:
+    if not isinstance(offsets, Mapping):
+        raise InvalidOption(f"{option} are offsets by partition, as {{0: 100}}, not {quoted(offsets)}")
+    for partition, offset in offsets.items():
+        check_partition(topic, partition)
+        if not is_whole_number(offset):
+            raise InvalidOption(f"{option} of partition {topic.topic}-{partition} is an offset, not {quoted(offset)}")
+
+
+def _consistent_ends(
+    store: Session, topic: str, partitions: Sequence[Partition], starts: Mapping[int, int], ends: Mapping[int, int]
+) -> dict[int, int]:
+    by_number = {partition.id.partition: partition for partition in partitions}
+    for number, partition in by_number.items():
+        check_offset(topic, partition, starts.get(number, partition.log_start_offset))
+    return transaction_consistent_ends(
+        store.indexes,
+        by_number,
+        {number: starts.get(number, partition.log_start_offset) for number, partition in by_number.items()},
+        {
+            number: min(partition.last_stable_offset, ends.get(number, partition.last_stable_offset))
+            for number, partition in by_number.items()
+        },
+    )
+
+
+def _columns(topic: Topic, names: Sequence[str] | None, include_control_rows: bool) -> pa.Schema:
+    if names is not None:
+        chosen = choose_columns(topic, names)
+    else:
+        chosen = default_columns(topic, transaction=include_control_rows)
+    return with_control_rows(chosen) if include_control_rows else chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The finished work and its total. A total is None if it is unknown."""
+
+    rows: int
+    """The number of rows, including rows that a predicate filters out."""
+    total_rows: int | None
+    """For a read it is an upper bound: a range may cut a compacted batch, whose rows are counted only when read."""
+    bytes: int
+    """The total size of the finished files."""
+    total_bytes: int | None
+    files: int
+    total_files: int | None
+
+
+def not_begun(plans: Sequence[PartitionPlan]) -> Progress:
+    """Return the progress of a planned read before its first row."""
+    files = [_length(pieces) for plan in plans for pieces in slices_by_file(plan.slices)]
+    lengths = [length for length in files if length is not None]
+    return Progress(0, sum(plan.record_count for plan in plans), 0, sum(lengths), 0, len(lengths))
+
+
+def with_rows(progress: Progress, rows: int) -> Progress:
+    """Return the progress after this many more rows."""
+    return replace(progress, rows=progress.rows + rows)
+
+
+def with_file(progress: Progress, pieces: Sequence[FileSlice]) -> Progress:
+    """Return the progress after the file of these neighboring slices."""
+    length = _length(pieces)
+    if length is None:
+        return progress
+    return replace(progress, bytes=progress.bytes + length, files=progress.files + 1)
+
+
+def _length(pieces: Sequence[FileSlice]) -> int | None:
+    """Return the size of the slices' file in bytes; None for control rows alone, which have no file."""
+    return max((piece.length for piece in pieces if piece.control is None), default=None)
 
 
 class _Told:

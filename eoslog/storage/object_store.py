@@ -10,6 +10,7 @@ Paths are relative to the store's root, with ``/`` between their parts. Methods 
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +62,9 @@ class ObjectStore(ABC):
 
     least_poll_pause_ms: int = 1_000
     """The shortest pause between two polls of a reader that waits for the next slot (ms). A request may cost money."""
+
+    reads_at_once: int = max(2, os.cpu_count() or 1)
+    """How many reads of large objects to send at once."""
 
     lists_in_order: bool = False
     """True if a LIST returns paths in lexical order (S3 does, S3 Express does not)."""

@@ -32,6 +32,7 @@ class S3Store(ObjectStore):
     """Objects below ``prefix`` in ``bucket``. Each process opens its own connection, so a forked child may use it."""
 
     tail_bytes = 64 * 1024
+    reads_at_once = 16
 
     def __init__(self, bucket: str, prefix: str, environment: Environment, options: S3Options | None = None) -> None:
         if not bucket:

@@ -63,6 +63,9 @@ class SimulatedEnvironment(Environment):
 class SimulatedStore(ObjectStore):
     """The world's objects behind a network that may do anything that a network does."""
 
+    reads_at_once = 1
+    """Only the threads of the simulation may send requests."""
+
     def __init__(self, process: Process, environment: Environment, *, tail_bytes: int = 0) -> None:
         super().__init__("sim://store", StoreClock(environment))
         self.lists_in_order = not process.world.faults.unordered_lists

@@ -15,9 +15,9 @@ from eoslog.errors import InvalidOption, OffsetOutOfRange
 from eoslog.format.kafka_records import RECORDS_SCHEMA
 from eoslog.format.topic_schema_json import decode_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
+from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
-from eoslog.read.predicate_rows import read_wanted
 from eoslog.read.time_travel import resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
@@ -73,8 +73,8 @@ def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa
         store = object_store(location)
         for piece, columns in partition.pieces:
             stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
-            for batch in read_wanted(
-                store, piece.topic, piece.partition, piece.slices, stored, columns.source, piece.predicate
+            for batch in read_slices(
+                store, piece.topic, piece.partition, piece.slices, stored, columns.source, predicate=piece.predicate
             ):
                 yield columns.convert(batch)
 

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pytest
 
 from eoslog import InvalidOption, Store, TopicConfig
+from eoslog.format import data_file
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
+from eoslog.read import file_slices
 from eoslog.state.entry_fields import LONGEST_STATISTICS
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
@@ -76,7 +78,14 @@ def shape(store: Store, form: str) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"isolation_level": "read_uncommitted"}, {"include_control_rows": True}], ids=str
 )
-def test_the_rows_are_those_of_a_filter_behind_the_read(store: Store, form: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("as_large_files", [False, True], ids=["whole", "ranges"])
+def test_the_rows_are_those_of_a_filter_behind_the_read(
+    store: Store, form: str, options: dict[str, Any], as_large_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if as_large_files:
+        monkeypatch.setattr(file_slices, "_LARGEST_WHOLE_BYTES", 0)
+        monkeypatch.setattr(file_slices, "_END_BYTES", 200)
+        monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 3)
     write(store, segment_batches=6, cleanup_policy="compact" if form == "compacted" else "delete")
     shape(store, form)
     everything = store.scan("flights", columns=COLUMNS, **options).to_table()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,16 +21,19 @@ from tests.slices import file_slice
 
 
 class _Watched(MemoryStore):
-    """Notes which data files are asked for together."""
+    """Notes which data files are fetched. The first fetches wait for each other."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
-        self.together: list[int] = []
+        self.fetched: list[str] = []
+        self.others = threading.Barrier(1)
 
-    def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
-        if paths and paths[0].startswith("t/"):
-            self.together.append(len(paths))
-        return super().get_many(paths)
+    def get(self, path: str) -> StoredObject:
+        if path.startswith("t/"):
+            self.fetched.append(path)
+            if len(self.fetched) <= self.others.parties:
+                self.others.wait(timeout=60)
+        return super().get(path)
 
 
 @pytest.fixture
@@ -49,18 +53,21 @@ def store(objects: _Watched, environment: Environment) -> Store:
     return store
 
 
-def test_small_files_are_fetched_together(objects: _Watched, store: Store) -> None:
+def test_several_files_are_fetched_at_once_and_each_file_once(objects: _Watched, store: Store) -> None:
+    objects.reads_at_once = 8
+    objects.others = threading.Barrier(8)
+
     rows = store.scan("t").to_table()
 
     assert rows["value"].to_pylist() == [b"%d" % number for number in range(20)]
-    assert objects.together == [16, 4]
+    assert len(objects.fetched) == len(set(objects.fetched)) == 20
 
 
 def test_the_place_of_rows_is_known_without_their_files(objects: _Watched, store: Store) -> None:
     rows = store.scan("t", columns=["offset", "partition"]).to_table()
 
     assert rows["offset"].to_pylist() == list(range(20))
-    assert objects.together == []
+    assert objects.fetched == []
 
 
 def test_a_damaged_file_is_met_after_the_rows_before_it(objects: _Watched, store: Store) -> None:
@@ -110,7 +117,7 @@ def test_batches_that_share_a_file_are_fetched_and_decoded_once(objects: _Watche
 
     rows = _read(objects, slices)
 
-    assert objects.together == [1]
+    assert objects.fetched == ["t/shared"]
     assert rows["_offset"].to_pylist() == rows["number"].to_pylist() == [0, 1, 3, 4, 5, 9]
     assert [moment.microsecond for moment in rows["_timestamp"].to_pylist()] == [0, 0, 3000, 3000, 3000, 9000]
     assert rows["_offset"].num_chunks == 1

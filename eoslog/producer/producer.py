@@ -26,6 +26,7 @@ from eoslog.errors import (
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
+from eoslog.producer.rows import ArrowStream, rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.group_metadata import GroupMetadata, checked_group, group_offsets
@@ -221,8 +222,11 @@ class Producer:
             exit_flush.add(self)
             return self._sender.add_record(target, value, key, partition, headers, timestamp)
 
-    def send_table(self, topic: str, table: pa.Table | pa.RecordBatch) -> None:
+    def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
+
+        The rows are a ``pyarrow.Table``, or any object with Arrow's stream interface: a data frame of pandas or Polars,
+        a DuckDB relation, a scan of another topic. A stream is read once, into memory.
 
         A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
         but ``value`` may be absent. A topic of columns takes its own columns, and optionally ``_partition``.
@@ -233,7 +237,8 @@ class Producer:
         """
         with self._calls.of("send_table()"):
             target = self._admit(topic, "send_table()")
-            tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, table))
+            rows = rows_of(target, table)
+            tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, rows))
             exit_flush.add(self)
             self._guarded(lambda: self._sender.add_tables(target, tables))
 

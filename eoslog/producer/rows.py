@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,34 @@ from eoslog.session.topic_lookup import check_partition
 from eoslog.state.store_state import Topic
 
 _RECORD_TYPES = RECORDS_SCHEMA.types
+
+
+class ArrowStream(Protocol):
+    """An object with Arrow's stream interface (the PyCapsule interface)."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
 RecordRow: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
 """The key, value, headers and timestamp (ms) of a Kafka record. A plain tuple: one is made for each record sent."""
+
+
+def rows_of(topic: Topic, rows: ArrowStream | pa.RecordBatch) -> pa.Table:
+    """Return all rows of a stream.
+
+    Raises:
+        SchemaMismatch: the object has no stream of rows.
+    """
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if not hasattr(rows, "__arrow_c_stream__"):
+        raise SchemaMismatch(
+            f"topic {topic.topic}: send_table() takes a pyarrow.Table or another object with __arrow_c_stream__, not "
+            f"{type(rows).__name__}. See pyarrow.Table.from_pylist and from_pydict"
+        )
+    return pa.table(rows)
 
 
 def record_row(

@@ -278,7 +278,7 @@ class Sender:
             number = check_partition(topic, partition)
         return self._accumulator.add_record(topic, number, row)
 
-    def rows_by_partition(self, topic: Topic, table: pa.Table | pa.RecordBatch) -> list[tuple[int, pa.Table]]:
+    def rows_by_partition(self, topic: Topic, table: pa.Table) -> list[tuple[int, pa.Table]]:
         """Partition the rows, in the topic's schema. Nothing is added yet.
 
         If the rows do not fit the known schema, the newest schema is tried: the topic may have got more columns.
@@ -287,13 +287,6 @@ class Sender:
             SchemaMismatch: the rows do not fit the newest schema either.
             RetriableError
         """
-        if isinstance(table, pa.RecordBatch):
-            table = pa.Table.from_batches([table])
-        if not isinstance(table, pa.Table):
-            raise SchemaMismatch(
-                f"topic {topic.topic}: send_table() takes a pyarrow.Table or RecordBatch, not {type(table).__name__}; "
-                "see pyarrow.Table.from_pylist, from_pydict and from_pandas"
-            )
         table = with_timestamps(topic, table, self._store.now_ms())
         sticky = self._accumulator.sticky_partition(topic)
         try:

@@ -18,23 +18,25 @@ from tests.conformance.differences import DIFFERENCES
 from tests.conformance.scenarios import FAMILIES, SCENARIOS, Family
 
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
+TESTS = HERE.parent
+REPOSITORY = TESTS.parent
 PAGE = REPOSITORY / "docs" / "evidence" / "conformance.md"
 _HEAD = """# Conformance with Kafka
 
 Kafka's own tests say what its exactly-once semantics are. This page answers them one by one: for each scenario of
-Kafka's the rule in short, and the tests of `tests/conformance/` that prove it here. Where Kafka speaks of brokers,
-replicas and leaders, the counterpart is the object store and several processes on it; where it loads a log, a process
-that opens the store cold. "Kafka" means transaction version 2 (KIP-890). `make conformance` writes the page, and a test
-fails when it is not what the tests say.
+Kafka's the rule in short, and the tests that prove it here, named from `tests/`. A test that needs one unit stands with
+the tests of that unit in `tests/unit/`, the others in `tests/conformance/`. Where Kafka speaks of brokers, replicas and
+leaders, the counterpart is the object store and several processes on it; where it loads a log, a process that opens the
+store cold. "Kafka" means transaction version 2 (KIP-890). `make conformance` writes the page, and a test fails when it
+is not what the tests say.
 """
 
 
 class CollectedTest(NamedTuple):
-    """A test of the suite."""
+    """A test of ``tests/conformance/``, or one of ``tests/unit/`` that answers Kafka."""
 
     path: str
-    """From ``tests/conformance/``."""
+    """From ``tests/``."""
     name: str
     scenarios: tuple[int, ...]
     """The scenarios that it proves, or has a part in."""
@@ -44,6 +46,15 @@ class CollectedTest(NamedTuple):
     @property
     def place(self) -> str:
         return f"{self.path}::{self.name}"
+
+    @property
+    def is_marked(self) -> bool:
+        return bool(self.scenarios or self.further)
+
+    @property
+    def must_be_marked(self) -> bool:
+        """Return True for each test of ``tests/conformance/`` but those of the page itself."""
+        return self.path.startswith("conformance/") and self.path != "conformance/test_page.py"
 
 
 class _Collector:
@@ -55,20 +66,21 @@ class _Collector:
             if item.get_closest_marker("skip") is not None:
                 continue
             found = CollectedTest(
-                item.path.relative_to(HERE).as_posix(),
+                item.path.relative_to(TESTS).as_posix(),
                 getattr(item, "originalname", item.name),
                 tuple(sorted({number for mark in item.iter_markers("scenario") for number in mark.args})),
                 tuple(sorted({name for mark in item.iter_markers("further") for name in mark.args})),
             )
-            self.tests[found.place] = found
+            if found.is_marked or found.must_be_marked:
+                self.tests[found.place] = found
 
 
 def collect() -> list[CollectedTest]:
-    """The tests of the suite, as pytest finds them; a skipped one proves nothing."""
+    """The tests that answer Kafka, as pytest finds them; a skipped one proves nothing."""
     collector = _Collector()
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        code = pytest.main(["--collect-only", "-qq", str(HERE)], plugins=[collector])
+        code = pytest.main(["--collect-only", "-qq", str(HERE), str(TESTS / "unit")], plugins=[collector])
     if code != pytest.ExitCode.OK:
         raise SystemExit(output.getvalue())
     return [collector.tests[place] for place in sorted(collector.tests)]
@@ -80,11 +92,7 @@ def faults(tests: list[CollectedTest]) -> list[str]:
     return [
         *(f"{test.place}: no scenario has number {n}" for test in tests for n in test.scenarios if n not in SCENARIOS),
         *(f"{test.place}: no family is {name!r}" for test in tests for name in test.further if name not in families),
-        *(
-            f"{test.place} has neither a scenario nor a family"
-            for test in tests
-            if not test.scenarios and not test.further and test.path != "test_page.py"
-        ),
+        *(f"{test.place} has neither a scenario nor a family" for test in tests if not test.is_marked),
     ]
 
 

@@ -10,8 +10,8 @@ from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import AbortedTransaction, Partition, collect_aborted
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, topic_of_small_segments, write
 from tests.unit.state.histories import History
+from tests.unit.support.partitions import partition_of, topic_of_small_segments, write
 from tests.unit.support.world import World
 
 FOUR = [

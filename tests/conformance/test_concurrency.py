@@ -19,8 +19,8 @@ from eoslog.producer.producer import Producer
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
-from tests.conformance.sleepers import Died, asleep_at, awake, dies_at
 from tests.unit.state.histories import History
+from tests.unit.support.sleepers import Died, asleep_at, awake, dies_at
 from tests.unit.support.world import World
 
 IDS = ("a", "b")

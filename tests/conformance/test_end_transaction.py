@@ -18,10 +18,10 @@ from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import TransactionState
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, read, write
-from tests.conformance.rules import batch_refused, end_refused, previous
-from tests.conformance.sleepers import asleep_at
+from tests.unit.state.answers import batch_refused, end_refused, previous
 from tests.unit.state.histories import OTHER_TOPIC_ID, History, topic_created
+from tests.unit.support.partitions import partition_of, read, write
+from tests.unit.support.sleepers import asleep_at
 from tests.unit.support.world import World
 
 STATES = ("EMPTY", "ONGOING", "ONGOING, prepared", "COMPLETE_ABORT", "COMPLETE_COMMIT")

@@ -13,8 +13,8 @@ from eoslog.errors import (
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
 from eoslog.store import Store
-from tests.conformance.partitions import epoch_of, partition_of, state_of, write
-from tests.conformance.sleepers import Died, asleep_at, dies_at
+from tests.unit.support.partitions import epoch_of, partition_of, state_of, write
+from tests.unit.support.sleepers import Died, asleep_at, dies_at
 from tests.unit.support.world import FaultyStore, World
 
 DAY_MS = 24 * 3600 * 1000

@@ -10,9 +10,9 @@ from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.store import Store
-from tests.conformance.partitions import read, write
-from tests.conformance.rules import batch_refused
+from tests.unit.state.answers import batch_refused
 from tests.unit.state.histories import History
+from tests.unit.support.partitions import read, write
 from tests.unit.support.world import FaultyStore, World
 
 

@@ -10,9 +10,9 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import TransactionState
 from eoslog.store import Store
-from tests.conformance.partitions import read, write
-from tests.conformance.rules import end_refused
+from tests.unit.state.answers import end_refused
 from tests.unit.state.histories import History
+from tests.unit.support.partitions import read, write
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.further("Transaction coordinator")

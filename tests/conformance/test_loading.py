@@ -15,9 +15,9 @@ from eoslog.log.slot_paths import slot_path
 from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.store import Store
-from tests.conformance.partitions import epoch_of, read, state_of, write
-from tests.conformance.rules import reloaded, replayed
+from tests.unit.state.answers import reloaded, replayed
 from tests.unit.state.histories import History, fold
+from tests.unit.support.partitions import epoch_of, read, state_of, write
 from tests.unit.support.world import World
 
 

@@ -17,7 +17,7 @@ _COLLECT = "import json; from tests.conformance.page import collect; print(json.
 
 @pytest.fixture(scope="module")
 def collected() -> list[CollectedTest]:
-    """All tests of the suite; a process of its own collects them, whatever part of them runs here."""
+    """All tests that answer Kafka; a process of its own collects them, whatever part of them runs here."""
     process = subprocess.run(
         [sys.executable, "-c", _COLLECT], cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
     )

@@ -12,9 +12,9 @@ from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import StoreState
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
-from tests.conformance.rules import is_inert, reloaded
+from tests.unit.state.answers import is_inert, reloaded
 from tests.unit.state.histories import TOPIC_ID, History
+from tests.unit.support.partitions import partition_of, read, topic_of_small_segments, write
 from tests.unit.support.world import World
 
 

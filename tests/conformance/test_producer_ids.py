@@ -14,8 +14,8 @@ from eoslog.state.state_machine import encode_entry
 from eoslog.state.transaction_entries import ProducerInitialized
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.store import Store
-from tests.conformance.rules import is_inert
 from tests.requests import Applying
+from tests.unit.state.answers import is_inert
 from tests.unit.state.histories import History
 from tests.unit.support.world import FaultyStore, World
 

@@ -12,7 +12,7 @@ from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import SealedSegment
 from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
-from tests.conformance.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write
+from tests.unit.support.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000

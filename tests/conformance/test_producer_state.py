@@ -13,9 +13,9 @@ from eoslog.state.names import PartitionId
 from eoslog.state.partitions import check_batch
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, read, write
-from tests.conformance.rules import batch_refused, reloaded, replayed
+from tests.unit.state.answers import batch_refused, reloaded, replayed
 from tests.unit.state.histories import TOPIC_ID, History, new_draft, offsets_of, planned_expiry
+from tests.unit.support.partitions import partition_of, read, write
 from tests.unit.support.world import World
 
 MINUTE_MS = 60_000

@@ -6,8 +6,8 @@ import pytest
 
 from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of
-from tests.conformance.readers import PLACE, Keep, any_keep, assigned, consumed, producer_of, send
+from tests.unit.support.partitions import partition_of
+from tests.unit.support.readers import PLACE, Keep, any_keep, assigned, consumed, producer_of, send
 from tests.unit.support.world import SLOTS, World, faulty
 
 pytestmark = any_keep

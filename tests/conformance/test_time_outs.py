@@ -8,10 +8,10 @@ from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StoreAccessDenie
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.store import Store
-from tests.conformance.partitions import read, write
-from tests.conformance.rules import batch_refused, previous
-from tests.conformance.sleepers import asleep_at
+from tests.unit.state.answers import batch_refused, previous
 from tests.unit.state.histories import History
+from tests.unit.support.partitions import read, write
+from tests.unit.support.sleepers import asleep_at
 from tests.unit.support.world import FaultyStore, World
 
 SLOTS = "__transaction_state/slot/"

@@ -13,7 +13,7 @@ from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.store import Store
-from tests.conformance.rules import reloaded
+from tests.unit.state.answers import reloaded
 from tests.unit.state.histories import History, fold, planned_expiry
 from tests.unit.support.world import World
 

@@ -21,10 +21,10 @@ from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.state.transaction_requests import AbortOverdueTransactions, end_request
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, read, topic_of_small_segments, write
-from tests.conformance.rules import is_inert, reloaded
-from tests.conformance.sleepers import asleep_at
+from tests.unit.state.answers import is_inert, reloaded
 from tests.unit.state.histories import TOPIC_ID, History, new_draft, offsets_of, planned_expiry
+from tests.unit.support.partitions import partition_of, read, topic_of_small_segments, write
+from tests.unit.support.sleepers import asleep_at
 from tests.unit.support.world import World
 
 DAY_MS = 24 * 3600 * 1000

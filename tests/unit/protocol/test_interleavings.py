@@ -26,8 +26,8 @@ from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.state.partitions import partition_of
 from eoslog.state.topics import topic_named
 from eoslog.store import Store
-from tests.conformance.sleepers import asleep_at
 from tests.requests import Applying
+from tests.unit.support.sleepers import asleep_at
 from tests.unit.support.world import SLOTS, World, faulty, values
 
 DAY_MS = 24 * 3600 * 1000

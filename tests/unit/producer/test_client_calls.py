@@ -12,7 +12,7 @@ from eoslog.producer.producer_calls import ProducerLifecycle, ProducerPhase
 from eoslog.session.group_metadata import GroupMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.conformance.partitions import read
+from tests.unit.support.partitions import read
 from tests.unit.support.world import CALLS, World, values
 
 PLACE = TopicPartition("t", 0)

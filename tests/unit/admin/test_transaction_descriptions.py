@@ -8,7 +8,7 @@ from eoslog.errors import EosLogError, InvalidRequest, NotAStore, TransactionalI
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.conformance.partitions import write
+from tests.unit.support.partitions import write
 from tests.unit.support.world import World
 
 

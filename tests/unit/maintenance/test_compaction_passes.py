@@ -12,8 +12,8 @@ from eoslog.format.topic_schema_json import stored_schema
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import CommitSummary
-from tests.conformance.sleepers import Died
 from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
+from tests.unit.support.sleepers import Died
 
 pytestmark = pytest.mark.further("Compaction")
 

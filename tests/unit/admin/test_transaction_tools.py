@@ -7,7 +7,7 @@ import pytest
 from eoslog.errors import InvalidRequest, TransactionAborted
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, read, write
+from tests.unit.support.partitions import partition_of, read, write
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.further("Offsets and tools")

@@ -7,7 +7,7 @@ import pytest
 from eoslog.errors import UnknownTopicOrPartition
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.store import Store
-from tests.conformance.partitions import write
+from tests.unit.support.partitions import write
 from tests.unit.support.world import World
 
 

@@ -14,7 +14,7 @@ from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ProducerInitialized
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
-from tests.conformance.rules import end_refused, reloaded
+from tests.unit.state.answers import end_refused, reloaded
 from tests.unit.state.histories import History
 
 S = TransactionState

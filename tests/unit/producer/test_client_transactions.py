@@ -9,7 +9,7 @@ from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of, read
+from tests.unit.support.partitions import partition_of, read
 from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
 
 PLACES = [TopicPartition("t", 0), TopicPartition("t", 1)]

@@ -6,7 +6,7 @@ import pytest
 
 from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from eoslog.state.sequences import BATCHES_TO_RETAIN
-from tests.conformance.rules import KnownProducer
+from tests.unit.state.answers import KnownProducer
 
 LARGEST_SEQUENCE = 2**31 - 1
 

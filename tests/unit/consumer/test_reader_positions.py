@@ -6,9 +6,9 @@ import pytest
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of
-from tests.conformance.readers import PLACE, assigned, producer_of, send
 from tests.unit.maintenance.compacted_log import CompactedLog
+from tests.unit.support.partitions import partition_of
+from tests.unit.support.readers import PLACE, assigned, producer_of, send
 from tests.unit.support.world import faulty
 
 pytestmark = pytest.mark.further("Reader")

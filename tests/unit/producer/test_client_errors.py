@@ -20,7 +20,7 @@ from eoslog.errors import (
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.conformance.partitions import read
+from tests.unit.support.partitions import read
 from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
 
 PLACE = TopicPartition("t", 0)

@@ -11,7 +11,7 @@ from eoslog.consumer.consumer import Consumer
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.conformance.partitions import partition_of
+from tests.unit.support.partitions import partition_of
 
 PLACE = TopicPartition("t", 0)
 Keep = Callable[[Store], None]

@@ -9,14 +9,9 @@ import pytest
 
 import eoslog
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied
-from eoslog.state.producer_ids import MAX_TASKS, TASKS_BITS, task_producer_id
-from eoslog.state.state_machine import encode_entry
-from eoslog.state.transaction_entries import ProducerInitialized
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.store import Store
 from tests.requests import Applying
-from tests.unit.state.answers import is_inert
-from tests.unit.state.histories import History
 from tests.unit.support.world import FaultyStore, World
 
 SLOTS = "__transaction_state/slot/"
@@ -40,25 +35,6 @@ def test_no_producer_id_is_given_out_twice_however_many_ask_at_once() -> None:
         ids = list(threads.map(draw, processes * 20))
 
     assert len(set(ids)) == len(ids) == 80
-
-
-@pytest.mark.scenario(120)
-def test_the_ids_of_a_jobs_tasks_are_a_block_that_overlaps_no_other(history: History) -> None:
-    job = history.job("run", history.staged(task=0)).producer_id
-    following = history.init(None).producer_id
-    block = range(job, task_producer_id(job, MAX_TASKS - 1) + 1)
-
-    assert len(block) == 1 << TASKS_BITS
-    assert following not in block
-    assert following % (1 << TASKS_BITS) == job % (1 << TASKS_BITS) == 0
-
-
-@pytest.mark.scenario(120)
-def test_a_record_that_gives_out_the_id_of_another_slot_is_inert(history: History) -> None:
-    taken = history.init(None).producer_id
-    again = ProducerInitialized(timeout_ms=1, producer_id=taken, producer_epoch=0, time_ms=0)
-
-    assert is_inert(history.state, history.slot + 1, [encode_entry(again)])
 
 
 @pytest.mark.scenario(120)
@@ -91,10 +67,3 @@ def test_an_id_whose_record_may_have_landed_is_not_given_out_again(store: Store,
     assert len(registered) == (3 if lands else 2)
     assert set(ids) <= registered
     assert ids[0] != ids[1]
-
-
-@pytest.mark.further("Transaction coordinator")
-def test_ids_rise_with_the_log(history: History) -> None:
-    ids = [history.init(None).producer_id for _ in range(5)]
-
-    assert ids == sorted(set(ids))

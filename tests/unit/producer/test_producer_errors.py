@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from eoslog import errors
+from eoslog.errors import (
+    DeliveryTimedOut,
+    EosLogError,
+    IllegalGeneration,
+    OutOfOrderSequence,
+    RequestTimedOut,
+    StoreAccessDenied,
+    TransactionAbortable,
+    UnknownMember,
+    UnknownTopicOrPartition,
+)
+from eoslog.producer.producer import Producer
+from eoslog.state.names import TopicPartition
 from eoslog.store import Store
-from tests.unit.support.world import SLOTS, World, faulty, values
+from tests.unit.support.partitions import read
+from tests.unit.support.world import CALLS, SLOTS, World, faulty, values
 
 
 def test_a_transaction_with_rows_for_a_topic_deleted_meanwhile_can_only_be_aborted(store: Store, world: World) -> None:
@@ -50,17 +66,6 @@ def test_a_refused_write_ends_the_transaction_and_not_the_producer(store: Store)
     assert values(store) == [b"2"]
 
 
-def test_an_abort_ends_the_futures_of_records_that_were_not_written(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    future = producer.send("t", b"v")
-
-    producer.abort_transaction()
-
-    assert isinstance(future.exception(0), errors.TransactionAborted)
-
-
 @pytest.mark.parametrize("denied", ["t/", SLOTS])
 def test_without_a_transaction_a_refused_write_fails_the_rows_and_not_the_producer(store: Store, denied: str) -> None:
     """The flush tells it of rows that nobody waits for, and no later one writes them."""
@@ -98,3 +103,147 @@ def test_without_a_transaction_rows_for_a_topic_deleted_meanwhile_fail_and_the_p
 
     assert isinstance(future.exception(0), errors.UnknownTopicOrPartition)
     assert values(store) == [b"new"]
+
+
+PLACE = TopicPartition("t", 0)
+
+
+def with_failed_batch(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: type[EosLogError], *, call: str = "flush"
+) -> Producer:
+    """A producer whose second batch the log has just refused with ``error``."""
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"written", partition=0)
+    producer.flush()
+    future = producer.send("t", b"refused", partition=0)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise error("told by the log")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.log, "append", refuse)
+        with pytest.raises(error):
+            producer.flush() if call == "flush" else CALLS[call](producer)
+    assert isinstance(future.exception(0), error)
+    return producer
+
+
+@pytest.mark.scenario(155)
+@pytest.mark.parametrize("error", [OutOfOrderSequence, StoreAccessDenied, UnknownTopicOrPartition])
+@pytest.mark.parametrize("call", ["flush", "commit", "prepare"])
+def test_after_a_failed_batch_a_commit_is_impossible_and_an_abort_leads_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: type[EosLogError], call: str
+) -> None:
+    producer = with_failed_batch(store, monkeypatch, error, call=call)
+    for again in ("commit", "prepare", "send", "table", "offsets", "begin"):
+        with pytest.raises(TransactionAbortable, match="told by the log"):
+            CALLS[again](producer)
+    producer.flush()
+
+    producer.abort_transaction()
+
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+    assert read(store, "t") == [(2, b"next")]
+
+
+@pytest.mark.scenario(155)
+@pytest.mark.parametrize("lost", [SLOTS, "t/"])
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_batch_that_expires_drops_the_commit_that_waits_for_it(store: Store, lost: str, others: int) -> None:
+    producer = store.producer("tx", delivery_timeout_ms=1_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    futures = [producer.send("t", b"%d" % number, partition=number % 2) for number in range(1 + others)]
+    faulty(store).lose_answers(lost, lands=False)
+
+    with pytest.raises(DeliveryTimedOut):
+        producer.commit_transaction()
+
+    faulty(store).heal()
+    assert all(isinstance(future.exception(0), DeliveryTimedOut) for future in futures)
+    with pytest.raises(TransactionAbortable):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert values(store) == []
+
+
+@pytest.mark.scenario(155)
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_abort_settles_a_batch_whose_fate_is_unknown(store: Store, lands: bool) -> None:
+    producer = store.producer("tx", max_block_ms=1_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"doubtful", partition=0)
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(RequestTimedOut):
+        producer.flush()
+    faulty(store).heal()
+
+    producer.abort_transaction()
+
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+    assert values(store) == [b"next"]
+    assert store.admin.offsets("t")[0].last_stable_offset == store.admin.offsets("t")[0].high_watermark
+
+
+@pytest.mark.scenario(155)
+@pytest.mark.parametrize(
+    ("stale", "error"), [({"member_id": "a stranger"}, UnknownMember), ({"generation": 100}, IllegalGeneration)]
+)
+def test_offsets_that_the_group_refuses_make_the_commit_impossible_and_the_abort_not(
+    store: Store, world: World, stale: dict[str, Any], error: type[EosLogError]
+) -> None:
+    consumer = world.process().consumer("g")
+    consumer.subscribe(["t"])
+    consumer.poll(0)
+    producer = store.producer("tx")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"refused")
+    producer.flush()
+    producer.send_offsets_to_transaction({PLACE: 5}, consumer.group_metadata()._replace(**stale))
+    with pytest.raises(error):
+        producer.commit_transaction()
+    with pytest.raises(TransactionAbortable):
+        producer.commit_transaction()
+
+    producer.abort_transaction()
+
+    producer.begin_transaction()
+    producer.send("t", b"next")
+    producer.send_offsets_to_transaction({PLACE: 6}, consumer.group_metadata())
+    producer.commit_transaction()
+    assert values(store) == [b"next"]
+    found = store.consumer("g").committed([PLACE])[PLACE]
+    assert found is not None
+    assert found.offset == 6
+
+
+@pytest.mark.further("Producer client")
+def test_a_batch_that_fails_fails_those_behind_it_and_no_row_of_theirs_is_written_later(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = store.producer("tx", buffer_bytes=1)
+    producer.init_transactions()
+    producer.begin_transaction()
+    futures = [producer.send("t", b"0", partition=0)]
+    faulty(store).deny(SLOTS)
+    with pytest.raises(StoreAccessDenied):
+        producer.send("t", b"1", partition=0)
+    faulty(store).heal()
+    with pytest.raises(TransactionAbortable):
+        producer.send("t", b"2", partition=0)
+
+    producer.abort_transaction()
+
+    producer.begin_transaction()
+    producer.send("t", b"next", partition=0)
+    producer.commit_transaction()
+    assert isinstance(futures[0].exception(0), StoreAccessDenied)
+    assert [value for _, value in read(store, "t", "read_uncommitted")] == [b"next"]

@@ -12,6 +12,13 @@ from eoslog.store import Store
 from tests.unit.support.world import CALLS, World, at_last_epoch, values
 
 
+def after(store: Store, calls: str) -> Producer:
+    producer = store.producer("tx")
+    for call in calls.split():
+        CALLS[call](producer)
+    return producer
+
+
 @pytest.mark.parametrize(
     ("staged", "step"),
     [(False, "flush"), (False, "abort"), (False, "commit"), (False, "offsets"), (True, "commit"), (True, "offsets")],
@@ -60,6 +67,40 @@ def test_records_of_a_fenced_producer_end_with_its_error(store: Store, world: Wo
         first.flush()
 
     assert isinstance(future.exception(0), errors.ProducerFenced)
+
+
+@pytest.mark.scenario(152)
+@pytest.mark.parametrize("where", ["outside of a transaction", "in a transaction"])
+@pytest.mark.parametrize("call", ["begin", "send", "offsets", "commit", "abort"])
+def test_a_fenced_producer_tells_so_at_every_call(store: Store, world: World, where: str, call: str) -> None:
+    producer = after(store, "init begin send")
+    after(world.process(), "init")
+    if where == "in a transaction":
+        with pytest.raises(errors.ProducerFenced):
+            producer.flush()
+    else:
+        with pytest.raises(errors.ProducerFenced):
+            producer.commit_transaction()
+
+    with pytest.raises(errors.ProducerFenced):
+        CALLS[call](producer)
+
+    assert values(store, isolation_level="read_uncommitted") == []
+
+
+@pytest.mark.scenario(152)
+def test_a_fenced_producer_can_be_flushed_and_closed_without_an_error(store: Store, world: World) -> None:
+    producer = after(store, "init begin send")
+    after(world.process(), "init")
+    with pytest.raises(errors.ProducerFenced):
+        producer.flush()
+
+    producer.flush()
+    producer.flush()
+    producer.close()
+    producer.close()
+
+    assert values(store, isolation_level="read_uncommitted") == []
 
 
 def test_a_transaction_past_its_timeout_that_was_ended_refuses_its_producer(store: Store, world: World) -> None:

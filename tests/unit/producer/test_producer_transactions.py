@@ -1,15 +1,18 @@
-"""What a producer's transactions promise, eager and staged."""
+"""What a producer's transactions promise, eager and staged, and the identity under which the producer goes on."""
 
 from __future__ import annotations
 
 import pytest
 
 from eoslog import errors
-from eoslog.session.group_metadata import GroupMetadata
+from eoslog.errors import CommitStateUnknown, StoreAccessDenied, TransactionAborted, UnknownTopicOrPartition
+from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH
 from eoslog.state.store_state import StoreState
 from eoslog.store import Store
-from tests.unit.support.world import values
+from tests.unit.support.partitions import partition_of, read
+from tests.unit.support.world import CALLS, SLOTS, World, at_last_epoch, faulty, values
 
 
 @pytest.mark.parametrize("staged", [True, False])
@@ -55,52 +58,11 @@ def test_staged_rows_show_nowhere_before_the_commit_and_hold_nothing_back(store:
     assert future.result(0) == ("t", 0, -1)
 
 
-def test_each_transaction_raises_the_epoch_and_an_empty_one_does_not_touch_the_log(store: Store) -> None:
-    producer = store.producer("tx")
-    producer.init_transactions()
-    slot = store.read(lambda state, slot: slot)
-    producer.begin_transaction()
-    producer.commit_transaction()
-    producer.begin_transaction()
-    producer.abort_transaction()
-    assert producer.producer_epoch == 0
-    assert store.read(lambda state, slot: slot) == slot
-
-    producer.begin_transaction()
-    producer.send("t", b"v")
-    producer.commit_transaction()
-
-    assert producer.producer_epoch == 1
-
-
-def test_offsets_of_a_group_are_committed_with_the_transaction_and_dropped_with_it(store: Store) -> None:
-    place = TopicPartition("t", 0)
-    producer = store.producer("tx")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction({place: 7, TopicPartition("t", 1): 3}, "g")
-    producer.send_offsets_to_transaction({place: 9}, "g")
-    producer.send_offsets_to_transaction({}, "unheard of")
-    producer.commit_transaction()
-    producer.begin_transaction()
-    producer.send("t", b"x")
-    producer.send_offsets_to_transaction({place: 100}, "g")
-    producer.abort_transaction()
-
-    committed = store.consumer("g").committed([place, TopicPartition("t", 1)])
-
-    assert [each.offset if each else None for each in committed.values()] == [9, 3]
-
-
-def test_offsets_without_a_group_or_of_an_unknown_partition_are_refused(store: Store) -> None:
+def test_offsets_below_zero_or_of_an_unknown_partition_are_refused(store: Store) -> None:
     producer = store.producer("tx")
     producer.init_transactions()
     producer.begin_transaction()
 
-    for offsets in ({}, {TopicPartition("t", 0): 1}):
-        for group in (None, "", GroupMetadata("g", generation=2)):
-            with pytest.raises(errors.InvalidRequest):
-                producer.send_offsets_to_transaction(offsets, group)  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidRequest):
         producer.send_offsets_to_transaction({TopicPartition("t", 0): -1}, "g")
     with pytest.raises(errors.UnknownTopicOrPartition):
@@ -132,3 +94,312 @@ def test_the_last_identity_stands_in_the_state(store: Store) -> None:
         return state.transactions["tx"].producer_id, state.transactions["tx"].producer_epoch
 
     assert store.read(identity) == (producer.producer_id, producer.producer_epoch)
+
+
+PLACES = [TopicPartition("t", 0), TopicPartition("t", 1)]
+
+
+def initialised(store: Store, *, staged: bool = False) -> Producer:
+    producer = store.producer("tx", staged=staged)
+    producer.init_transactions()
+    return producer
+
+
+def transact(producer: Producer, *rows: bytes, end: str = "commit") -> None:
+    """A transaction with a batch for each row."""
+    producer.begin_transaction()
+    for row in rows:
+        producer.send("t", row, partition=0)
+        producer.flush()
+    CALLS[end](producer)
+
+
+def committed(store: Store, group: str) -> dict[int, int | None]:
+    found = store.consumer(group).committed(PLACES)
+    return {place.partition: offset.offset if offset else None for place, offset in found.items()}
+
+
+@pytest.mark.scenario(150)
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("flushes", [True, False])
+def test_rows_are_published_by_the_commit_and_not_before(store: Store, staged: bool, flushes: bool) -> None:
+    producer = initialised(store, staged=staged)
+    producer.begin_transaction()
+    for value in (b"1", b"2"):
+        producer.send("t", value)
+        if flushes:
+            producer.flush()
+        assert values(store) == []
+
+    producer.commit_transaction()
+
+    assert values(store) == [b"1", b"2"]
+
+
+@pytest.mark.scenario(150)
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("flushes", [True, False])
+def test_rows_are_dropped_by_the_abort_and_earlier_commits_stay(store: Store, staged: bool, flushes: bool) -> None:
+    producer = initialised(store, staged=staged)
+    transact(producer, b"1")
+    producer.begin_transaction()
+    future = producer.send("t", b"2")
+    if flushes:
+        producer.flush()
+
+    producer.abort_transaction()
+
+    assert values(store) == [b"1"]
+    assert future.done()
+    assert flushes or isinstance(future.exception(0), TransactionAborted)
+    transact(producer, end="abort")
+    assert values(store) == [b"1"]
+
+
+@pytest.mark.scenario(151)
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_offsets_of_two_groups_are_published_by_the_commit_and_dropped_by_the_abort(store: Store, end: str) -> None:
+    producer = initialised(store)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({PLACES[0]: 42, PLACES[1]: 73}, "g1")
+    producer.send_offsets_to_transaction({PLACES[0]: 101}, "g2")
+    assert committed(store, "g1") == committed(store, "g2") == {0: None, 1: None}
+
+    CALLS[end](producer)
+
+    published = end == "commit"
+    assert committed(store, "g1") == ({0: 42, 1: 73} if published else {0: None, 1: None})
+    assert committed(store, "g2") == ({0: 101, 1: None} if published else {0: None, 1: None})
+
+
+@pytest.mark.scenario(151)
+def test_of_offsets_that_are_sent_again_the_latest_of_each_partition_is_published(store: Store) -> None:
+    store.admin.create_partitions("t", 3)
+    producer = initialised(store)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({PLACES[0]: 42, PLACES[1]: 73}, "g")
+    producer.send_offsets_to_transaction({PLACES[1]: 101, TopicPartition("t", 2): 21}, "g")
+    producer.commit_transaction()
+
+    assert committed(store, "g") == {0: 42, 1: 101}
+    third = TopicPartition("t", 2)
+    found = store.consumer("g").committed([third])[third]
+    assert found is not None
+    assert found.offset == 21
+
+
+@pytest.mark.scenario(151)
+def test_an_abort_takes_back_neither_offsets_nor_rows_of_an_earlier_commit(store: Store) -> None:
+    producer = initialised(store)
+    for offset, end in ((42, "commit"), (73, "abort")):
+        producer.begin_transaction()
+        producer.send("t", b"%d" % offset)
+        producer.send_offsets_to_transaction({PLACES[0]: offset}, "g")
+        CALLS[end](producer)
+
+    assert committed(store, "g") == {0: 42, 1: None}
+    assert values(store) == [b"42"]
+
+
+@pytest.mark.scenario(154)
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_each_end_answers_the_next_epoch_and_sequences_begin_anew(store: Store, end: str) -> None:
+    producer = initialised(store)
+    producer_id = producer.producer_id
+    for number in range(3):
+        assert (producer.producer_id, producer.producer_epoch) == (producer_id, number)
+        transact(producer, b"a", b"b", end=end)
+
+    batches = [batch for batch in partition_of(store, "t").active if batch.control is None]
+    assert [(batch.producer_epoch, batch.base_sequence) for batch in batches] == [
+        (epoch, sequence) for epoch in range(3) for sequence in range(2)
+    ]
+
+
+@pytest.mark.scenario(154)
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("epoch", ["an epoch", "the last epoch"])
+def test_the_identity_of_an_end_that_is_repeated_is_adopted_all_the_same(
+    store: Store, end: str, lands: bool, epoch: str
+) -> None:
+    producer = initialised(store)
+    if epoch == "the last epoch":
+        at_last_epoch(store, producer)
+    before = (producer.producer_id, producer.producer_epoch)
+    producer.begin_transaction()
+    producer.send("t", b"1", partition=0)
+    producer.flush()
+    faulty(store).lose_answers(SLOTS, lands=lands)
+    with pytest.raises(CommitStateUnknown):
+        CALLS[end](producer)
+    assert (producer.producer_id, producer.producer_epoch) == before
+    faulty(store).heal()
+
+    CALLS[end](producer)
+
+    known = store.admin.describe_transaction("tx")
+    assert (producer.producer_id, producer.producer_epoch) == (known.producer_id, known.producer_epoch)
+    assert (known.producer_id == before[0]) == (epoch == "an epoch")
+    transact(producer, b"2")
+    assert values(store) == ([b"1", b"2"] if end == "commit" else [b"2"])
+
+
+@pytest.mark.scenario(154)
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_after_the_last_epoch_the_producer_goes_on_under_another_id_from_epoch_and_sequence_0(
+    store: Store, world: World, end: str
+) -> None:
+    producer = initialised(store)
+    at_last_epoch(store, producer)
+    exhausted = producer.producer_id
+    transact(producer, b"1", end=end)
+    assert producer.producer_id != exhausted
+    assert producer.producer_epoch == 0
+
+    transact(producer, b"2", b"3")
+
+    batches = [batch for batch in partition_of(world.process(), "t").active if batch.control is None]
+    assert [(batch.producer_id, batch.producer_epoch, batch.base_sequence) for batch in batches] == [
+        (exhausted, LAST_USABLE_EPOCH, 0),
+        (producer.producer_id, 0, 0),
+        (producer.producer_id, 0, 1),
+    ]
+    assert values(world.process()) == ([b"1", b"2", b"3"] if end == "commit" else [b"2", b"3"])
+
+
+@pytest.mark.scenario(159)
+def test_a_transaction_that_was_never_written_is_aborted_without_a_request(store: Store) -> None:
+    producer = initialised(store)
+    producer.begin_transaction()
+    future = producer.send("t", b"v")
+    producer.send_offsets_to_transaction({PLACES[0]: 1}, "g")
+    requests, epoch = store.requests.copy(), producer.producer_epoch
+
+    producer.abort_transaction()
+
+    assert store.requests == requests
+    assert producer.producer_epoch == epoch
+    assert isinstance(future.exception(0), TransactionAborted)
+    transact(producer, b"next")
+    assert read(store, "t") == [(0, b"next")]
+
+
+@pytest.mark.scenario(159)
+def test_a_transaction_whose_only_upload_was_refused_is_aborted_without_a_request(store: Store) -> None:
+    producer = initialised(store)
+    producer.begin_transaction()
+    future = producer.send("t", b"v")
+    faulty(store).deny("t/")
+    with pytest.raises(StoreAccessDenied):
+        producer.flush()
+    requests, epoch = store.requests.copy(), producer.producer_epoch
+
+    producer.abort_transaction()
+
+    assert isinstance(future.exception(0), StoreAccessDenied)
+    assert store.requests == requests
+    assert producer.producer_epoch == epoch
+    faulty(store).heal()
+    transact(producer, b"next")
+    assert read(store, "t") == [(0, b"next")]
+
+
+@pytest.mark.scenario(159)
+def test_a_transaction_whose_only_batch_the_log_refused_leaves_no_marker(store: Store, world: World) -> None:
+    """The producer cannot tell whether an earlier attempt landed, so it asks; the log knows of nothing to end."""
+    producer = initialised(store)
+    producer.begin_transaction()
+    future = producer.send("t", b"v")
+    world.process().admin.delete_topic("t")
+    world.process().admin.create_topic("t", partitions=2)
+    with pytest.raises(UnknownTopicOrPartition):
+        producer.flush()
+
+    producer.abort_transaction()
+
+    assert isinstance(future.exception(0), UnknownTopicOrPartition)
+    assert [each.high_watermark for each in store.admin.offsets("t")] == [0, 0]
+    transact(producer, b"next")
+    assert read(store, "t") == [(0, b"next")]
+
+
+@pytest.mark.scenario(159)
+def test_a_transaction_of_which_one_write_came_through_is_aborted_in_the_log(store: Store) -> None:
+    producer = initialised(store)
+    producer.begin_transaction()
+    producer.send("t", b"written", partition=0)
+    producer.flush()
+    producer.send("t", b"refused", partition=1)
+    faulty(store).deny("t/")
+    with pytest.raises(StoreAccessDenied):
+        producer.flush()
+    faulty(store).heal()
+
+    producer.abort_transaction()
+
+    assert store.admin.describe_transaction("tx").transaction_state == "COMPLETE_ABORT"
+    assert [each.high_watermark for each in store.admin.offsets("t")] == [2, 0]
+    assert [each.last_stable_offset for each in store.admin.offsets("t")] == [2, 0]
+
+
+@pytest.mark.further("Producer client")
+def test_futures_are_done_in_the_order_of_the_sends_of_a_partition(store: Store) -> None:
+    producer = initialised(store)
+    producer.begin_transaction()
+    done: list[int] = []
+    for number in range(20):
+        future = producer.send("t", b"%d" % number, partition=0)
+        future.add_done_callback(lambda done_future: done.append(done_future.result(0).offset))
+        if number % 3 == 0:
+            producer.flush()
+
+    producer.commit_transaction()
+
+    assert done == list(range(20))
+
+
+def test_an_init_at_the_last_epoch_brings_another_producer_id_and_fences_the_old_one(
+    store: Store, world: World
+) -> None:
+    old = initialised(store)
+    at_last_epoch(store, old)
+    old.begin_transaction()
+    old.send("t", b"old", partition=0)
+    old.flush()
+
+    new = initialised(world.process())
+    transact(new, b"new")
+
+    assert new.producer_id != old.producer_id
+    with pytest.raises(errors.ProducerFenced):
+        old.commit_transaction()
+    assert values(store) == [b"new"]
+
+
+@pytest.mark.parametrize("before", ["", "commit", "abort"])
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_transaction_to_which_nothing_was_given_ends_without_a_request(store: Store, before: str, end: str) -> None:
+    producer = initialised(store)
+    if before:
+        transact(producer, b"1", end=before)
+    requests, epoch = store.requests.copy(), producer.producer_epoch
+
+    transact(producer, end=end)
+
+    assert store.requests == requests
+    assert producer.producer_epoch == epoch
+    transact(producer, b"2")
+    assert values(store) == ([b"1", b"2"] if before == "commit" else [b"2"])
+
+
+def test_each_producer_without_transactional_id_has_an_id_of_its_own(store: Store) -> None:
+    ids = set()
+    for number in range(3):
+        with store.producer() as producer:
+            producer.send("t", b"%d" % number)
+            producer.flush()
+            ids.add((producer.producer_id, producer.producer_epoch))
+
+    assert len(ids) == 3
+    assert {epoch for _, epoch in ids} == {0}

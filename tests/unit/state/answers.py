@@ -3,44 +3,10 @@
 from __future__ import annotations
 
 from eoslog.format.checkpoint_codec import parts, restore
-from eoslog.state.partition_state import NO_OFFSET, ProducerState
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.sequences import DuplicateBatch, check_sequence, with_batch, with_marker
 from eoslog.state.store_state import StoreState
 from eoslog.state.transaction_requests import EndTransaction, end_request
 from tests.unit.state.histories import History, fold
-
-
-class KnownProducer:
-    """One producer as one partition knows it: batches and markers, without transactional id or store around it."""
-
-    def __init__(self) -> None:
-        self.state: ProducerState | None = None
-        self.next_offset = 0
-
-    def batch(self, producer_epoch: int, base_sequence: int, count: int = 1) -> int:
-        """Append a batch; the base offset of the first time if it is a repeat, -1 if that is no longer known."""
-        try:
-            check_sequence(self.state, producer_epoch, base_sequence, count, "t-0")
-        except DuplicateBatch as duplicate:
-            return duplicate.base_offset
-        base_offset = self.next_offset
-        self.state = with_batch(self.state, 7, producer_epoch, base_sequence, count, base_offset, 0, False)
-        self.next_offset += count
-        return base_offset
-
-    def marker(self, marker_epoch: int) -> None:
-        self.state = with_marker(self.state, 7, marker_epoch, 0)
-        self.next_offset += 1
-
-    @property
-    def known(self) -> ProducerState:
-        assert self.state is not None
-        return self.state
-
-    @property
-    def last_sequence(self) -> int:
-        return self.known.batches[-1].last_sequence if self.known.batches else NO_OFFSET
 
 
 def batch_refused(

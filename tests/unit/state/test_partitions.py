@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
-from eoslog.errors import InvalidEntry, InvalidTxnState, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+from eoslog.errors import InvalidEntry, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS
 from eoslog.state.expiry_entries import HorizonMoved
 from eoslog.state.partition_state import AbortedTransaction, Control, Outcome
-from eoslog.state.partitions import check_batch, sealable_end
+from eoslog.state.partitions import sealable_end
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.topic_entries import TopicConfig
@@ -116,15 +114,6 @@ def test_a_marker_takes_one_offset_and_settles_the_rows_of_its_transaction_alone
     assert outcomes == [(0, Outcome.ABORTED), (2, Outcome.OPEN), (4, Outcome.ABORTED)]
     assert history.partition().active[-1].control is Control.ABORT
     assert history.partition().next_offset == 5
-
-
-def test_a_batch_without_transaction_is_refused_while_its_producer_has_one_open() -> None:
-    history = History()
-    identity = history.init()
-    history.send(identity)
-
-    with pytest.raises(InvalidTxnState):
-        check_batch(history.partition(), "t-0", history.batch(identity, 1, transactional_id=None))
 
 
 def test_a_repeated_batch_is_answered_with_its_offset_and_takes_no_slot() -> None:

@@ -1,4 +1,4 @@
-"""Prepared transactions: they take no more, and their end gives them what was prepared and nothing else."""
+"""Prepared transactions: what they take, who holds them, and what their end gives them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ from eoslog.errors import (
     InvalidTxnState,
     ProducerFenced,
     StagedFilesExpired,
+    TransactionAborted,
+    TransactionalIdNotFound,
     UnknownTopicOrPartition,
 )
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.state.expiry_entries import HorizonMoved
 from eoslog.state.group_entries import OffsetsCommitted
-from eoslog.state.partition_state import NO_SLOT
-from eoslog.state.prepared import parse_prepared_state, pending_partitions, prepared_state
-from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.partition_state import NO_SLOT, Control
+from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, pending_partitions, prepared_state
+from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
+from eoslog.state.sequences import MAX_EPOCH, DuplicateBatch
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
-from eoslog.state.transaction_requests import InitProducerId
-from tests.unit.state.histories import OTHER_TOPIC_ID, History, joining, offsets_of, topic_created
+from eoslog.state.transaction_requests import AbortTransaction, ForceTerminateTransaction, InitProducerId
+from tests.unit.state.answers import batch_refused
+from tests.unit.state.histories import OTHER_TOPIC_ID, History, joining, offsets_of, planned_expiry, topic_created
 from tests.unit.state.prepared import PLACE, eager, end_refused, prepare_refused
 
 # Preparing
@@ -67,6 +70,7 @@ def test_a_transaction_with_nothing_in_it_can_be_prepared_and_its_name_is_its_ow
     assert first != second
 
 
+@pytest.mark.scenario(104)
 def test_it_takes_no_more_batches_offsets_or_application_versions() -> None:
     history = History()
     identity = eager(history)
@@ -385,3 +389,224 @@ def test_readers_take_the_commit_of_a_prepared_transaction_with_any_summary() ->
     assert entry.summary == CommitSummary(rows=2)
     for summary in (None, CommitSummary(rows=3), CommitSummary(rows=2)):
         assert not history.is_invalid(entry.model_copy(update={"summary": summary}))
+
+
+# Its holder changes
+
+
+@pytest.mark.scenario(102)
+def test_an_init_aborts_what_is_prepared_unless_it_asks_to_keep_it(history: History) -> None:
+    identity = history.init()
+    history.send(identity)
+    history.prepare(identity)
+
+    holder = history.init(keep_prepared=True)
+    assert history.transaction().state is TransactionState.ONGOING
+    assert batch_refused(history, identity, 1) is ProducerFenced
+
+    history.init()
+    assert history.transaction().state is TransactionState.EMPTY
+    assert history.transaction().prepared is None
+    assert [txn.last_offset for txn in history.partition().aborted] == [1]
+    assert history.partition().last_stable_offset == 2
+    assert batch_refused(history, holder) is ProducerFenced
+
+
+@pytest.mark.scenario(102)
+def test_a_job_does_not_take_part_in_two_phase_commit(history: History) -> None:
+    with pytest.raises(InvalidRequest):
+        history.init("job", kind="job", owner="run", keep_prepared=True)
+
+    assert history.state.transactions == {}
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_a_kept_one_is_completed_by_its_new_holder_and_by_nobody_else(outcome: str) -> None:
+    history = History()
+    named = eager(history)
+
+    holder = history.init(keep_prepared=True)
+
+    transaction = history.transaction()
+    assert holder == named._replace(producer_epoch=named.producer_epoch + 1)
+    assert transaction.state is TransactionState.ONGOING
+    assert transaction.prepared is not None
+    assert transaction.prepared.producer_epoch == named.producer_epoch
+    for call in ("commit", "abort"):
+        assert isinstance(end_refused(history, named, call), ProducerFenced)
+    assert isinstance(prepare_refused(history, named), ProducerFenced)
+    late, own = history.batch(named, 2), history.batch(holder)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
+    assert isinstance(history.refused(lambda draft: draft.append(own).base_offset), InvalidTxnState)
+    assert isinstance(prepare_refused(history, holder), InvalidTxnState)
+
+    after = history.end(holder, outcome)
+
+    marker = history.partition().active[-1]
+    assert marker.control is (Control.COMMIT if outcome == "commit" else Control.ABORT)
+    assert (marker.producer_id, marker.producer_epoch) == (holder.producer_id, holder.producer_epoch + 1)
+    assert after.producer_epoch == holder.producer_epoch + 1
+    assert history.end(holder, outcome) == after
+    assert history.partition().last_stable_offset == 3
+    assert history.send(after) == 3
+
+
+def test_it_survives_any_number_of_inits_with_its_rows_and_its_name() -> None:
+    history = History()
+    named = history.init()
+    history.prepare(named, batches=(history.staged(2),))
+    holders = [history.init(keep_prepared=True) for _ in range(3)]
+
+    history.commit(holders[-1])
+
+    rows, marker = history.partition().active
+    assert (rows.producer_id, rows.producer_epoch) == named
+    assert marker.producer_epoch == holders[-1].producer_epoch + 1
+
+
+@pytest.mark.scenario(102)
+def test_keeping_with_an_open_transaction_that_is_not_prepared_aborts_it_and_with_none_gives_out_the_next_epoch() -> (
+    None
+):
+    """Kafka's coordinator does not serve KIP-939 and answers UNSUPPORTED_VERSION."""
+    history = History()
+    first = history.init(keep_prepared=True)
+    history.send(first)
+
+    second = history.init(keep_prepared=True)
+    third = history.init(keep_prepared=True)
+
+    assert [first.producer_epoch, second.producer_epoch, third.producer_epoch] == [0, 2, 3]
+    assert history.transaction().state is TransactionState.EMPTY
+    assert len(history.partition().aborted) == 1
+
+
+def test_an_init_that_keeps_and_is_repeated_is_answered_the_same_without_a_record() -> None:
+    history = History()
+    named = eager(history)
+    holder = history.init(expected=named, keep_prepared=True)
+    slot = history.slot
+
+    assert history.init(expected=named, keep_prepared=True) == holder
+    assert history.slot == slot
+    error = history.refused(lambda draft: InitProducerId("tx", timeout_ms=1, time_ms=1, expected=named).take(draft))
+    assert isinstance(error, ProducerFenced)
+
+
+def test_an_init_is_no_repetition_once_its_successor_has_prepared_a_transaction_itself() -> None:
+    history = History()
+    first = history.init()
+    second = history.init(expected=first)
+    history.prepare(second)
+
+    error = history.refused(
+        lambda draft: InitProducerId("tx", timeout_ms=1, time_ms=1, expected=first, keep_prepared=True).take(draft)
+    )
+
+    assert isinstance(error, ProducerFenced)
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_the_rows_stay_those_of_the_old_producer_id_when_the_epoch_is_exhausted_while_prepared(outcome: str) -> None:
+    history = History()
+    history.init()
+    named = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(named, 0, 2)
+    history.prepare(named, batches=(history.staged(3, partition=1),))
+
+    holder = history.init(keep_prepared=True)
+
+    assert holder == (history.slot << 20, 0)
+    assert history.transaction().open_producer_id == named.producer_id
+    assert isinstance(end_refused(history, named, outcome), ProducerFenced)
+    after = history.end(holder, outcome)
+    partition = history.partition()
+    assert partition.last_stable_offset == partition.high_watermark == 3
+    marker = partition.active[-1]
+    assert (marker.producer_id, marker.producer_epoch) == (named.producer_id, MAX_EPOCH)
+    assert not partition.producers
+    staged = history.partition(1).active
+    assert [batch.producer_id for batch in staged] == [named.producer_id] * (2 if outcome == "commit" else 0)
+    assert history.end(holder, outcome) == after == holder._replace(producer_epoch=1)
+    assert history.send(after) == 3
+
+
+def test_the_end_of_a_prepared_transaction_may_exhaust_the_epoch_too() -> None:
+    history = History()
+    history.init()
+    named = history.at_epoch(LAST_USABLE_EPOCH)
+    history.send(named)
+    history.prepare(named)
+
+    after = history.commit(named)
+
+    assert after == (history.slot << 20, 0)
+    assert history.commit(named) == after
+    assert history.partition().active[-1].producer_epoch == MAX_EPOCH
+    assert not history.partition().producers
+
+
+# Its end by others: its own time-out, or an administrator by force
+
+
+def test_its_own_time_out_counts_and_not_that_of_the_transaction() -> None:
+    history = History()
+    identity = history.init()
+    history.send(identity)
+    history.now_ms += 50_000
+    history.prepare(identity, timeout_ms=DEFAULT_PREPARED_TIMEOUT_MS)
+    history.now_ms += DEFAULT_PREPARED_TIMEOUT_MS
+    assert history.abort_timed_out() == []
+    history.now_ms += 1
+
+    assert history.abort_timed_out() == ["tx"]
+
+    assert isinstance(end_refused(history, identity, "commit"), TransactionAborted)
+    assert history.partition().last_stable_offset == 2
+
+
+def test_without_a_time_out_it_waits_for_ever_and_never_expires() -> None:
+    history = History()
+    identity = eager(history)
+    history.now_ms += 10**12
+
+    assert history.abort_timed_out() == []
+    assert planned_expiry(history.state, history.now_ms) is None
+    history.commit(identity)
+
+
+def test_an_init_does_not_prolong_it() -> None:
+    history = History()
+    identity = history.init()
+    history.prepare(identity, timeout_ms=1_000)
+    history.now_ms += 900
+    history.init(keep_prepared=True)
+    history.now_ms += 101
+
+    assert history.abort_timed_out() == ["tx"]
+
+
+def test_an_administrator_ends_it_only_by_force_which_fences_its_holder() -> None:
+    history = History()
+    identity = eager(history)
+
+    error = history.refused(lambda draft: AbortTransaction("tx", reason="admin", time_ms=0).apply(draft))
+    assert isinstance(error, InvalidTxnState)
+    assert "force-terminate" in str(error)
+    assert history.force_terminate() is True
+    assert history.force_terminate() is False
+
+    assert history.transaction().state is TransactionState.EMPTY
+    for outcome in ("commit", "abort"):
+        assert isinstance(end_refused(history, identity, outcome), ProducerFenced)
+    late = history.batch(identity, 2)
+    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
+
+
+def test_force_ends_what_is_open_and_not_prepared_too_and_an_unknown_id_is_named() -> None:
+    history = History()
+    history.send(history.init())
+
+    assert history.force_terminate() is True
+    error = history.refused(lambda draft: ForceTerminateTransaction("nobody", time_ms=0).apply(draft))
+    assert isinstance(error, TransactionalIdNotFound)

@@ -20,12 +20,16 @@ from eoslog.state.producer_ids import (
     LAST_USABLE_EPOCH,
     MAX_TASKS,
     MAX_TRANSACTION_TIMEOUT_MS,
+    TASKS_BITS,
     ProducerIdentity,
     check_timeout,
     task_producer_id,
 )
+from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import TransactionState
+from eoslog.state.transaction_entries import ProducerInitialized
 from eoslog.state.transaction_requests import InitProducerId
+from tests.unit.state.answers import is_inert
 from tests.unit.state.histories import NOBODY, History
 
 
@@ -48,39 +52,12 @@ def test_without_a_transactional_id_each_init_gives_out_a_new_id() -> None:
     assert set(history.state.producers) == {first.producer_id, second.producer_id}
 
 
-def test_an_init_without_an_expected_epoch_moves_the_epoch_on() -> None:
-    history = History()
-    first = history.init()
-
-    assert history.init() == (first.producer_id, 1)
-    assert history.transaction().last_producer_epoch == -1
-
-
 def test_an_init_that_expects_the_current_epoch_moves_it_on() -> None:
     history = History()
     first = history.init()
 
     assert history.init(expected=first) == (first.producer_id, 1)
     assert history.transaction().last_producer_epoch == 0
-
-
-def test_an_init_that_is_repeated_is_answered_the_same_without_a_record() -> None:
-    history = History()
-    first = history.init()
-    second = history.init(expected=first)
-    slot = history.slot
-
-    assert history.init(expected=first) == second
-    assert history.slot == slot
-
-
-def test_an_init_that_expects_an_older_epoch_is_fenced() -> None:
-    history = History()
-    first = history.init()
-    history.init(expected=first)
-    history.init()
-
-    assert isinstance(history.refused(lambda draft: init(draft, expected=first)), ProducerFenced)
 
 
 def test_an_init_that_expects_another_producer_id_is_fenced() -> None:
@@ -92,12 +69,6 @@ def test_an_init_that_expects_another_producer_id_is_fenced() -> None:
     assert isinstance(error, ProducerFenced)
 
 
-def test_an_init_that_expects_what_has_expired_begins_anew() -> None:
-    history = History()
-
-    assert history.init(expected=ProducerIdentity(77, 3)) == (history.slot << 20, 0)
-
-
 def test_a_repeated_init_is_fenced_once_its_successor_has_a_transaction_open() -> None:
     """The answer would give one epoch to two producers."""
     history = History()
@@ -106,19 +77,6 @@ def test_a_repeated_init_is_fenced_once_its_successor_has_a_transaction_open() -
     history.send(second)
 
     assert isinstance(history.refused(lambda draft: init(draft, expected=first)), ProducerFenced)
-
-
-def test_an_init_over_an_open_transaction_aborts_it_first() -> None:
-    history = History()
-    first = history.init()
-    history.send(first, count=3)
-
-    second = history.init()
-
-    assert second == (first.producer_id, 2)
-    assert history.partition().last_stable_offset == history.partition().high_watermark == 4
-    assert [txn.last_offset for txn in history.partition().aborted] == [3]
-    assert isinstance(history.refused(lambda draft: draft.append(history.batch(first, 3)).base_offset), ProducerFenced)
 
 
 def test_an_init_entry_over_an_open_transaction_is_invalid() -> None:
@@ -132,40 +90,12 @@ def test_an_init_entry_over_an_open_transaction_is_invalid() -> None:
     assert isinstance(history.refused(lambda draft: draft.append(decode_entry(entry))), InvalidEntry)
 
 
-def test_an_exhausted_epoch_gives_a_new_id_and_keeps_the_old_one_for_a_retry() -> None:
-    history = History()
-    history.init()
-    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
-
-    rolled_over = history.init(expected=exhausted)
-
-    assert rolled_over == (history.slot << 20, 0)
-    assert history.transaction().previous_producer_id == exhausted.producer_id
-    assert history.transaction().last_producer_epoch == LAST_USABLE_EPOCH
-    assert history.init(expected=exhausted) == rolled_over
-    before = ProducerIdentity(exhausted.producer_id, LAST_USABLE_EPOCH - 1)
-    assert isinstance(history.refused(lambda draft: init(draft, expected=before)), ProducerFenced)
-
-
 def test_the_epoch_below_the_last_usable_one_is_still_moved_on() -> None:
     history = History()
     first = history.init()
     history.at_epoch(LAST_USABLE_EPOCH - 1)
 
     assert history.init() == (first.producer_id, LAST_USABLE_EPOCH)
-
-
-def test_an_init_over_an_open_transaction_of_an_exhausted_epoch_fences_with_the_reserved_one() -> None:
-    history = History()
-    history.init()
-    exhausted = history.at_epoch(LAST_USABLE_EPOCH)
-    history.send(exhausted)
-
-    after = history.init()
-
-    assert after.producer_id == history.slot << 20
-    assert history.partition().active[-1].producer_epoch == 32767
-    assert not history.partition().producers
 
 
 def test_two_new_ids_do_not_fit_into_one_record() -> None:
@@ -259,16 +189,6 @@ def test_a_batch_of_an_unknown_transactional_id_or_a_foreign_producer_id_is_no_m
         assert isinstance(history.refused(lambda draft, b=batch: draft.append(b).base_offset), InvalidProducerIdMapping)
 
 
-def test_a_batch_at_a_stale_epoch_is_fenced() -> None:
-    history = History()
-    stale = history.init()
-    history.init()
-
-    batch = history.batch(stale)
-
-    assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), ProducerFenced)
-
-
 def test_a_producer_whose_transaction_timed_out_learns_that_and_not_that_it_was_fenced() -> None:
     history = History()
     identity = history.init()
@@ -296,3 +216,29 @@ def test_after_expiry_the_same_transactional_id_gets_a_new_producer_id() -> None
 
 def init(draft: Draft, transactional_id: str = "tx", **options: ProducerIdentity) -> ProducerIdentity:
     return InitProducerId(transactional_id, timeout_ms=60_000, time_ms=1, **options).take(draft)
+
+
+@pytest.mark.scenario(120)
+def test_the_ids_of_a_jobs_tasks_are_a_block_that_overlaps_no_other(history: History) -> None:
+    job = history.job("run", history.staged(task=0)).producer_id
+    following = history.init(None).producer_id
+    block = range(job, task_producer_id(job, MAX_TASKS - 1) + 1)
+
+    assert len(block) == 1 << TASKS_BITS
+    assert following not in block
+    assert following % (1 << TASKS_BITS) == job % (1 << TASKS_BITS) == 0
+
+
+@pytest.mark.scenario(120)
+def test_a_record_that_gives_out_the_id_of_another_slot_is_inert(history: History) -> None:
+    taken = history.init(None).producer_id
+    again = ProducerInitialized(timeout_ms=1, producer_id=taken, producer_epoch=0, time_ms=0)
+
+    assert is_inert(history.state, history.slot + 1, [encode_entry(again)])
+
+
+@pytest.mark.further("Transaction coordinator")
+def test_ids_rise_with_the_log(history: History) -> None:
+    ids = [history.init(None).producer_id for _ in range(5)]
+
+    assert ids == sorted(set(ids))

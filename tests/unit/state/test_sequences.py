@@ -1,4 +1,4 @@
-"""Which batch may follow, which is a repeat, and which is neither."""
+"""Sequences and epochs of one producer in one partition: which batch follows, which is a repeat, which is neither."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eoslog.errors import InvalidProducerEpoch, OutOfOrderSequence
 from eoslog.state.partition_state import NO_OFFSET, ProducerState, SequenceRange
 from eoslog.state.sequences import (
+    BATCHES_TO_RETAIN,
     DuplicateBatch,
     check_sequence,
     last_sequence_of,
@@ -42,12 +43,6 @@ def duplicate(known: ProducerState, base_sequence: int, count: int = 1) -> int:
     return caught.value.base_offset
 
 
-def test_the_first_batch_of_a_producer_begins_at_zero() -> None:
-    check(None, 0)
-    with pytest.raises(OutOfOrderSequence):
-        check(None, 1)
-
-
 def test_the_next_batch_follows_without_a_gap() -> None:
     known = after((0, 5))
 
@@ -56,17 +51,7 @@ def test_the_next_batch_follows_without_a_gap() -> None:
         check(known, 6)
 
 
-def test_a_higher_epoch_begins_at_zero_again() -> None:
-    check(after((0, 5)), 0, epoch=1)
-    with pytest.raises(OutOfOrderSequence):
-        check(after((0, 5)), 5, epoch=1)
-
-
-def test_a_lower_epoch_is_refused() -> None:
-    with pytest.raises(InvalidProducerEpoch):
-        check(after((0, 5), epoch=2), 0, epoch=1)
-
-
+@pytest.mark.scenario(14)
 def test_after_a_marker_only_sequence_zero_of_the_new_epoch_or_a_later_one_follows() -> None:
     known = with_marker(after((0, 5), epoch=0), 1, 1, 0)
 
@@ -79,6 +64,7 @@ def test_after_a_marker_only_sequence_zero_of_the_new_epoch_or_a_later_one_follo
         check(known, 5, epoch=0)
 
 
+@pytest.mark.scenario(50)
 def test_a_marker_must_be_strictly_newer_than_the_data() -> None:
     for marker_epoch in (4, 5):
         with pytest.raises(InvalidProducerEpoch):
@@ -87,6 +73,7 @@ def test_a_marker_must_be_strictly_newer_than_the_data() -> None:
     assert with_marker(None, 1, 2, 0) == ProducerState(1, 2, (), 0, NO_OFFSET)
 
 
+@pytest.mark.further("Producer state")
 @pytest.mark.parametrize("back", range(5))
 def test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset(back: int) -> None:
     known = after(*((number * 3, 3) for number in range(9)))
@@ -94,14 +81,16 @@ def test_each_of_the_last_five_batches_is_a_duplicate_with_its_offset(back: int)
     assert duplicate(known, (8 - back) * 3, 3) == (8 - back) * 3
 
 
+@pytest.mark.further("Producer state")
 def test_a_batch_older_than_the_last_five_is_a_duplicate_whose_offset_is_forgotten() -> None:
     known = after(*((number * 3, 3) for number in range(9)))
 
     for number in range(4):
         assert duplicate(known, number * 3, 3) == NO_OFFSET
-    assert len(known.batches) == 5
+    assert len(known.batches) == BATCHES_TO_RETAIN == 5
 
 
+@pytest.mark.further("Producer state")
 def test_a_batch_that_overlaps_one_of_the_last_five_in_part_is_out_of_order() -> None:
     known = after((0, 5), (5, 5))
 
@@ -249,3 +238,170 @@ def test_batches_are_answered_as_by_a_model_that_remembers_the_whole_epoch(
     drawn = st.tuples(placed | st.integers(0, LARGEST), SMALL | LARGE)
     for base_sequence, count in [*repeats, *data.draw(st.lists(drawn, min_size=5, max_size=20))]:
         assert answer_of(known, base_sequence, count) == model.answer(base_sequence, count)
+
+
+class KnownProducer:
+    """One producer as one partition knows it: batches and markers, without transactional id or store around it."""
+
+    def __init__(self) -> None:
+        self.state: ProducerState | None = None
+        self.next_offset = 0
+
+    def batch(self, producer_epoch: int, base_sequence: int, count: int = 1) -> int:
+        """Append a batch; the base offset of the first time if it is a repeat, -1 if that is no longer known."""
+        try:
+            check_sequence(self.state, producer_epoch, base_sequence, count, "t-0")
+        except DuplicateBatch as duplicate:
+            return duplicate.base_offset
+        base_offset = self.next_offset
+        self.state = with_batch(self.state, 7, producer_epoch, base_sequence, count, base_offset, 0, False)
+        self.next_offset += count
+        return base_offset
+
+    def marker(self, marker_epoch: int) -> None:
+        self.state = with_marker(self.state, 7, marker_epoch, 0)
+        self.next_offset += 1
+
+    @property
+    def known(self) -> ProducerState:
+        assert self.state is not None
+        return self.state
+
+    @property
+    def last_sequence(self) -> int:
+        return self.known.batches[-1].last_sequence if self.known.batches else NO_OFFSET
+
+
+@pytest.fixture
+def producer() -> KnownProducer:
+    return KnownProducer()
+
+
+@pytest.mark.scenario(10)
+def test_sequences_follow_each_other_and_a_new_epoch_begins_at_zero(producer: KnownProducer) -> None:
+    producer.batch(0, 0)
+    producer.batch(0, 1)
+
+    assert producer.batch(0, 1) == 1
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(0, 5)
+    producer.batch(1, 0)
+    with pytest.raises(InvalidProducerEpoch):
+        producer.batch(0, 0)
+    assert producer.next_offset == 3
+
+
+@pytest.mark.scenario(11)
+def test_a_marker_alone_fences_older_epochs_and_asks_for_sequence_zero(producer: KnownProducer) -> None:
+    producer.marker(2)
+    assert (producer.known.producer_epoch, producer.last_sequence) == (2, -1)
+
+    with pytest.raises(InvalidProducerEpoch):
+        producer.batch(0, 0)
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(2, 17)
+    producer.batch(2, 0)
+
+    assert (producer.known.producer_epoch, producer.last_sequence) == (2, 0)
+
+
+@pytest.mark.scenario(14)
+def test_a_marker_raises_the_epoch_and_empties_the_batches(producer: KnownProducer) -> None:
+    producer.batch(0, 0)
+
+    producer.marker(1)
+
+    assert producer.known.producer_epoch == 1
+    assert producer.known.batches == ()
+    assert producer.known.current_txn_first_offset == -1
+    producer.batch(1, 0)
+
+
+@pytest.mark.scenario(37)
+def test_of_two_first_batches_that_arrive_in_the_wrong_order_the_later_waits(producer: KnownProducer) -> None:
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(0, 4)
+
+    producer.batch(0, 0, 4)
+    producer.batch(0, 4)
+
+    assert producer.last_sequence == 4
+
+
+@pytest.mark.scenario(37, 165)
+def test_a_first_batch_of_a_higher_epoch_replaces_and_one_of_a_lower_is_refused(producer: KnownProducer) -> None:
+    producer.batch(1, 0)
+    producer.batch(2, 0)
+
+    with pytest.raises(InvalidProducerEpoch):
+        producer.batch(1, 1)
+
+    assert producer.known.producer_epoch == 2
+
+
+@pytest.mark.scenario(39, 67)
+@pytest.mark.parametrize("producer_epoch", [0, 1, 5])
+def test_an_unknown_producer_begins_at_sequence_zero_whatever_its_epoch(
+    producer: KnownProducer, producer_epoch: int
+) -> None:
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(producer_epoch, 5)
+
+    producer.batch(producer_epoch, 0)
+
+
+@pytest.mark.scenario(39)
+def test_a_raised_epoch_begins_at_sequence_zero(producer: KnownProducer) -> None:
+    producer.batch(0, 0, 3)
+
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(1, 3)
+
+    producer.batch(1, 0)
+
+
+@pytest.mark.scenario(49)
+def test_a_batch_of_an_older_epoch_is_refused(producer: KnownProducer) -> None:
+    producer.batch(1, 0)
+
+    with pytest.raises(InvalidProducerEpoch):
+        producer.batch(0, 0)
+
+
+def at_sequence(producer: KnownProducer, last_sequence: int) -> None:
+    """The producer's last batch ends at this sequence."""
+    producer.batch(0, 0, last_sequence)
+    producer.batch(0, last_sequence)
+
+
+@pytest.mark.further("Producer state")
+def test_the_sequence_after_the_largest_is_zero(producer: KnownProducer) -> None:
+    at_sequence(producer, LARGEST)
+
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(0, 1)
+    producer.batch(0, 0)
+
+    assert producer.last_sequence == 0
+
+
+@pytest.mark.further("Producer state")
+def test_a_batch_may_hold_the_wrap_of_its_sequences(producer: KnownProducer) -> None:
+    at_sequence(producer, LARGEST - 11)
+    base_offset = producer.next_offset
+
+    producer.batch(0, LARGEST - 10, 21)
+
+    assert producer.last_sequence == 9
+    assert producer.batch(0, LARGEST - 10, 21) == base_offset
+    assert producer.batch(0, 10) == base_offset + 21
+
+
+@pytest.mark.further("Producer state")
+def test_a_raised_epoch_forgets_the_batches_of_the_one_before(producer: KnownProducer) -> None:
+    producer.batch(0, 0, 2)
+    producer.batch(1, 0, 1)
+
+    assert producer.batch(1, 0, 1) == 2
+    with pytest.raises(OutOfOrderSequence):
+        producer.batch(1, 0, 2)

@@ -9,7 +9,6 @@ import pytest
 from eoslog.errors import (
     InvalidEntry,
     InvalidProducerEpoch,
-    InvalidProducerIdMapping,
     InvalidTxnState,
     ProducerFenced,
     StagedFilesExpired,
@@ -28,23 +27,10 @@ from eoslog.state.transactions import VALID_PREVIOUS_STATES, transit
 from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, offsets_of, topic_created
 
 
-def empty(history: History) -> ProducerIdentity:
-    history.init()
-    return history.init()
-
-
 def ongoing(history: History) -> ProducerIdentity:
     identity = history.init()
     history.send(identity, count=2)
     return identity
-
-
-def complete_commit(history: History) -> ProducerIdentity:
-    return history.commit(ongoing(history))
-
-
-def complete_abort(history: History) -> ProducerIdentity:
-    return history.abort(ongoing(history))
 
 
 def prepared(history: History) -> ProducerIdentity:
@@ -62,65 +48,6 @@ def refused(history: History, identity: ProducerIdentity, outcome: str) -> type[
     return type(history.refused(lambda draft: EndTransaction(request).apply(draft)))
 
 
-def previous(identity: ProducerIdentity) -> ProducerIdentity:
-    return identity._replace(producer_epoch=identity.producer_epoch - 1)
-
-
-REFUSALS = [
-    (empty, "abort", "retry", ProducerFenced),
-    (empty, "commit", "retry", ProducerFenced),
-    (empty, "commit", "current", InvalidTxnState),
-    (complete_abort, "commit", "retry", InvalidTxnState),
-    (complete_abort, "commit", "current", InvalidTxnState),
-    (complete_commit, "abort", "retry", InvalidTxnState),
-    (complete_commit, "commit", "current", InvalidTxnState),
-    (ongoing, "commit", "retry", ProducerFenced),
-    (ongoing, "abort", "retry", ProducerFenced),
-    (prepared, "commit", "retry", ProducerFenced),
-    (prepared, "abort", "retry", ProducerFenced),
-    (kept, "commit", "retry", ProducerFenced),
-    (kept, "abort", "retry", ProducerFenced),
-]
-
-
-@pytest.mark.parametrize(("reach", "outcome", "epoch", "error"), REFUSALS)
-def test_an_end_is_refused(
-    reach: Callable[[History], ProducerIdentity], outcome: str, epoch: str, error: type[Exception]
-) -> None:
-    history = History()
-    history.init()
-    identity = reach(history)
-
-    assert refused(history, identity if epoch == "current" else previous(identity), outcome) is error
-
-
-@pytest.mark.parametrize("reach", [empty, complete_abort, complete_commit])
-def test_an_abort_outside_of_a_transaction_succeeds_and_moves_the_epoch_on(
-    reach: Callable[[History], ProducerIdentity],
-) -> None:
-    history = History()
-    identity = reach(history)
-    rows = history.partition().next_offset
-
-    after = history.abort(identity)
-
-    assert after == (identity.producer_id, identity.producer_epoch + 1)
-    assert history.transaction().state is TransactionState.COMPLETE_ABORT
-    assert history.partition().next_offset == rows
-
-
-@pytest.mark.parametrize(("reach", "outcome"), [(complete_abort, "abort"), (complete_commit, "commit")])
-def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got(
-    reach: Callable[[History], ProducerIdentity], outcome: str
-) -> None:
-    history = History()
-    identity = reach(history)
-    slot = history.slot
-
-    assert history.end(previous(identity), outcome) == identity
-    assert history.slot == slot
-
-
 @pytest.mark.parametrize("reach", [ongoing, prepared, kept])
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity], outcome: str) -> None:
@@ -134,6 +61,7 @@ def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity],
     assert "tx" not in history.state.ongoing
 
 
+@pytest.mark.further("Transaction metadata")
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
 def test_the_end_that_exhausts_the_epoch_assigns_the_new_id_and_its_retry_is_recognised(outcome: str) -> None:
     history = History()
@@ -151,26 +79,6 @@ def test_the_end_that_exhausts_the_epoch_assigns_the_new_id_and_its_retry_is_rec
     assert refused(history, exhausted, outcome) is ProducerFenced
 
 
-def test_an_end_of_a_later_epoch_or_a_foreign_id_is_refused() -> None:
-    history = History()
-    identity = ongoing(history)
-
-    assert refused(history, identity._replace(producer_epoch=9), "commit") is ProducerFenced
-    assert refused(history, identity._replace(producer_id=9), "commit") is InvalidProducerIdMapping
-    request = end_request("unknown", identity, "commit", time_ms=0)
-    assert isinstance(history.refused(lambda draft: EndTransaction(request).apply(draft)), InvalidProducerIdMapping)
-
-
-def test_a_delayed_end_does_not_hit_the_next_transaction() -> None:
-    history = History()
-    first = ongoing(history)
-    second = history.commit(first)
-    history.send(second)
-
-    assert refused(history, first, "abort") is ProducerFenced
-    assert history.transaction().state is TransactionState.ONGOING
-
-
 def test_a_batch_begins_a_transaction_and_further_ones_belong_to_it() -> None:
     history = History()
     identity = history.init()
@@ -184,15 +92,6 @@ def test_a_batch_begins_a_transaction_and_further_ones_belong_to_it() -> None:
     assert transaction.state is TransactionState.ONGOING
     assert (transaction.start_slot, transaction.start_ms) == (began, history.now_ms - 5)
     assert {place.partition for place in transaction.partitions} == {0, 1}
-
-
-def test_a_batch_of_an_ended_transaction_is_refused() -> None:
-    history = History()
-    identity = ongoing(history)
-    history.commit(identity)
-    late = history.batch(identity, 2)
-
-    assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
 
 
 def test_every_partition_with_rows_gets_one_control_row_and_no_other() -> None:

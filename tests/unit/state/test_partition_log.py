@@ -1,0 +1,164 @@
+"""Offsets of a partition, its last stable offset, and what a fetch below it shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from eoslog.errors import OffsetOutOfRange
+from eoslog.state.draft import Draft
+from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.sequences import DuplicateBatch
+from eoslog.state.state_machine import encode_entry
+from eoslog.state.store_state import StoreState
+from tests.unit.state.answers import is_inert, reloaded
+from tests.unit.state.histories import TOPIC_ID, History
+
+
+def log_start(offset: int) -> LogStartMoved:
+    return LogStartMoved(topic_id=TOPIC_ID, partition=0, offset=offset, reason="delete_records")
+
+
+@pytest.mark.scenario(41)
+def test_idempotent_rows_are_stable_at_once(history: History) -> None:
+    identity = history.init(None)
+    history.send(identity, 0, 3, transactional_id=None)
+    history.send(identity, 3, 2, transactional_id=None)
+
+    assert history.partition().open_transactions == {}
+    assert history.partition().last_stable_offset == 5
+
+
+@pytest.mark.scenario(42)
+def test_the_first_row_of_an_open_transaction_is_unstable_until_its_marker_is_durable(history: History) -> None:
+    plain = history.init(None)
+    history.send(plain, 0, 2, transactional_id=None)
+    identity = history.init()
+    history.send(identity, 0, 3)
+    assert history.partition().last_stable_offset == 2
+    history.send(identity, 3, 2)
+    assert history.partition().last_stable_offset == 2
+
+    history.commit(identity)
+
+    assert history.partition().last_stable_offset == history.partition().high_watermark == 8
+
+
+@pytest.mark.scenario(48)
+def test_batches_of_several_producers_in_one_record_are_judged_each_for_itself(history: History) -> None:
+    one, other = history.init(None), history.init(None)
+
+    def propose(draft: Draft) -> list[int]:
+        answers = []
+        for identity, base_sequence in ((one, 0), (other, 0), (one, 1), (other, 0), (other, 1), (one, 1)):
+            batch = history.batch(identity, base_sequence, transactional_id=None)
+            try:
+                answers.append(draft.append(batch).base_offset)
+            except DuplicateBatch as duplicate:
+                answers.append(duplicate.base_offset)
+        return answers
+
+    assert history.append(propose) == [0, 1, 2, 1, 3, 2]
+
+    assert history.partition().high_watermark == 4
+    assert history.follower == history.state
+
+
+@pytest.mark.scenario(48)
+def test_a_duplicate_that_stands_in_the_log_is_inert_for_those_who_follow(history: History) -> None:
+    identity = history.init(None)
+    batch = history.batch(identity, transactional_id=None)
+    history.append(lambda draft: draft.append(batch).base_offset)
+
+    assert is_inert(history.follower, history.slot + 1, [encode_entry(batch)])
+
+
+@pytest.mark.scenario(52)
+def test_the_log_start_stops_at_the_last_stable_offset(history: History) -> None:
+    """Kafka moves the log start into an open transaction and the stable offset with it; here no open row is lost."""
+    plain, identity = history.init(None), history.init()
+    history.send(plain, 0, 5, transactional_id=None)
+    history.send(identity, 0, 3)
+
+    assert isinstance(history.refused(lambda draft: draft.append(log_start(6))), OffsetOutOfRange)
+    history.append(lambda draft: draft.append(log_start(5)))
+
+    partition = history.partition()
+    assert (partition.log_start_offset, partition.last_stable_offset) == (5, 5)
+
+
+@pytest.mark.scenario(52)
+@pytest.mark.parametrize("offset", [3, 4, 6])
+def test_the_stable_offset_is_at_or_above_the_log_start_amid_a_segment_and_after_one(
+    history: History, offset: int
+) -> None:
+    identity = history.init()
+    for _ in range(2):
+        history.send(identity, 0, 2)
+        identity = history.commit(identity)
+    history.send(identity)
+    history.seal(3)
+
+    history.append(lambda draft: draft.append(log_start(offset)))
+
+    partition = history.partition()
+    assert partition.log_start_offset == offset <= partition.last_stable_offset == 6
+
+
+@pytest.mark.scenario(56)
+def test_an_open_transaction_stays_when_the_log_start_moves_up_to_it(history: History) -> None:
+    identity = history.init()
+    history.send(identity, 0, 2)
+    identity = history.commit(identity)
+    history.send(identity, 0, 2)
+
+    history.append(lambda draft: draft.append(log_start(3)))
+
+    assert history.partition().open_transactions == {identity.producer_id: 3}
+    history.abort(identity)
+    assert history.partition().last_stable_offset == 6
+
+
+@pytest.mark.scenario(58)
+def test_producer_state_outlives_the_rows_that_made_it(history: History) -> None:
+    identity = history.init(None)
+    history.send(identity, 0, 3, transactional_id=None)
+    history.append(lambda draft: draft.append(log_start(3)))
+
+    assert reloaded(history) == history.state
+    repeat = history.batch(identity, 0, 3, transactional_id=None)
+    with pytest.raises(DuplicateBatch) as duplicate:
+        history.append(lambda draft: draft.append(repeat).base_offset)
+    assert duplicate.value.base_offset == 0
+    assert history.send(identity, 3, transactional_id=None) == 3
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_a_transaction_holds_the_stable_offset_only_in_the_partitions_that_it_touched(history: History) -> None:
+    identity = history.init()
+    history.send(identity, partition=1)
+    history.send(history.init(None), transactional_id=None)
+
+    assert [history.partition(p).last_stable_offset for p in (0, 1)] == [1, 0]
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_the_last_stable_offset_never_moves_back(history: History) -> None:
+    first, second = history.init("first"), history.init("second")
+    seen = []
+    for step in (
+        lambda: history.send(first, transactional_id="first"),
+        lambda: history.send(second, transactional_id="second"),
+        lambda: history.abort(first, "first"),
+        lambda: history.send(first._replace(producer_epoch=1), transactional_id="first"),
+        lambda: history.commit(second, "second"),
+    ):
+        step()
+        seen.append(history.partition().last_stable_offset)
+
+    assert seen == sorted(seen) == [0, 0, 1, 1, 3]
+
+
+@pytest.mark.further("Partition log and last stable offset")
+def test_an_empty_state_has_no_unstable_offset() -> None:
+    assert StoreState().partitions == {}
+    assert History().partition().last_stable_offset == 0

@@ -50,9 +50,7 @@ def test_an_end_is_put_again_until_its_fate_is_known_and_leaves_one_marker(
 
 
 @pytest.mark.scenario(119)
-def test_an_end_that_loses_the_race_for_its_slot_goes_to_the_next_and_leaves_one_marker(
-    store: Store, world: World
-) -> None:
+def test_an_end_that_loses_its_slot_takes_the_next(store: Store, world: World) -> None:
     process = world.process()
     producer = write(process, "t", "open")
     slept = asleep_at(process, "log.slot.before_put", lambda: write(store, "t", "commit", transactional_id="other"))

@@ -91,9 +91,7 @@ def test_the_second_producer_of_an_id_fences_the_first_when_it_writes(
 
 @pytest.mark.scenario(128, 139)
 @pytest.mark.parametrize("call", ["send", "commit"])
-def test_a_producer_that_goes_on_after_its_transaction_timed_out_is_told_and_none_of_it_is_shown(
-    stage: Stage, call: str
-) -> None:
+def test_a_producer_that_continues_after_a_time_out_is_refused(stage: Stage, call: str) -> None:
     producer = stage.producer(transaction_timeout_ms=300)
     producer.begin_transaction()
     send(producer, "1", partition=0)
@@ -221,7 +219,7 @@ def test_a_transactional_id_that_lives_keeps_its_producer_id_beyond_the_time_of_
 
 
 @pytest.mark.scenario(138)
-def test_a_transactional_id_expires_by_a_time_of_its_own_and_is_given_another_producer_id(stage: Stage) -> None:
+def test_an_expired_transactional_id_gets_another_producer_id(stage: Stage) -> None:
     """In Kafka the partitions know the old producer id for longer; here nothing can be written under it any more."""
     producer = stage.producer()
     transaction(producer, "abort", "aborted", partition=0)

@@ -27,7 +27,7 @@ def test_a_new_transactional_id_begins_at_epoch_zero_without_a_transaction(store
 
 
 @pytest.mark.scenario(101)
-def test_an_init_where_the_log_cannot_be_read_is_answered_with_an_error_and_does_nothing(world: World) -> None:
+def test_an_init_without_a_readable_log_fails_and_does_nothing(world: World) -> None:
     with pytest.raises(NotAStore):
         world.process().producer("tx").init_transactions()
 

@@ -101,7 +101,7 @@ def test_an_init_during_a_transaction_of_the_last_epochs_neither_overflows_nor_f
         history.commit(after)
 
 
-def test_a_late_abort_of_what_timed_out_at_the_exhausted_epoch_is_answered_and_its_producer_goes_on(
+def test_a_late_abort_at_the_exhausted_epoch_is_answered(
     history: History,
 ) -> None:
     """KAFKA-20090: the transaction stayed ONGOING for ever."""

@@ -37,9 +37,7 @@ def test_the_last_state_of_an_id_counts_for_whoever_loads_it(store: Store, world
 
 
 @pytest.mark.scenario(88)
-def test_who_left_an_id_to_another_process_and_takes_it_back_goes_on_where_that_one_was(
-    store: Store, world: World
-) -> None:
+def test_a_process_that_takes_an_id_back_continues_its_last_epoch(store: Store, world: World) -> None:
     first = write(store, "t", "commit")
     other = write(world.process(), "t", "commit", "commit")
     assert other.producer_epoch > first.producer_epoch

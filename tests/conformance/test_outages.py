@@ -69,7 +69,7 @@ def test_a_call_ends_in_its_time_while_nothing_answers_and_the_producer_can_be_c
 
 
 @pytest.mark.scenario(127, 139)
-def test_offsets_are_handed_over_while_nothing_answers_and_the_commit_that_takes_them_ends_in_its_time(
+def test_offsets_are_accepted_in_an_outage_and_their_commit_times_out(
     stage: Stage,
 ) -> None:
     """In Kafka it is the offsets' own call that times out; here they make no request before the commit."""
@@ -112,9 +112,7 @@ def test_an_end_that_timed_out_is_repeated_and_no_other_call_is_allowed(stage: S
 
 @pytest.mark.scenario(132, 139)
 @pytest.mark.parametrize(("lost", "lands"), [(SLOTS, True), (SLOTS, False), ("topic1/", False)])
-def test_after_a_failed_send_and_an_abort_the_producer_goes_on_with_its_id_and_a_higher_epoch(
-    stage: Stage, lost: str, lands: bool
-) -> None:
+def test_after_a_failed_send_the_abort_raises_the_epoch_only(stage: Stage, lost: str, lands: bool) -> None:
     store = stage.process()
     producer = stage.producer(store=store, max_block_ms=MAX_BLOCK_MS, delivery_timeout_ms=MAX_BLOCK_MS)
     transaction(producer, "commit", "4", partition=0)

@@ -127,9 +127,7 @@ def test_the_position_goes_over_control_rows_alone(store: Store, keep: Keep) -> 
 
 @pytest.mark.further("Reader")
 @pytest.mark.parametrize("start", range(8))
-def test_who_begins_in_the_middle_of_a_transaction_is_shown_none_of_it_if_it_aborts(
-    store: Store, keep: Keep, start: int
-) -> None:
+def test_a_reader_that_starts_inside_an_aborted_transaction_sees_nothing(store: Store, keep: Keep, start: int) -> None:
     first, second = producer_of(store, "1"), producer_of(store, "2")
     send(first, b"abort-0", b"abort-1", begin=True)
     send(second, b"commit-2", begin=True)

@@ -39,9 +39,7 @@ def test_a_transaction_past_its_time_out_is_aborted_and_its_epoch_raised(store: 
 
 @pytest.mark.scenario(114)
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_a_time_out_that_meets_an_end_on_its_way_loses_to_it_or_ends_it(
-    store: Store, world: World, outcome: str
-) -> None:
+def test_a_time_out_loses_to_an_end_that_takes_its_slot(store: Store, world: World, outcome: str) -> None:
     """Whichever of the two takes the slot, the other learns of it there."""
     process = world.process()
     producer = write(process, "t", "open", transaction_timeout_ms=1_000)

@@ -181,7 +181,7 @@ def test_a_transaction_that_outgrows_the_buffer_is_written_in_parts_and_ends_as_
 
 
 @pytest.mark.further("End to end")
-def test_a_poll_that_waits_while_a_transaction_aborts_and_the_next_commits_is_given_the_next(stage: Stage) -> None:
+def test_a_waiting_poll_skips_an_abort_and_returns_the_next_commit(stage: Stage) -> None:
     """Kafka's delayed fetch must know of an abort that came after the fetch."""
     producer = stage.producer()
     producer.begin_transaction()

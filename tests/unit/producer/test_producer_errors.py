@@ -226,9 +226,7 @@ def test_offsets_that_the_group_refuses_make_the_commit_impossible_and_the_abort
 
 
 @pytest.mark.further("Producer client")
-def test_a_batch_that_fails_fails_those_behind_it_and_no_row_of_theirs_is_written_later(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_batch_drops_the_batches_behind_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = store.producer("tx", buffer_bytes=1)
     producer.init_transactions()
     producer.begin_transaction()

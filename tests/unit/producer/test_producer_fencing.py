@@ -207,7 +207,7 @@ def test_a_producer_whose_id_was_taken_over_after_the_time_out_is_fenced(store: 
         producer.abort_transaction()
 
 
-def test_after_a_time_out_at_the_last_epoch_the_producer_goes_on_under_the_new_id(store: Store, world: World) -> None:
+def test_a_time_out_at_the_last_epoch_changes_producer_ids(store: Store, world: World) -> None:
     producer = store.producer("tx", transaction_timeout_ms=1000)
     producer.init_transactions()
     at_last_epoch(store, producer)

@@ -126,7 +126,7 @@ def test_each_row_is_written_once_and_in_order_whatever_becomes_of_puts_and_answ
     max_block_ms=st.sampled_from([1, 50, 60_000]),
 )
 @settings(max_examples=60, deadline=None)
-def test_each_transaction_is_ended_once_and_as_it_was_asked_whatever_becomes_of_puts_and_answers(
+def test_each_transaction_ends_once_as_asked_despite_lost_puts_and_answers(
     faults: list[Fault], ends: list[tuple[bool, bool]], staged: bool, max_block_ms: int
 ) -> None:
     world, store = world_with_topic()
@@ -180,9 +180,7 @@ def send_numbered(producer: Producer, thread: int, count: int, sent: Sent, told:
 
 
 @pytest.mark.parametrize("transactional", [True, False])
-def test_threads_send_while_another_ends_transactions_or_flushes_and_nothing_is_lost_doubled_or_out_of_order(
-    store: Store, transactional: bool
-) -> None:
+def test_concurrent_sends_flushes_and_ends_keep_rows_exact_and_in_order(store: Store, transactional: bool) -> None:
     producer = store.producer("tx" if transactional else None)
     if transactional:
         producer.init_transactions()

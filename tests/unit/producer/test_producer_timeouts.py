@@ -34,9 +34,7 @@ def call_of(producer: Producer, call: str) -> Any:
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("call", ["init", "flush", "commit", "abort"])
-def test_a_call_that_is_not_answered_ends_after_max_block_ms_and_can_be_repeated(
-    store: Store, world: World, call: str, lands: bool
-) -> None:
+def test_a_call_ends_after_max_block_and_can_be_repeated(store: Store, world: World, call: str, lands: bool) -> None:
     producer = producer_before(call, store, max_block_ms=5000)
     faulty(store).lose_answers(SLOTS, lands=lands)
     began_ms = world.time_ms
@@ -86,7 +84,7 @@ def test_a_call_that_did_nothing_says_so_and_one_that_may_have_appended_does_not
     assert store.resolve(unknown.value) is False
 
 
-def test_a_send_into_a_full_buffer_ends_after_max_block_ms_and_has_taken_nothing_in(store: Store) -> None:
+def test_a_send_into_a_full_buffer_times_out_and_adds_nothing(store: Store) -> None:
     producer = producer_before("send", store, max_block_ms=1000, buffer_bytes=10)
     faulty(store).lose_answers("t/", lands=False)
     with pytest.raises(errors.RequestTimedOut):
@@ -118,7 +116,7 @@ def test_offsets_that_time_out_are_not_in_the_transaction_and_can_be_sent_again(
     assert [each.offset if each else None for each in committed.values()] == [None, 3]
 
 
-def test_an_init_that_times_out_fences_whom_it_reached_and_a_third_producer_goes_on(store: Store, world: World) -> None:
+def test_a_third_producer_goes_on_after_an_init_that_timed_out(store: Store, world: World) -> None:
     first = producer_before("commit", store)
     broken = world.process()
     second = broken.producer("tx")
@@ -171,9 +169,7 @@ def test_limits_that_never_end_are_those_of_the_longest_wait_there_is(store: Sto
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize(("staged", "lost"), [(False, SLOTS), (False, "t/"), (True, "t/")])
-def test_rows_that_are_not_delivered_in_time_make_the_commit_impossible_and_the_abort_not(
-    store: Store, staged: bool, lost: str, lands: bool
-) -> None:
+def test_rows_not_delivered_in_time_leave_only_an_abort(store: Store, staged: bool, lost: str, lands: bool) -> None:
     producer = producer_before("commit", store, staged=staged, delivery_timeout_ms=90_000)
     future = producer.send("t", b"late")
     faulty(store).lose_answers(lost, lands=lands)
@@ -198,9 +194,7 @@ def test_rows_that_are_not_delivered_in_time_make_the_commit_impossible_and_the_
 
 @pytest.mark.parametrize("lost", [SLOTS, "t/"])
 @pytest.mark.parametrize("lands", [True, False])
-def test_without_a_transaction_rows_that_are_not_delivered_in_time_fail_and_the_next_ones_are_neither_lost_nor_doubled(
-    store: Store, lost: str, lands: bool
-) -> None:
+def test_without_transaction_late_rows_fail_and_the_next_ones_are_exact(store: Store, lost: str, lands: bool) -> None:
     producer = store.producer(max_block_ms=1000, delivery_timeout_ms=1500)
     producer.send("t", b"0", partition=0)
     producer.flush()
@@ -328,9 +322,7 @@ def test_a_close_without_time_sends_nothing(store: Store) -> None:
         producer.send("t", b"v")
 
 
-def test_a_close_does_not_wait_for_a_call_that_hangs_and_the_producer_is_closed_after_it(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_does_not_wait_for_a_call_that_hangs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = producer_before("commit", store)
     hangs, may_go_on = threading.Event(), threading.Event()
     put = store.object_store.put_if_absent
@@ -371,9 +363,7 @@ class _EndsWhenGivenUp:
         self._lock.release()
 
 
-def test_a_close_that_misses_the_end_of_a_call_by_a_moment_closes_all_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_that_just_misses_a_calls_end_still_closes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     producer = store.producer()
     future = producer.send("t", b"v")
     monkeypatch.setattr(producer._calls, "lock", _EndsWhenGivenUp(producer))

@@ -247,9 +247,7 @@ def test_the_identity_of_an_end_that_is_repeated_is_adopted_all_the_same(
 
 @pytest.mark.scenario(154)
 @pytest.mark.parametrize("end", ["commit", "abort"])
-def test_after_the_last_epoch_the_producer_goes_on_under_another_id_from_epoch_and_sequence_0(
-    store: Store, world: World, end: str
-) -> None:
+def test_after_the_last_epoch_a_new_producer_id_starts_at_zero(store: Store, world: World, end: str) -> None:
     producer = initialised(store)
     at_last_epoch(store, producer)
     exhausted = producer.producer_id
@@ -359,9 +357,7 @@ def test_futures_are_done_in_the_order_of_the_sends_of_a_partition(store: Store)
     assert done == list(range(20))
 
 
-def test_an_init_at_the_last_epoch_brings_another_producer_id_and_fences_the_old_one(
-    store: Store, world: World
-) -> None:
+def test_an_init_at_the_last_epoch_changes_ids_and_fences(store: Store, world: World) -> None:
     old = initialised(store)
     at_last_epoch(store, old)
     old.begin_transaction()

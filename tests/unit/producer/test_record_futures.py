@@ -150,7 +150,7 @@ def test_futures_are_done_in_the_order_of_their_rows(store: Store, order: tuple[
     assert seen == [(0, [True, False, False]), (1, [True, True, False]), (2, [True, True, True])]
 
 
-def test_a_future_that_a_callback_of_an_earlier_row_looks_at_first_is_done_after_it(store: Store) -> None:
+def test_a_future_used_in_an_earlier_callback_is_done_afterwards(store: Store) -> None:
     producer, futures = sent(store, 3)
     seen: list[tuple[int, list[bool]]] = []
 

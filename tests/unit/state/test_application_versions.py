@@ -121,7 +121,7 @@ def test_another_query_starts_anew_after_exactly_what_was_committed_last() -> No
     assert commits(history) == 3
 
 
-def test_of_a_query_the_last_micro_batch_is_a_replay_and_an_earlier_one_is_refused() -> None:
+def test_the_last_micro_batch_is_a_replay_earlier_ones_are_refused() -> None:
     history = History()
     history.micro_batch(0)
     history.micro_batch(1)
@@ -135,7 +135,7 @@ def test_of_a_query_the_last_micro_batch_is_a_replay_and_an_earlier_one_is_refus
     assert commits(history) == 3
 
 
-def test_copies_of_a_query_that_write_to_other_topics_under_other_ids_go_their_own_ways() -> None:
+def test_copies_of_a_query_under_other_ids_and_topics_are_independent() -> None:
     history = History()
     history.micro_batch(3)
 
@@ -146,7 +146,7 @@ def test_copies_of_a_query_that_write_to_other_topics_under_other_ids_go_their_o
 
 
 @pytest.mark.parametrize("sinks", [(SINK, "*"), ("*", SINK), (SINK, "u:" + "d" * 32)])
-def test_a_query_whose_sink_was_changed_is_known_by_what_it_committed_to_the_other(sinks: tuple[str, str]) -> None:
+def test_a_query_is_known_across_a_change_of_its_sink(sinks: tuple[str, str]) -> None:
     history = History()
     before, sink = sinks
     history.micro_batch(3, sink=before)
@@ -162,7 +162,7 @@ def test_a_query_whose_sink_was_changed_is_known_by_what_it_committed_to_the_oth
     assert commits(history) == 3
 
 
-def test_a_fresh_start_below_what_the_same_id_committed_to_this_sink_needs_another_id() -> None:
+def test_a_fresh_start_below_the_sinks_own_version_needs_another_id() -> None:
     history = History()
     history.micro_batch(3)
     history.micro_batch(4, sink="*")
@@ -175,7 +175,7 @@ def test_a_fresh_start_below_what_the_same_id_committed_to_this_sink_needs_anoth
         history.micro_batch(3, sink="*", owner="restarted", after=after(4))
 
 
-def test_what_foreach_batch_committed_to_one_topic_is_not_taken_for_a_sinks_to_another() -> None:
+def test_foreach_batch_to_one_topic_is_no_replay_for_another() -> None:
     history = History()
     history.job("run", history.staged(task=0), version=3, query_id="query")
 
@@ -184,7 +184,7 @@ def test_what_foreach_batch_committed_to_one_topic_is_not_taken_for_a_sinks_to_a
     assert commits(history) == 2
 
 
-def test_a_micro_batch_is_compared_with_what_its_sink_committed_not_with_what_foreach_batch_did_under_its_id() -> None:
+def test_a_micro_batch_is_compared_with_its_own_sinks_commit() -> None:
     history = History()
     history.micro_batch(3, rows=2)
     history.job("foreachBatch", history.staged(5, task=0), version=3, query_id="query")
@@ -193,7 +193,7 @@ def test_a_micro_batch_is_compared_with_what_its_sink_committed_not_with_what_fo
         history.micro_batch(3, owner="sink again", rows=2)
 
 
-def test_a_micro_batch_is_not_compared_with_what_another_write_of_it_committed_to_another_topic() -> None:
+def test_a_micro_batch_is_not_compared_with_foreach_batch_elsewhere() -> None:
     """A ``foreachBatch`` that wrote to two topics under a transactional id that a sink takes over."""
     history = History()
     for sink, rows in ((SINK, 2), ("*", 5)):
@@ -204,7 +204,7 @@ def test_a_micro_batch_is_not_compared_with_what_another_write_of_it_committed_t
         history.micro_batch(3, owner="sink", rows=2)
 
 
-def test_a_micro_batch_of_a_changed_sink_is_compared_with_what_it_was_in_the_other() -> None:
+def test_a_micro_batch_is_compared_across_a_change_of_its_sink() -> None:
     history = History()
     history.micro_batch(3, sink="*", rows=2)
 
@@ -231,7 +231,7 @@ def test_a_query_is_known_after_its_checkpoint_was_moved_or_the_job_was_renamed(
     assert commits(history) == 2
 
 
-def test_an_older_copy_of_a_checkpoint_that_was_moved_is_known_where_it_lay_before() -> None:
+def test_an_older_copy_of_a_moved_checkpoint_is_recognized() -> None:
     history = History()
     history.micro_batch(0, job_id="old", owner="first")
     history.micro_batch(1, job_id="new", owner="moved")
@@ -264,7 +264,7 @@ def test_a_fresh_start_below_what_an_id_committed_itself_needs_another_id() -> N
     assert commits(history) == 3
 
 
-def test_a_run_is_fenced_by_one_that_goes_on_under_another_id_though_both_ids_roll_over_in_its_slot() -> None:
+def test_a_run_under_another_id_fences_the_old_despite_roll_over() -> None:
     history = History()
     history.micro_batch(3, job_id="old", owner="zombie")
     history.job("earlier", history.staged(task=0), job_id="new")
@@ -279,7 +279,7 @@ def test_a_run_is_fenced_by_one_that_goes_on_under_another_id_though_both_ids_ro
     assert commits(history) == 4
 
 
-def test_a_renamed_job_goes_on_though_the_old_id_has_expired_or_both_roll_over() -> None:
+def test_a_renamed_job_continues_despite_expiry_or_roll_over() -> None:
     history = History()
     history.micro_batch(3, job_id="old")
     expire_ids(history)
@@ -311,7 +311,7 @@ def test_a_renamed_job_goes_on_though_the_old_id_has_expired_or_both_roll_over()
         (None, "query", 8, None),
     ],
 )
-def test_a_version_of_a_batch_write_is_skipped_only_if_the_same_query_or_none_counted_it(
+def test_a_batch_version_is_skipped_only_within_one_query(
     first: str | None, second: str | None, version: int, outcome: Any
 ) -> None:
     history = History()
@@ -382,7 +382,7 @@ def test_wherever_copies_of_a_checkpoint_lie_a_number_of_its_query_is_committed_
     assert commits(history) == len(committed)
 
 
-def test_a_query_that_comes_back_to_an_earlier_id_is_known_by_what_it_committed_last() -> None:
+def test_a_query_under_an_earlier_id_continues_its_last_commit() -> None:
     history = History()
     history.micro_batch(3, job_id="first", owner="1")
     history.micro_batch(4, job_id="second", owner="2")
@@ -406,7 +406,7 @@ def test_a_query_that_comes_back_is_known_after_both_ids_expired() -> None:
         history.micro_batch(4, job_id="first", owner="3")
 
 
-def test_a_query_that_took_over_anothers_id_is_known_by_what_it_committed_under_its_own() -> None:
+def test_a_query_under_anothers_id_is_known_by_its_own_commits() -> None:
     history = History()
     history.micro_batch(9, job_id="own", owner="1")
     history.micro_batch(5, "lost", job_id="other", owner="2")
@@ -417,7 +417,7 @@ def test_a_query_that_took_over_anothers_id_is_known_by_what_it_committed_under_
     assert commits(history) == 3
 
 
-def test_after_a_fresh_start_a_query_that_comes_back_is_told_what_its_id_has_counted() -> None:
+def test_after_a_fresh_start_a_returning_query_is_told_its_version() -> None:
     history = History()
     history.micro_batch(9, job_id="first", owner="1")
     history.micro_batch(3, job_id="second", owner="2", after=after(9))

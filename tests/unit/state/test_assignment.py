@@ -80,7 +80,7 @@ def test_topics_that_are_not_there_are_left_out() -> None:
     assert share_out(state_of(), subscribers("m1")) == {"m1": ()}
 
 
-def test_what_is_to_be_given_up_counts_as_free_and_goes_back_if_nobody_has_less() -> None:
+def test_a_revoked_partition_is_free_and_returns_if_nobody_has_less() -> None:
     t0, t1 = (PartitionId("a" * 32, number) for number in (0, 1))
     state = state_of(a=2)
     gives_up = {"m1": Member(("a",), None, (t0,), (t1,)), "m2": Member(("a",))}

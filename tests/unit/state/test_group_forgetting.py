@@ -83,7 +83,7 @@ def expire(history: History, retention_ms: int = OFFSETS_RETENTION_MS) -> bool:
     return planned is not None
 
 
-def test_offsets_of_a_group_that_never_had_members_expire_by_their_commit_and_the_group_with_the_last() -> None:
+def test_without_members_offsets_and_then_the_group_expire() -> None:
     history = History()
     commit(history, 9)
     history.now_ms += 1000
@@ -101,7 +101,7 @@ def test_offsets_of_a_group_that_never_had_members_expire_by_their_commit_and_th
     assert "g" not in history.state.groups
 
 
-def test_offsets_of_a_group_with_members_stay_and_expire_when_it_was_empty_for_long() -> None:
+def test_offsets_expire_by_the_time_their_group_became_empty() -> None:
     history = History()
     history.change_group(joining("m1"))
     commit(history, 9, 1, "m1")
@@ -157,7 +157,7 @@ def test_offsets_that_were_committed_or_joined_after_their_expiry_was_planned_do
         assert isinstance(history.refused(lambda draft, entry=planned: draft.append(entry)), InvalidEntry)
 
 
-def test_an_offset_that_a_prepared_transaction_may_replace_does_not_expire_and_its_group_may_be_deleted() -> None:
+def test_an_offset_with_a_prepared_successor_does_not_expire() -> None:
     history = History()
     commit(history, 9)
     identity = history.init()

@@ -128,7 +128,7 @@ def test_the_generation_is_checked_at_the_slot_that_commits() -> None:
     history.append(lambda draft: EndTransaction(current).apply(draft).identity)
 
 
-def test_a_transaction_without_a_member_commits_offsets_of_any_group_and_a_plain_commit_those_of_an_empty_one() -> None:
+def test_only_a_transaction_commits_offsets_without_a_member_while_members_exist() -> None:
     history = History()
     commit(history, 7)
     history.change_group(joining("m1"))
@@ -141,7 +141,7 @@ def test_a_transaction_without_a_member_commits_offsets_of_any_group_and_a_plain
     commit(history, 12)
 
 
-def test_offsets_of_a_topic_that_is_no_more_are_refused_and_those_stored_are_forgotten() -> None:
+def test_offsets_of_a_deleted_topic_are_refused_and_forgotten() -> None:
     history = History()
     commit(history, 9)
     history.delete_topic()

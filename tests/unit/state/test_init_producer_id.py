@@ -101,7 +101,7 @@ def test_an_init_that_names_the_epoch_of_its_open_transaction_aborts_it(history:
 
 
 @pytest.mark.scenario(111)
-def test_an_init_while_a_transaction_is_open_at_the_exhausted_epoch_aborts_it_and_changes_the_producer_id(
+def test_an_init_at_the_exhausted_epoch_aborts_and_changes_ids(
     history: History,
 ) -> None:
     """The end takes the new id at epoch 0, the init raises it, in one record."""
@@ -145,7 +145,7 @@ def test_after_a_change_of_the_producer_id_any_other_identity_is_fenced(history:
 
 
 @pytest.mark.scenario(113)
-def test_an_init_that_changed_the_producer_id_is_not_answered_again_once_the_new_id_was_used(
+def test_a_repeated_init_is_fenced_once_its_id_was_used(
     history: History,
 ) -> None:
     history.init()

@@ -26,7 +26,7 @@ def files(history: History) -> list[str]:
     return [batch.file.path for batch in history.partition().active if batch.file is not None]
 
 
-def test_a_job_commits_all_its_tasks_in_one_slot_with_one_control_row_per_partition() -> None:
+def test_a_job_commits_all_tasks_in_one_slot() -> None:
     history = History()
     batches = [history.staged(3, task=0), history.staged(2, task=1), history.staged(4, partition=1, task=1)]
 
@@ -90,7 +90,7 @@ def test_a_run_fenced_by_an_init_never_commits() -> None:
     assert len(files(history)) == 1
 
 
-def test_a_run_that_may_not_take_over_is_fenced_by_the_one_that_holds_the_job() -> None:
+def test_a_run_that_may_not_take_over_is_fenced() -> None:
     history = History()
     history.job("run", history.staged(task=0), version=0)
 
@@ -232,7 +232,7 @@ def test_a_job_id_that_does_not_exist_cannot_be_aborted() -> None:
 
 
 @pytest.mark.parametrize("owner", [None, "zombie"])
-def test_an_end_in_the_name_of_another_run_is_fenced_even_at_the_current_epoch(owner: str | None) -> None:
+def test_another_runs_end_is_fenced_at_the_current_epoch_too(owner: str | None) -> None:
     history = History()
     identity = history.init("job", kind="job", owner="run")
 
@@ -241,7 +241,7 @@ def test_an_end_in_the_name_of_another_run_is_fenced_even_at_the_current_epoch(o
     history.end(identity, "abort", "job", owner="run")
 
 
-def test_statistics_beyond_what_an_entry_has_room_for_are_left_out_and_no_file_is() -> None:
+def test_statistics_too_large_for_an_entry_are_dropped_files_are_not() -> None:
     history = History()
     longest = '{"a":[0,"' + "x" * (LONGEST_STATISTICS - 15) + '",9]}'
     batch = history.staged(task=0).model_copy(update={"statistics": longest[:LONGEST_STATISTICS]})

@@ -73,7 +73,7 @@ def test_it_outlives_aborts_inits_and_checkpoints() -> None:
     assert restored == history.state
 
 
-def test_a_version_at_or_below_the_committed_one_aborts_what_is_open_and_is_told() -> None:
+def test_a_commit_of_a_known_version_aborts_and_reports_it() -> None:
     history = History()
     identity = history.init()
     history.send(identity)

@@ -47,7 +47,7 @@ def test_a_batch_that_comes_after_the_end_of_its_transaction_opens_no_other(hist
 
 
 @pytest.mark.scenario(65)
-def test_a_batch_that_comes_after_the_end_to_a_partition_that_never_heard_of_it_is_refused(history: History) -> None:
+def test_a_late_batch_to_a_partition_without_a_marker_is_refused(history: History) -> None:
     identity = history.init()
     history.send(identity)
     history.abort(identity)

@@ -144,7 +144,7 @@ def test_a_file_is_pending_deletion_when_no_batch_that_is_left_names_it() -> Non
     assert deletion.files == (shared,)
 
 
-def test_the_last_slot_of_removed_rows_is_known_though_the_same_record_changed_the_partition_before() -> None:
+def test_the_last_removed_slot_ignores_appends_of_the_same_record() -> None:
     history = History()
     writers = Writers(history)
     writers.alone(3)
@@ -177,7 +177,7 @@ def test_of_a_segment_that_is_cut_the_entry_may_know_what_is_lost(claimed: int |
     assert history.partition().removed_end_slot == end_slots[known]
 
 
-def test_an_entry_that_claims_to_lose_what_the_segment_it_cuts_cannot_hold_is_invalid() -> None:
+def test_a_truncation_with_impossible_losses_is_invalid() -> None:
     history = History()
     writers = Writers(history)
     writers.alone(3)

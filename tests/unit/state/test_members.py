@@ -147,7 +147,7 @@ def test_a_static_member_that_comes_back_with_other_topics_makes_a_new_generatio
     assert history.change_group(joining("z", "u", instance="i1")).generation == 2
 
 
-def test_what_the_one_before_was_to_give_up_is_free_when_its_place_is_taken() -> None:
+def test_a_replaced_members_partitions_to_revoke_are_free() -> None:
     history = History(partitions=4)
     history.change_group(joining("a", instance="i1"))
     history.change_group(joining("b"))

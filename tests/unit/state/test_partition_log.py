@@ -88,9 +88,7 @@ def test_the_log_start_stops_at_the_last_stable_offset(history: History) -> None
 
 @pytest.mark.scenario(52)
 @pytest.mark.parametrize("offset", [3, 4, 6])
-def test_the_stable_offset_is_at_or_above_the_log_start_amid_a_segment_and_after_one(
-    history: History, offset: int
-) -> None:
+def test_the_last_stable_offset_is_never_below_the_log_start(history: History, offset: int) -> None:
     identity = history.init()
     for _ in range(2):
         history.send(identity, 0, 2)

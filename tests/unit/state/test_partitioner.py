@@ -66,7 +66,7 @@ def test_a_column_and_its_values_one_by_one_agree(
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7, 8, 36, 1000])
-def test_keys_of_one_length_and_keys_at_the_end_of_a_buffer_agree_with_their_values(length: int) -> None:
+def test_keys_of_equal_length_and_at_a_buffers_end_agree(length: int) -> None:
     keys = [bytes((row * 31 + position) % 256 for position in range(length)) for row in range(100)]
 
     assert partitions_for_keys(pa.array(keys), 97).tolist() == [partition_for_key(key, 97) for key in keys]

@@ -257,7 +257,7 @@ def test_a_segment_is_sealable_when_it_is_large_enough_and_decided() -> None:
     assert sealable_end(partition, TopicConfig(), NOW_MS) is None
 
 
-def test_a_segment_is_sealable_when_its_first_batch_was_decided_long_ago_whatever_the_times_of_its_rows() -> None:
+def test_a_segment_is_sealable_by_the_age_of_its_first_decision() -> None:
     history = History()
     writers = Writers(history)
     batch = history.batch(writers.plain, 0, 3, transactional_id=None, min_timestamp=0, max_timestamp=0)

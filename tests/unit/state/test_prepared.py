@@ -50,7 +50,7 @@ def test_a_prepared_transaction_stays_ongoing_and_is_named_by_its_identity() -> 
     assert history.state.ongoing == {"tx": transaction.start_ms}
 
 
-def test_an_eager_one_keeps_holding_the_last_stable_offset_and_a_staged_one_holds_nothing() -> None:
+def test_an_eager_prepared_transaction_holds_the_last_stable_offset() -> None:
     history = History()
     eager(history)
     other = history.init("other")
@@ -61,7 +61,7 @@ def test_an_eager_one_keeps_holding_the_last_stable_offset_and_a_staged_one_hold
     assert other.producer_id not in history.partition(1).producers
 
 
-def test_a_transaction_with_nothing_in_it_can_be_prepared_and_its_name_is_its_own() -> None:
+def test_an_empty_transaction_can_be_prepared_under_its_own_name() -> None:
     history = History()
     first = history.prepare(history.init())
     second = history.prepare(history.commit(first))
@@ -118,7 +118,7 @@ def test_who_is_not_the_holder_of_the_id_prepares_nothing() -> None:
     assert isinstance(prepare_refused(history, zombie._replace(producer_id=9)), InvalidProducerIdMapping)
 
 
-def test_a_transaction_past_its_time_out_that_nobody_ended_may_still_be_prepared_and_an_ended_one_not() -> None:
+def test_an_overdue_transaction_can_be_prepared_until_it_is_aborted() -> None:
     history = History()
     identity = history.init()
     history.send(identity)
@@ -200,7 +200,7 @@ def test_an_abort_leaves_the_eager_rows_aborted_and_nothing_of_what_was_staged()
     assert not history.state.groups
 
 
-def test_the_commit_is_refused_neither_for_the_age_of_the_files_nor_for_the_generation() -> None:
+def test_a_prepared_commit_ignores_file_age_and_generation() -> None:
     history = History()
     identity = history.init()
     history.change_group(joining("m"))
@@ -272,7 +272,7 @@ def test_the_groups_offset_is_pending_until_the_end_and_only_where_it_was_prepar
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_an_end_that_is_repeated_is_answered_with_the_epoch_that_it_got_and_the_other_outcome_refused(
+def test_a_repeated_end_gets_its_epoch_the_other_is_refused(
     outcome: str,
 ) -> None:
     history = History()
@@ -465,9 +465,7 @@ def test_it_survives_any_number_of_inits_with_its_rows_and_its_name() -> None:
 
 
 @pytest.mark.scenario(102)
-def test_keeping_with_an_open_transaction_that_is_not_prepared_aborts_it_and_with_none_gives_out_the_next_epoch() -> (
-    None
-):
+def test_an_init_that_keeps_aborts_a_transaction_that_is_not_prepared() -> None:
     """Kafka's coordinator does not serve KIP-939 and answers UNSUPPORTED_VERSION."""
     history = History()
     first = history.init(keep_prepared=True)
@@ -507,7 +505,7 @@ def test_an_init_is_no_repetition_once_its_successor_has_prepared_a_transaction_
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_the_rows_stay_those_of_the_old_producer_id_when_the_epoch_is_exhausted_while_prepared(outcome: str) -> None:
+def test_prepared_rows_keep_their_producer_id_when_the_epoch_is_exhausted(outcome: str) -> None:
     history = History()
     history.init()
     named = history.at_epoch(LAST_USABLE_EPOCH)
@@ -603,7 +601,7 @@ def test_an_administrator_ends_it_only_by_force_which_fences_its_holder() -> Non
     assert isinstance(history.refused(lambda draft: draft.append(late).base_offset), ProducerFenced)
 
 
-def test_force_ends_what_is_open_and_not_prepared_too_and_an_unknown_id_is_named() -> None:
+def test_force_also_ends_open_transactions_and_names_an_unknown_id() -> None:
     history = History()
     history.send(history.init())
 

@@ -177,7 +177,7 @@ def test_a_batch_of_a_registered_id_at_another_epoch_is_refused() -> None:
     assert isinstance(history.refused(lambda draft: draft.append(batch).base_offset), UnknownProducerId)
 
 
-def test_a_batch_of_an_unknown_transactional_id_or_a_foreign_producer_id_is_no_mapping() -> None:
+def test_a_batch_of_an_unknown_or_foreign_id_is_refused() -> None:
     history = History()
     identity = history.init()
 

@@ -52,7 +52,7 @@ def test_the_next_batch_follows_without_a_gap() -> None:
 
 
 @pytest.mark.scenario(14)
-def test_after_a_marker_only_sequence_zero_of_the_new_epoch_or_a_later_one_follows() -> None:
+def test_after_a_marker_a_batch_begins_at_sequence_zero() -> None:
     known = with_marker(after((0, 5), epoch=0), 1, 1, 0)
 
     check(known, 0, epoch=1)
@@ -91,7 +91,7 @@ def test_a_batch_older_than_the_last_five_is_a_duplicate_whose_offset_is_forgott
 
 
 @pytest.mark.further("Producer state")
-def test_a_batch_that_overlaps_one_of_the_last_five_in_part_is_out_of_order() -> None:
+def test_a_partial_overlap_with_the_last_five_is_refused() -> None:
     known = after((0, 5), (5, 5))
 
     for base_sequence, count in ((0, 3), (3, 5), (5, 4), (6, 4), (0, 10), (8, 4), (9, 1)):
@@ -99,7 +99,7 @@ def test_a_batch_that_overlaps_one_of_the_last_five_in_part_is_out_of_order() ->
             check(known, base_sequence, count)
 
 
-def test_a_batch_that_reaches_from_before_the_last_five_into_them_is_out_of_order() -> None:
+def test_a_batch_reaching_into_the_last_five_is_refused() -> None:
     known = after(*((number * 3, 3) for number in range(9)))
 
     with pytest.raises(OutOfOrderSequence):
@@ -148,7 +148,7 @@ def test_a_batch_that_skips_records_over_the_largest_sequence_is_out_of_order() 
             check(known, base_sequence, count)
 
 
-def test_a_batch_from_before_the_wrap_is_recognized_while_a_kept_batch_shows_the_wrap() -> None:
+def test_a_batch_before_a_kept_wrap_is_recognized() -> None:
     known = after(*(((LARGEST - 52 + number * 10) % 2**31, 10) for number in range(10)))
 
     assert known.batches[0].base_sequence == LARGEST - 2
@@ -329,7 +329,7 @@ def test_of_two_first_batches_that_arrive_in_the_wrong_order_the_later_waits(pro
 
 
 @pytest.mark.scenario(37, 165)
-def test_a_first_batch_of_a_higher_epoch_replaces_and_one_of_a_lower_is_refused(producer: KnownProducer) -> None:
+def test_a_higher_epoch_replaces_and_a_lower_one_is_refused(producer: KnownProducer) -> None:
     producer.batch(1, 0)
     producer.batch(2, 0)
 

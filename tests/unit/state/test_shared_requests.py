@@ -245,7 +245,7 @@ def test_an_end_with_the_offsets_of_a_member_is_appended_by_its_own_process_alon
     history.append(lambda draft: EndTransaction(end).apply(draft).identity)
 
 
-def test_the_offset_of_a_partition_that_a_member_gave_up_may_be_taken_again_at_the_same_generation() -> None:
+def test_a_given_up_offset_may_return_at_the_same_generation() -> None:
     history = History()
     history.change_group(joining("a"))
     history.change_group(joining("b", instance="second"))

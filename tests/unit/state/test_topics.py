@@ -34,7 +34,7 @@ def test_the_deletion_of_an_earlier_incarnation_does_not_hit_the_later_one() -> 
     assert isinstance(history.refused(lambda draft: draft.append(entry)), UnknownTopicOrPartition)
 
 
-def test_the_files_of_a_deleted_topic_are_pending_deletion_and_its_id_is_not_used_again() -> None:
+def test_a_deleted_topics_id_is_not_reused_and_files_await_deletion() -> None:
     history = History()
     history.delete_topic()
 
@@ -121,7 +121,7 @@ def test_partitions_never_become_fewer(partitions: int) -> None:
     assert isinstance(history.refused(lambda draft: draft.append(partitions_entry(partitions))), InvalidTopic)
 
 
-def test_new_partitions_are_shared_out_among_those_who_read_the_topic_and_hinder_none_of_them() -> None:
+def test_new_partitions_are_assigned_to_the_topics_readers() -> None:
     history = History()
     history.change_group(joining("m1"))
     history.append(lambda draft: draft.append(partitions_entry(3)))

@@ -172,7 +172,7 @@ def test_an_init_that_names_an_epoch_of_an_unknown_id_begins_at_zero(history: Hi
 
 
 @pytest.mark.scenario(86)
-def test_an_init_that_names_the_current_epoch_raises_it_and_its_repeat_is_answered_again(history: History) -> None:
+def test_an_init_at_the_current_epoch_raises_it_once_when_repeated(history: History) -> None:
     current = history.init()
 
     after = history.init(expected=current)

@@ -63,7 +63,7 @@ def test_an_end_moves_the_epoch_on(reach: Callable[[History], ProducerIdentity],
 
 @pytest.mark.further("Transaction metadata")
 @pytest.mark.parametrize("outcome", ["commit", "abort"])
-def test_the_end_that_exhausts_the_epoch_assigns_the_new_id_and_its_retry_is_recognised(outcome: str) -> None:
+def test_a_repeat_of_the_end_that_exhausts_the_epoch_is_recognized(outcome: str) -> None:
     history = History()
     history.init()
     exhausted = history.at_epoch(LAST_USABLE_EPOCH)
@@ -157,7 +157,7 @@ def test_of_several_timed_out_transactions_at_most_one_rolls_over_in_a_record() 
     assert rounds == [["x"], ["y"], ["z"], []]
 
 
-def test_a_roll_over_that_finds_the_records_producer_id_taken_is_done_by_the_next_append() -> None:
+def test_a_roll_over_waits_for_a_free_producer_id() -> None:
     history = History()
     history.init("late")
     history.send(history.at_epoch(LAST_USABLE_EPOCH, "late"), transactional_id="late")

@@ -1,4 +1,4 @@
-"""Kafka's table of EndTxn, cell by cell, and what an end leaves in the partitions."""
+"""The end of a transaction while other requests, lost answers or other writers meet it."""
 
 from __future__ import annotations
 

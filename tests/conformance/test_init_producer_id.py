@@ -1,4 +1,4 @@
-"""What an init is answered: in every state of the id, at the exhausted epoch, repeated, overtaken, and by whom."""
+"""What the init of a producer does in a store: of new ids, without a log, without an answer, over others' time-outs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A batch that comes late opens no hanging transaction: the end of one transaction and the begin of the next are slots.
-
-Kafka guards the first append of a transaction to a partition with a token of the coordinator's. Here a batch is judged
-against its transactional id in the very slot that appends it, so there is nothing to be guarded between two steps.
-"""
+"""A batch or a commit that comes after a time-out is refused and leaves no hanging transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets of a partition, its last stable offset, and what a fetch below it shows."""
+"""The last stable offset of a store's partitions, and what a fetch below it shows."""
 
 from __future__ import annotations
 

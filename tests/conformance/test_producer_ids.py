@@ -1,4 +1,4 @@
-"""Producer ids: unique by construction, since each is the slot in which it is given out."""
+"""Producer ids of a store: no id is given out twice, whatever becomes of the record that gives it out."""
 
 from __future__ import annotations
 

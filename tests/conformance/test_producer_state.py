@@ -1,4 +1,4 @@
-"""What a partition keeps of its producers: open transactions, fences, expiry, and what a reload finds."""
+"""What a store keeps of producers: after slots were deleted, a restart or an expiry, and where open rows lie."""
 
 from __future__ import annotations
 

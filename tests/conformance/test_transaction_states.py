@@ -1,4 +1,4 @@
-"""The states of transactional ids: their time-outs, which of them end or expire by time, and how they are stored."""
+"""Time-outs and expiry of transactional ids, as producers and the coordinator of a store apply them."""
 
 from __future__ import annotations
 

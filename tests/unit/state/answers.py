@@ -1,4 +1,4 @@
-"""The rules as the scenarios ask them: what is refused, what a partition knows of one producer, what a reload finds."""
+"""What the state machine refuses, and the state that a reload or a replay of the log finds."""
 
 from __future__ import annotations
 

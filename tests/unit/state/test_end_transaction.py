@@ -1,4 +1,4 @@
-"""Kafka's table of EndTxn, cell by cell, and what an end leaves in the partitions."""
+"""Kafka's table of EndTxn, cell by cell, and what begins and ends leave in the partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an init is answered: in every state of the id, at the exhausted epoch, repeated, overtaken, and by whom."""
+"""What an init is answered: in every state of the id, at the exhausted epoch, repeated, and by whom."""
 
 from __future__ import annotations
 

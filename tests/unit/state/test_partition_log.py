@@ -1,4 +1,4 @@
-"""Offsets of a partition, its last stable offset, and what a fetch below it shows."""
+"""Offsets of a partition, its last stable offset and its log start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of transactional ids: their time-outs, which of them end or expire by time, and how they are stored."""
+"""The states of transactional ids: which of them end or expire by time, and how they are stored."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, GeographyType, GeometryType, MapType, StructField, StructType
 
 from eoslog import Topic
-from eoslog.errors import InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
+from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.column_types import LossyCast, cast_losslessly, narrows
 from eoslog.format.topic_schema_json import normalise_schema, stored_schema
 from eoslog.read.columns import (
@@ -22,9 +23,7 @@ from eoslog.read.columns import (
     default_columns,
     with_control_rows,
 )
-from pyspark_eoslog.described_types import as_described
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.options.column_options import chosen_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +190,101 @@ def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> Any:
     except LossyCast as error:
         raise SchemaMismatch(f"column {field.name!r} cannot be read as {field.type}: {error}") from None
     return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()
+
+
+def chosen_fields(topic: str, available: StructType, columns: Sequence[str]) -> StructType:
+    """Return the named columns in this order. As in Spark, upper and lower case do not matter.
+
+    Raises:
+        InvalidOption: the topic has no such column. The message names its columns.
+    """
+    exact = {field.name: field for field in available.fields}
+    in_any_case = {field.name.lower(): field for field in reversed(available.fields)}
+    fields = []
+    for name in columns:
+        found = exact.get(name) or in_any_case.get(name.lower())
+        if found is None:
+            raise InvalidOption(
+                f"option 'columns': topic {topic} has no column {name!r}; its columns are: {', '.join(exact)}"
+            )
+        fields.append(StructField(name, found.dataType, found.nullable))
+    return StructType(fields)
+
+
+def check_agreement(columns: Sequence[str] | None, schema: StructType) -> None:
+    """Check that a user's schema has the columns of the option, in the same order. Raises: InvalidOption"""
+    if columns is None:
+        return
+    if [name.lower() for name in columns] != [name.lower() for name in schema.names]:
+        raise InvalidOption(
+            f"option 'columns' is {', '.join(columns)}, but the schema has {', '.join(schema.names)}; leave one out, "
+            "or name the same columns in the same order"
+        )
+
+
+def described_columns(schema: StructType, names: Collection[str]) -> str:
+    """Return some columns of a DataFrame's schema as Spark's JSON. A user-defined type becomes its SQL type."""
+    described = json.loads(schema.json())
+    return json.dumps(_plain(described | {"fields": [each for each in described["fields"] if each["name"] in names]}))
+
+
+def as_described(stored: StructType, text: str, topic: str) -> StructType:
+    """Return the stored columns with the types of a description. Columns that it lacks keep their types.
+
+    A topic's schema has the description beside its Arrow schema. It tells, for example, a variant from a struct. It
+    comes from a store, so it is hostile input: Spark would import, or even unpickle, a user-defined type.
+
+    Args:
+        text: the description: the columns in Spark's JSON.
+
+    Raises:
+        CorruptRecord: the description cannot be read.
+    """
+    try:
+        described = StructType.fromJson(_plain(json.loads(text)))
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,  # PySpark asserts that names are text and that collations have providers.
+        RecursionError,
+        PySparkException,
+    ):
+        raise CorruptRecord(f"topic {topic}: its schema in Spark's JSON cannot be read") from None
+    return _named_fields(stored, described)
+
+
+def _plain(described: Any) -> Any:
+    """Return a type in Spark's JSON with the SQL types of user-defined types in their place."""
+    if isinstance(described, list):
+        return [_plain(each) for each in described]
+    if not isinstance(described, dict):
+        return described
+    if described.get("type") == "udt":
+        return _plain(described["sqlType"])
+    return {name: value if name == "metadata" else _plain(value) for name, value in described.items()}
+
+
+def _named_fields(stored: StructType, described: StructType) -> StructType:
+    types = {field.name: field.dataType for field in described.fields}
+    return StructType(
+        [
+            StructField(field.name, _named_type(field.dataType, types.get(field.name)), field.nullable)
+            for field in stored.fields
+        ]
+    )
+
+
+def _named_type(stored: DataType, described: DataType | None) -> DataType:
+    if isinstance(stored, StructType) and isinstance(described, StructType):
+        return _named_fields(stored, described)
+    if isinstance(stored, ArrayType) and isinstance(described, ArrayType):
+        return ArrayType(_named_type(stored.elementType, described.elementType), stored.containsNull)
+    if isinstance(stored, MapType) and isinstance(described, MapType):
+        return MapType(
+            _named_type(stored.keyType, described.keyType),
+            _named_type(stored.valueType, described.valueType),
+            stored.valueContainsNull,
+        )
+    return stored if described is None else described

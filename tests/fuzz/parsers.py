@@ -46,9 +46,9 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.s3_options import S3Options
-from pyspark_eoslog.described_types import as_described
 from pyspark_eoslog.options.offset_options import starting_offsets
 from pyspark_eoslog.options.source_options import Options
+from pyspark_eoslog.spark_schemas import as_described
 from pyspark_eoslog.stream.stream_offsets import StreamOffsets
 from tests.fuzz.samples import SPARK_TABLE, TABLE, checkpoint_parts, partitions_part, sample_store
 

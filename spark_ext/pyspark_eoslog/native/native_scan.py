@@ -21,8 +21,7 @@ from eoslog.errors import InvalidOption
 from eoslog.format.data_file import OFFSET_COLUMN
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.read.columns import CREATE_TIME
-from pyspark_eoslog.native.expressions import FileExpressions, file_expressions
-from pyspark_eoslog.native.lookup import PlannedFile
+from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, file_expressions
 from pyspark_eoslog.spark_schemas import contains_type
 
 if TYPE_CHECKING:

@@ -1,10 +1,17 @@
-"""The options of ``format("eoslog")``. Names and values are those of the Kafka connector and of Delta Lake."""
+"""The options of ``format("eoslog")``. Names and values are those of the Kafka connector and of Delta Lake.
+
+Options of the connector for its Kafka clients are accepted and ignored, because there is no broker. Options of Delta
+Lake that eoslog lacks are refused with advice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 
 from eoslog.errors import InvalidOption
 from eoslog.producer.job import WorkVersion
@@ -12,11 +19,17 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
 from eoslog.read.topics_snapshot import TopicSelection
 from eoslog.session.settings import load_settings
-from pyspark_eoslog.options import delta as delta_options
-from pyspark_eoslog.options import kafka as kafka_options
 from pyspark_eoslog.options.offset_options import OffsetsOption, ending_offsets, starting_offsets
-from pyspark_eoslog.options.topic_options import topic_selection
-from pyspark_eoslog.options.values import boolean, duration_ms, names, plain_number, size_bytes, text, whole_number
+from pyspark_eoslog.options.values import (
+    boolean,
+    duration_ms,
+    json_object,
+    names,
+    plain_number,
+    size_bytes,
+    text,
+    whole_number,
+)
 
 NAMES = (
     "path",
@@ -60,6 +73,44 @@ STORE_PREFIX = "store."
 _SPARKS_OWN = frozenset({"paths", "queryname", "checkpointlocation", "outputmode", "serialization.format"})
 _MAX_TRIGGER_DELAY_MS = 15 * 60_000
 _LONGEST_QUERY_ID = 1024
+TOPIC_OPTIONS = ("topic", "subscribe", "subscribePattern", "assign")
+_KAFKA_PREFIX = "kafka."
+_KAFKA_ISOLATION_LEVEL = "kafka.isolation.level"
+_KAFKA_WITHOUT_MEANING = frozenset(
+    {"groupidprefix", "kafkaconsumer.polltimeoutms", "fetchoffset.numretries", "fetchoffset.retryintervalms"}
+)
+_KAFKA_REFUSED = {
+    # The Kafka connector refuses these, too.
+    "kafka.auto.offset.reset": "say where to begin with option 'startingOffsets'",
+    "kafka.key.deserializer": "keys are bytes; cast the column",
+    "kafka.value.deserializer": "values are bytes; cast the column",
+    "kafka.key.serializer": "keys are bytes or strings; cast the column",
+    "kafka.value.serializer": "values are bytes or strings; cast the column",
+    "kafka.enable.auto.commit": "a stream keeps its offsets in its checkpoint",
+    "kafka.interceptor.classes": "change rows with operations of the DataFrame",
+    # No job can have given this one: the connector would never begin the transaction.
+    "kafka.transactional.id": "every write is a transaction; name the job with option 'transactionalId'",
+    # It would choose the partition of rows.
+    "kafka.partitioner.class": "rows go by Kafka's hash of their key, or to the partition in their column 'partition'",
+}
+_logger = logging.getLogger(__name__)
+_ROWS_NEVER_CHANGE = "leave it out: rows never change, and deleted ones are for option 'failOnDataLoss'"
+_DELTA_ADVICE = {
+    "startingVersion": "give 'startingOffsets'; whole commits in order come with 'isolationLevel=snapshot'",
+    "endingVersion": "a batch ends at 'endingOffsets', or reads the state as of 'versionAsOf'",
+    "ignoreChanges": _ROWS_NEVER_CHANGE,
+    "ignoreDeletes": _ROWS_NEVER_CHANGE,
+    "skipChangeCommits": _ROWS_NEVER_CHANGE,
+    "readChangeFeed": "all rows are appended; option 'includeTransactionColumns' tells which commit each is of",
+    "overwriteSchema": "columns are only added: option 'mergeSchema', or another topic",
+    "replaceWhere": "mode('overwrite') replaces all rows of the topic",
+    "partitionOverwriteMode": "mode('overwrite') replaces all rows of the topic",
+    "optimizeWrite": "coalesce the DataFrame; the coordinator compacts small files",
+    "withEventTimeOrder": "leave it out: rows come in the order of their offsets",
+    "schemaTrackingLocation": "leave it out: the log keeps the schemas of a topic",
+}
+"""Options of Delta Lake that eoslog lacks: what to give in place of each, or why it is not needed."""
+_DELTA_NAMES = {name.lower(): name for name in _DELTA_ADVICE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +170,9 @@ class Options:
         """
         options = {name.lower(): value for name, value in given.items()}
         known = {name.lower(): name for name in NAMES}
-        delta_options.refuse(options)
+        _refuse_delta(options)
         _check_known(options, known)
-        kafka_options.pass_over(options)
+        _pass_over_kafka(options)
         include_control_rows = boolean(options, "includeControlRows", default=False)
         max_trigger_delay_ms = duration_ms(options, "maxTriggerDelay")
         return cls(
@@ -200,7 +251,7 @@ class Options:
 
 def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
     for name in options:
-        if name in known or name in _SPARKS_OWN or name.startswith(STORE_PREFIX) or kafka_options.is_of_kafka(name):
+        if name in known or name in _SPARKS_OWN or name.startswith(STORE_PREFIX) or _is_of_kafka(name):
             continue
         like = get_close_matches(name, known, n=1)
         hint = f"did you mean {known[like[0]]!r}? Valid are" if like else "valid are"
@@ -212,11 +263,11 @@ def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
 def _isolation(options: Mapping[str, str]) -> IsolationLevel:
     """Return the isolation level. A slot or a timestamp implies ``snapshot``."""
     given = options.get("isolationlevel")
-    of_kafka = options.get(kafka_options.ISOLATION_LEVEL)
+    of_kafka = options.get(_KAFKA_ISOLATION_LEVEL)
     if of_kafka is not None:
         if given is not None and given.strip().lower() != of_kafka.strip().lower():
             raise InvalidOption(
-                f"option 'isolationLevel' is {given!r}, but option {kafka_options.ISOLATION_LEVEL!r} is {of_kafka!r}; "
+                f"option 'isolationLevel' is {given!r}, but option {_KAFKA_ISOLATION_LEVEL!r} is {of_kafka!r}; "
                 "give one of them"
             )
         given = of_kafka
@@ -270,3 +321,92 @@ def _location(options: Mapping[str, str]) -> StoreLocation:
     # Read the settings in the driver and pass them to the tasks: their machines may have other settings or none.
     known = settings.store_options(url, given)
     return StoreLocation(url, tuple(sorted((name, str(value)) for name, value in known.items())))
+
+
+def topic_selection(options: Mapping[str, str]) -> TopicSelection:
+    """Return the selection that options make, by their names in lower case; an empty one if none is given.
+
+    Raises:
+        InvalidOption: there is more than one, or a value is not allowed.
+    """
+    given = [name for name in TOPIC_OPTIONS if name.lower() in options]
+    if len(given) > 1:
+        raise InvalidOption(
+            f"give either option {given[0]!r} or option {given[1]!r}, not both: one of {', '.join(TOPIC_OPTIONS)} says "
+            "which topics are read"
+        )
+    if not given:
+        return TopicSelection()
+    value = options[given[0].lower()].strip()
+    if not value:
+        raise InvalidOption(f"option {given[0]!r} is empty; name what to read")
+    if given[0] == "topic":
+        return TopicSelection((value,))
+    if given[0] == "subscribe":
+        return TopicSelection(names(options, "subscribe") or ())
+    if given[0] == "subscribePattern":
+        return TopicSelection(pattern=_pattern(value))
+    return TopicSelection(assigned=_assigned(value))
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InvalidOption(
+            f"option 'subscribePattern' is {value!r}, which is not a regular expression of Python: {error}"
+        ) from None
+    return value
+
+
+def _assigned(value: str) -> dict[str, tuple[int, ...]]:
+    wrong = InvalidOption(
+        f"option 'assign' is {value!r}; valid are partitions by topic as JSON, for example "
+        '{"flights": [0, 1], "carriers": [0]}'
+    )
+    found = json_object(value)
+    if not found:
+        raise wrong
+    for partitions in found.values():
+        if not isinstance(partitions, list) or not partitions:
+            raise wrong
+        if any(type(each) is not int or each < 0 for each in partitions):
+            raise wrong
+    return {topic: tuple(sorted(set(partitions))) for topic, partitions in found.items()}
+
+
+def _is_of_kafka(name: str) -> bool:
+    """Return True if an option (in lower case) configures the Kafka connector's clients."""
+    return name.startswith(_KAFKA_PREFIX) or name in _KAFKA_WITHOUT_MEANING
+
+
+def _pass_over_kafka(options: Mapping[str, str]) -> None:
+    """Tell once in the log which options of Kafka clients are given and ignored; never their values.
+
+    Raises:
+        InvalidOption: ignoring one would change what the job does; the message says what to give in its place.
+    """
+    for name, advice in _KAFKA_REFUSED.items():
+        if name in options:
+            raise InvalidOption(f"option {name!r} is not supported: {advice}")
+    ignored = sorted(name for name in options if _is_of_kafka(name) and name != _KAFKA_ISOLATION_LEVEL)
+    if ignored:
+        _tell_ignored(tuple(ignored))
+
+
+@cache
+def _tell_ignored(names: tuple[str, ...]) -> None:
+    _logger.warning("there is no broker to which these options could apply, so they are ignored: %s", ", ".join(names))
+
+
+def _refuse_delta(options: Iterable[str]) -> None:
+    """Refuse options, by their names in lower case, that a job for Delta Lake may have.
+
+    Raises:
+        InvalidOption: saying what to give in its place.
+    """
+    for name in options:
+        if name in _DELTA_NAMES:
+            raise InvalidOption(
+                f"option {_DELTA_NAMES[name]!r} of Delta Lake is not supported: {_DELTA_ADVICE[_DELTA_NAMES[name]]}"
+            )

@@ -1,20 +1,88 @@
-"""The end of the next micro-batch: the visible end, a limit, or none yet."""
+"""The end of the next micro-batch: the visible end, a limit, or none yet.
+
+A micro-batch is limited by offsets, bytes and files, alone or together, as in the Kafka connector and in Delta Lake. It
+may also wait for enough rows (``minOffsetsPerTrigger`` and ``maxTriggerDelay``, as in the Kafka connector).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
 from eoslog import TopicPartition
 from eoslog.format.segment_index_cache import SegmentIndexes
-from eoslog.read.admission import Admission
+from eoslog.read.admission import Admission, ReadLimits
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over
-from pyspark_eoslog.stream.limits import Limits
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, Began, StreamOffsets, check_joined, check_origin
-from pyspark_eoslog.stream.trigger_delay import TriggerDelay
+from pyspark_eoslog.worker import this_worker
+
+
+@dataclass(frozen=True, slots=True)
+class Limits(ReadLimits):
+    """The limits of a micro-batch, and the number of rows for which a stream waits."""
+
+    min_offsets: int | None = None
+    """Kafka's ``minOffsetsPerTrigger``: offsets to wait for; with ``snapshot``: rows."""
+
+    def default_read_limit(self) -> ReadLimit:
+        """Return one of the limits: Spark accepts only one. It passes it back, unless its trigger reads everything."""
+        if self.max_offsets is not None:
+            return ReadMaxRows(self.max_offsets)
+        if self.max_bytes is not None:
+            return ReadMaxBytes(self.max_bytes)
+        if self.max_files is not None:
+            return ReadMaxFiles(self.max_files)
+        return ReadAllAvailable() if self.min_offsets is None else ReadMinRows(self.min_offsets)
+
+    def asked_for(self, limit: ReadLimit) -> Limits:
+        """Return these limits with the one that Spark passes; no limits if its trigger reads everything (``Once``)."""
+        if isinstance(limit, ReadMaxRows):
+            return replace(self, max_offsets=limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            return replace(self, max_bytes=limit.max_bytes)
+        if isinstance(limit, ReadMaxFiles):
+            return replace(self, max_files=limit.max_files)
+        if isinstance(limit, ReadMinRows):
+            return replace(self, min_offsets=limit.min_rows)
+        return Limits()
+
+
+class TriggerDelay:
+    """The time since the last micro-batch of this run.
+
+    It is not kept over a restart: the first micro-batch of a run never waits.
+    """
+
+    def __init__(self, max_delay_ms: int) -> None:
+        self._max_delay_ms = max_delay_ms
+        self._last_ms: int | None = None
+
+    def holds_back(self, min_offsets: int, available: Callable[[int], int]) -> bool:
+        """Return True if the stream should wait for more offsets.
+
+        Args:
+            available: counts the new offsets. It may stop at the number in its argument.
+        """
+        if self._last_ms is None or this_worker().environment.monotonic_ms() - self._last_ms >= self._max_delay_ms:
+            return False
+        return available(min_offsets) < min_offsets
+
+    def triggered(self) -> None:
+        """Note that a micro-batch begins."""
+        self._last_ms = this_worker().environment.monotonic_ms()
 
 
 def visible_offsets(snapshot: TopicsSnapshot, isolation: IsolationLevel) -> StreamOffsets:

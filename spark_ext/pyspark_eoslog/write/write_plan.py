@@ -1,21 +1,25 @@
-"""The planning of a write: it finds the topics and checks the columns before anything is uploaded."""
+"""The planning of a write: it finds the topics and checks the columns before anything is uploaded.
+
+With ``mergeSchema`` it also plans the columns that the topic lacks. The slot that commits the write adds them.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from eoslog import Store
-from eoslog.errors import SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema, quoted
+from eoslog import Store, Topic
+from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema, quoted
+from eoslog.format.topic_schema_json import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
 from eoslog.producer.job import Job, write_targets
+from eoslog.producer.new_columns import NewColumns, missing_columns, with_columns
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.spark_schemas import arrow_schema
+from pyspark_eoslog.spark_schemas import arrow_schema, described_columns
 from pyspark_eoslog.stores import recently_verified_store, verified_store
-from pyspark_eoslog.write.new_columns import plan_new_columns
-from pyspark_eoslog.write.row_writing import check_columns, check_routing
-from pyspark_eoslog.write.tasks import WritePlan
+from pyspark_eoslog.write.tasks import WritePlan, check_columns, check_routing
 
 ANY_TOPIC = "*"
 _TOPICS_AGE_MS = 10_000
@@ -90,3 +94,58 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         store.now_ms(),
         new_columns=new_columns,
     )
+
+
+def plan_new_columns(
+    topic: Topic, options: Options, schema: StructType, columns: pa.Schema
+) -> tuple[Topic, NewColumns | None]:
+    """Return the topic as it will be after the commit, and the columns that the job adds.
+
+    Args:
+        columns: ``schema`` in the Arrow types of the rows that Spark passes.
+
+    Raises:
+        SchemaMismatch: the topic lacks a column of the rows, and ``mergeSchema`` is not set; or a column has another
+            type.
+        UnsupportedSchema: a new column cannot be stored.
+    """
+    if topic.topic_schema.kind != "columns":
+        if options.merge_schema:
+            raise InvalidOption(
+                f"option 'mergeSchema' is for topics of columns; topic {topic.topic} holds Kafka records, whose "
+                "columns are always the same"
+            )
+        return topic, None
+    rows = pa.schema([field for field in columns if field.name not in RESERVED_NAMES])
+    described = described_columns(schema, rows.names)
+    if not options.merge_schema:
+        _refuse_new_columns(topic, rows, described)
+        return topic, None
+    merged = with_columns(topic, rows, described)
+    if merged == topic.topic_schema:
+        return topic, None
+    assert merged.arrow is not None
+    known = stored_schema(topic)
+    new = [
+        field
+        for field in decode_schema(merged.arrow)
+        if field.name not in known.names or known.field(field.name) != field
+    ]
+    names = [field.name for field in new]
+    added = NewColumns(topic.topic_id, encode_schema(pa.schema(new)), described_columns(schema, names))
+    return replace(topic, topic_schema=merged), added
+
+
+def _refuse_new_columns(topic: Topic, rows: pa.Schema, described: str) -> None:
+    """Raises: SchemaMismatch: the rows have columns that the topic lacks, and would fit with them."""
+    try:
+        merged = with_columns(topic, rows, described)
+    except EosLogError:
+        # The rows do not fit in any case. A later check raises an error that names the column.
+        return
+    if merged != topic.topic_schema:
+        listed = ", ".join(map(repr, missing_columns(topic, merged)))
+        raise SchemaMismatch(
+            f"topic {topic.topic} has no column {listed}; its columns are: {', '.join(stored_schema(topic).names)}. "
+            "Option mergeSchema=true adds missing columns"
+        )

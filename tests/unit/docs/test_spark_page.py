@@ -11,9 +11,9 @@ import pytest
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, Replayed
 from pyspark_eoslog.options import NAMES, STORE_PREFIX, Options
-from pyspark_eoslog.options.topic_options import OPTIONS as TOPIC_OPTIONS
+from pyspark_eoslog.options.source_options import TOPIC_OPTIONS
 from pyspark_eoslog.read.batch_reader import ADMISSION_OPTIONS
-from pyspark_eoslog.stream.start import check_stream_options
+from pyspark_eoslog.stream.stream_reader import check_stream_options
 from pyspark_eoslog.table import EosLogTable
 from tests.pages import REPOSITORY, fenced_blocks, table_rows
 

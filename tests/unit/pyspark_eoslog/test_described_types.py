@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, VariantType
 
 from eoslog.errors import CorruptRecord
-from pyspark_eoslog.described_types import as_described
+from pyspark_eoslog.spark_schemas import as_described
 
 STORED = StructType([StructField("id", LongType()), StructField("raw", StringType())])
 

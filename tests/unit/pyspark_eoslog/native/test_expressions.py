@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord
-from pyspark_eoslog.native.expressions import by_file_name, file_expressions, in_blocks
-from pyspark_eoslog.native.lookup import PlannedFile, RowRange, TimedRows
+from pyspark_eoslog.native.lookup import PlannedFile, RowRange, TimedRows, by_file_name, file_expressions, in_blocks
 
 
 def planned(name: str = "0a.parquet", times: tuple[int, ...] = (5,)) -> PlannedFile:

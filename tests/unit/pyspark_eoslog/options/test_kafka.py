@@ -8,8 +8,7 @@ import pytest
 
 from eoslog.errors import InvalidOption
 from eoslog.read.isolation import IsolationLevel
-from pyspark_eoslog.options import Options
-from pyspark_eoslog.options import kafka as kafka_options
+from pyspark_eoslog.options import Options, source_options
 
 
 def of(**options: str) -> Options:
@@ -28,7 +27,7 @@ CLIENTS = {
 
 
 def test_options_of_kafkas_clients_are_named_once_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    kafka_options._tell_ignored.cache_clear()
+    source_options._tell_ignored.cache_clear()
 
     with caplog.at_level(logging.WARNING):
         first, second = of(**CLIENTS), of(**CLIENTS)

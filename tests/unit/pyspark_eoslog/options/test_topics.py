@@ -6,7 +6,7 @@ import pytest
 
 from eoslog.errors import InvalidOption
 from eoslog.read.topics_snapshot import TopicSelection
-from pyspark_eoslog.options.topic_options import topic_selection
+from pyspark_eoslog.options.source_options import topic_selection
 
 
 @pytest.mark.parametrize(

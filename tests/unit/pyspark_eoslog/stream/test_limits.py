@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from eoslog.read.admission import limit_offsets
 from eoslog.state.names import TopicPartition
-from pyspark_eoslog.stream.limits import Limits
+from pyspark_eoslog.stream.next_end import Limits
 
 
 @pytest.mark.parametrize(

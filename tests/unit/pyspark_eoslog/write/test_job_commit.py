@@ -27,7 +27,7 @@ from eoslog.producer.job import Job
 from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation
 from pyspark_eoslog.worker import this_worker
-from pyspark_eoslog.write.job_commit import commit_tasks, same_for_all
+from pyspark_eoslog.write.sink import commit_tasks, same_for_all
 from pyspark_eoslog.write.tasks import TaskCommit
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])

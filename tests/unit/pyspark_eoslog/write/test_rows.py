@@ -9,7 +9,7 @@ from eoslog.format.partitioner import partition_for_key
 from eoslog.producer.rows import rows_by_partition
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from pyspark_eoslog.write.row_writing import rows_by_topic
+from pyspark_eoslog.write.tasks import rows_by_topic
 
 
 def _store() -> Store:

@@ -8,12 +8,18 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.admin.group_admin import GroupAdministration
-from eoslog.admin.partition_descriptions import PartitionDescription, describe_partition
-from eoslog.admin.records_deletion import DeleteRecords, end_slots_of_cuts, segments_cut
-from eoslog.admin.topic_columns import AddColumns, TopicSchemaVersion, schema_history
-from eoslog.admin.topic_config import AlterTopic
+from eoslog.admin.topic_admin import (
+    AddColumns,
+    AlterTopic,
+    DeleteRecords,
+    PartitionDescription,
+    TopicSchemaVersion,
+    describe_partition,
+    end_slots_of_cuts,
+    schema_history,
+    segments_cut,
+)
 from eoslog.admin.transaction_admin import TransactionAdministration
-from eoslog.admin.verification import repair_store, verify_store
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schema_json import check_storable, encode_schema, normalise_schema
@@ -33,7 +39,8 @@ from eoslog.state.topic_entries import TopicConfig, TopicCreated, TopicSchema
 from eoslog.state.topics import CreatePartitions, CreateTopic, DeleteTopic, topic_named
 from eoslog.storage.exclusive import ExclusiveIterator
 from eoslog.verification.findings import Finding, Progress, no_progress
-from eoslog.verification.repair import Repair
+from eoslog.verification.repair import Repair, repair_store
+from eoslog.verification.store_checks import verify_store
 
 _LARGEST_PARTITION_COUNT = 10_000
 

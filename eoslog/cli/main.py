@@ -18,7 +18,7 @@ _LISTED = {
     "compact-files": ("store_commands", "Rewrite small data files in sealed segments into large ones."),
     "compact-keys": ("store_commands", "Keep the newest row of each key in sealed segments."),
     "console": ("console", "Produce from standard input, consume to standard output."),
-    "coordinator": ("maintenance_commands", "Run the background maintenance of a store."),
+    "coordinator": ("store_commands", "Run the background maintenance of a store."),
     "describe": ("store_commands", "Describe the store: its id, format, log and size."),
     "dump-log": ("dump", "Print slots, checkpoints, batches and index files as they are stored."),
     "export": ("table_files", "Write the rows of TOPIC into FILE."),
@@ -32,7 +32,7 @@ _LISTED = {
     "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),
     "transactions": ("transaction_commands", "List, describe and abort transactions."),
     "vacuum": ("store_commands", "Delete unused files, and old slots and checkpoints of the log."),
-    "verify": ("maintenance_commands", "Check that every object of a store is what the log says."),
+    "verify": ("store_commands", "Check that every object of a store is what the log says."),
 }
 """Each command with its module, which is imported when the command is chosen, and the first sentence of its help."""
 

@@ -1,22 +1,32 @@
-"""Commands on a store as a whole: what it is, what was done in it, and one step of maintenance at a time."""
+"""Commands on a store as a whole: what it is, what was done in it, its maintenance, and the check of its objects."""
 
 from __future__ import annotations
 
+import logging
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Annotated, Any
 
 import click
 
 from eoslog.cli.json_values import to_json
-from eoslog.cli.options import COUNT, Param, Session, command
-from eoslog.cli.rendering import Columns, print_json, progress, shown, title_of
+from eoslog.cli.options import COUNT, Param, Session, Yes, command, counted, parsed
+from eoslog.cli.rendering import Columns, Line, print_error, print_json, print_line, progress, shown, title_of
+from eoslog.errors import EosLogError
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
-from eoslog.maintenance.coordinator import Coordinator
+from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.maintenance.file_compaction import CompactedSegments
 from eoslog.maintenance.key_compaction import CompactedPartition
 from eoslog.read.history import Operation
 from eoslog.state.store_state import StoreState
+from eoslog.verification.findings import Finding, Severity
+from eoslog.verification.repair import Repair
 
 _STORE = Columns(
     "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs ProbedPutIfAbsent=probe.put_if_absent",
@@ -31,6 +41,9 @@ _STATE = Columns(
     ("IdempotentProducers", lambda state: len(state.producers)),
     ("ConsumerGroups", lambda state: len(state.groups)),
 )
+_STEP = click.Choice([step.name for step in STEPS])
+_MS_A_SECOND = 1_000
+_FOUND, _COULD_NOT_LOOK = 1, 2
 
 
 @command("describe", "")
@@ -224,3 +237,204 @@ def compact_keys(session: Session, topic: str | None = None) -> None:
         found = session.store().admin.compact_keys(topic)
     columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
+
+
+def _interval(text: str) -> tuple[str, int]:
+    step, _, number = text.partition("=")
+    seconds = float(number)
+    if not 0.001 <= seconds <= 1e9:
+        raise click.BadParameter(f"{text!r}: an interval is 0.001 to 1000000000 seconds")
+    return _STEP.convert(step, None, None), int(seconds * _MS_A_SECOND)
+
+
+_INTERVAL = parsed(_interval, "STEP=SECONDS")
+
+
+@command("coordinator", "", "--once", "--interval vacuum=3600 --without delete-old-slots --json")
+def coordinator(
+    session: Session,
+    *,
+    once: Annotated[bool, Param("Run every step once, report each, and end; status 1 if one failed.")] = False,
+    step: Annotated[tuple[str, ...], Param("Only this step. May be repeated.", "STEP", _STEP)] = (),
+    without: Annotated[tuple[str, ...], Param("Not this step. May be repeated.", "STEP", _STEP)] = (),
+    interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
+    verbose: Annotated[bool, Param("Report steps that found nothing to do, too.")] = False,
+) -> None:
+    """Run the background maintenance of a store.
+
+    The coordinator ends overdue transactions, expires ids, seals segments, writes checkpoints and vacuums. It runs
+    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object. Several
+    coordinators may run at once. Every append also aborts transactions past their timeouts. A reader that may not write
+    therefore needs a coordinator only while no process appends.
+
+    The steps: STEPS. Their intervals are in the section coordinator of the settings.
+    """
+    settings = session.settings
+    steps = [each.name for each in STEPS if (not step or each.name in step) and each.name not in without]
+    if not steps:
+        raise click.UsageError("No step is left to run.")
+    if once and interval:
+        raise click.UsageError("--once runs every step once: leave --interval out.")
+    store = session.store()
+    work = Coordinator(
+        store,
+        transactional_id_expiration_ms=settings.coordinator.transactional_id_expiration_ms,
+        producer_id_expiration_ms=settings.coordinator.producer_id_expiration_ms,
+        offsets_retention_ms=settings.groups.offsets_retention_ms,
+        staged_max_age_ms=settings.vacuum.staged_max_age_ms,
+        deleted_file_retention_ms=settings.vacuum.deleted_file_retention_ms,
+        intervals_ms={each.name: getattr(settings.coordinator, each.setting) for each in STEPS} | dict(interval),
+    )
+
+    def report(found: StepReport) -> None:
+        if found.did or found.error is not None or verbose or once:
+            _print_step(found, as_json=session.as_json)
+
+    if once:
+        if any(found.error is not None for found in work.run_once(steps=steps, report=report)):
+            raise click.exceptions.Exit(1)
+        return
+    store.describe()
+    click.echo(f"maintaining {store.url}: {len(steps)} steps; SIGTERM or Ctrl-C ends it", err=True)
+    work.run(steps=steps, report=report, stop=_Terminated())
+
+
+coordinator.help = (coordinator.help or "").replace("STEPS", ", ".join(step.name for step in STEPS))
+
+
+class _Terminated:
+    """Return True once SIGTERM has come. The first one lets a step finish, a second one ends the process."""
+
+    def __init__(self) -> None:
+        self._came = False
+        signal.signal(signal.SIGTERM, self._come)
+
+    def __call__(self) -> bool:
+        return self._came
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        self._came = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _print_step(found: StepReport, *, as_json: bool) -> None:
+    error = " ".join(str(found.error).split()) if found.error is not None else None
+    facts = {
+        "time_ms": found.time_ms,
+        "step": found.step,
+        **found.did,
+        "duration_ms": found.duration_ms,
+        "requests": dict(found.requests),
+    }
+    line = Line(facts, facts | {"error": error})
+    if as_json:
+        click.echo(line.json())
+    elif error is None:
+        click.echo(line.text())
+    else:
+        click.secho(f"{line.text()} error: {error}", fg="red", err=True)
+    sys.stdout.flush()
+
+
+@command("verify", "eoslog verify my-store", "--topic payments", "--data --json", "--repair --yes")
+def verify(
+    session: Session,
+    place: Annotated[str | None, Param(metavar="[STORE]")] = None,
+    *,
+    topic: Annotated[str | None, Param("Only the files of TOPIC. The whole log is always read.", "TOPIC")] = None,
+    data: Annotated[bool, Param("Read every data file. Otherwise only presence and length are checked.")] = False,
+    repair: Annotated[bool, Param("Repair what can be repaired without losing anything. Asks first.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Check that every object of a store is what the log says. Other processes may use the store meanwhile.
+
+    A repair writes checkpoints again, restores .txnindex and .snapshot files, and deletes temporary files that dead
+    writers left more than a day ago. It changes no slot, row or data file. For all else you are told what you may do.
+    While the log or its state cannot be trusted, a repair does nothing and says what to do first.
+
+    Exit status: 0 nothing is wrong, or all was repaired; 1 something is wrong; 2 the store could not be read.
+    """
+    session.url = place or session.url
+    try:
+        store = session.store()
+        with _without_warnings_of_the_log():
+            with progress() as show:
+                found = _all_findings(store.admin.verify(topic, data=data, progress=show), as_json=session.as_json)
+            repairable = [each for each in found if each.repairable]
+            in_doubt = any(each.log_in_doubt for each in found)
+            wanted = repair and repairable and (yes or in_doubt or _is_confirmed(repairable))
+            repairs: list[Repair] = []
+            for done in store.admin.repair(found) if wanted else ():
+                repairs.append(done)
+                if not session.as_json:
+                    print_line(f"{'repaired' if done.done else 'not repaired'}: {done.finding.place}: {done.what}")
+    except EosLogError as error:
+        print_error(str(error))
+        raise click.exceptions.Exit(_COULD_NOT_LOOK) from None
+    repaired = [each.finding for each in repairs if each.done]
+    left = [each for each in found if each.severity is not Severity.INFO and each not in repaired]
+    unread = [] if data else ["data files were not read (--data reads them)"]
+    if session.as_json:
+        outcomes = [
+            {"kind": each.finding.kind, "path": each.finding.path, "done": each.done, "what": each.what}
+            for each in repairs
+        ]
+        print_json({"data_files_read": data, "findings": [each.as_json() for each in found], "repairs": outcomes})
+    elif repairs:
+        print_line(f"left: {_counts(left)}" if left else "; ".join(["everything is repaired", *unread]))
+    elif not left:
+        print_line("; ".join(["nothing is wrong", *([_counts(found)] if found else []), *unread]))
+    elif repair:
+        hint = "nothing was repaired" if repairable else "none of it can be repaired; see what to do about each"
+        print_line(f"{_counts(found)}: {hint}")
+    else:
+        hint = ": eoslog verify --repair repairs what can be repaired" if repairable and not in_doubt else ""
+        print_line(f"{_counts(found)}{hint}")
+    if left:
+        raise click.exceptions.Exit(_FOUND)
+
+
+def _all_findings(findings: Iterable[Finding], *, as_json: bool) -> list[Finding]:
+    """Collect all findings, and print each as it comes."""
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if not as_json:
+            color = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity)
+            head = f"{finding.severity.value}: {finding.kind}: {finding.place}: {finding.problem}"
+            click.secho(shown(head), fg=color)
+            if finding.severity is not Severity.INFO:
+                print_line(f"  what follows: {finding.follows}")
+                print_line(f"  what to do: {finding.remedy}")
+    return found
+
+
+def _counts(findings: Sequence[Finding]) -> str:
+    """Return the number of findings of each severity, as ``2 errors, 1 warning``."""
+    counts = Counter(each.severity for each in findings)
+    names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+    return ", ".join(counted(counts[each], name) for each, name in names.items() if counts[each])
+
+
+@contextmanager
+def _without_warnings_of_the_log() -> Iterator[None]:
+    """Silence warnings of opening the log: a finding says the same, with what to do about it."""
+    logger = logging.getLogger("eoslog.log")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _is_confirmed(repairable: list[Finding]) -> bool:
+    for finding in repairable:
+        click.echo(f"to be repaired: {finding.kind}: {finding.place}", err=True)
+    try:
+        return click.confirm("Repair these?", err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):
+            # Standard input has no answer. The findings are still to be printed.
+            return False
+        raise

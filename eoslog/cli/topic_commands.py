@@ -9,9 +9,14 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eoslog.admin.partition_descriptions import PartitionDescription
-from eoslog.admin.records_deletion import ALL_DECIDED
-from eoslog.admin.topic_config import changed_config, kafka_spelling, parsed_settings, setting_named
+from eoslog.admin.topic_admin import (
+    ALL_DECIDED,
+    PartitionDescription,
+    changed_config,
+    kafka_spelling,
+    parsed_settings,
+    setting_named,
+)
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition

@@ -9,9 +9,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
-from eoslog.consumer.assigned_partitions import AssignedPartitions
+from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord
-from eoslog.consumer.fetcher import PartitionFetch
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.consumer.subscription import RebalanceListener, RebalanceListeners, Subscription

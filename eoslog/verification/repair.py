@@ -14,11 +14,13 @@ from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.log import Log
 from eoslog.log.slot_record import CheckpointReference
 from eoslog.maintenance.index_restore import restore_index_files
+from eoslog.session.description import DESCRIPTION_PATH
+from eoslog.session.session import Session
 from eoslog.state.store_state import StoreState
 from eoslog.storage.probe import PROBE_DIRECTORY
 from eoslog.verification.findings import Finding, Kind, no_progress
 from eoslog.verification.log_checks import load_checkpoint
-from eoslog.verification.store_checks import verify_state
+from eoslog.verification.store_checks import fresh_log, read_stored_description, verify_state
 from eoslog.verification.unknown_files import LEFTOVER_AGE_MS
 
 _CHECKPOINTS_NAMED = 2
@@ -32,6 +34,16 @@ class Repair:
     done: bool
     what: str
     """The action, or the reason why nothing was done."""
+
+
+def repair_store(store: Session, findings: Iterable[Finding]) -> Iterator[Repair]:
+    """Repair findings; see ``Admin.repair``."""
+    description, found = read_stored_description(store)
+    if description is None:
+        what = f"the store cannot be opened, so nothing is repaired: {DESCRIPTION_PATH}: {found[0].problem}"
+        yield from (Repair(each, False, what) for each in findings if each.repairable)
+    else:
+        yield from repair(fresh_log(store, description), findings, DESCRIPTION_PATH, description.store_id)
 
 
 def repair(log: Log[StoreState], findings: Iterable[Finding], description_path: str, store_id: str) -> Iterator[Repair]:

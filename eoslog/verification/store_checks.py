@@ -10,17 +10,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from eoslog.errors import CorruptRecord, NotAStore, without_code
 from eoslog.log.log import Log
+from eoslog.log.slot_paths import SLOTS
+from eoslog.session.description import DESCRIPTION_PATH, StoreDescription, decode_description
+from eoslog.session.session import Session
+from eoslog.session.store_machine import StoreMachine
 from eoslog.state.invariants import broken_in_store
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.state.transactions import timed_out
-from eoslog.verification.findings import Finding, Kind, Progress, finding, of_broken
+from eoslog.storage.object_store import ObjectNotFound
+from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, Progress, finding, of_broken
 from eoslog.verification.live_files import Live
 from eoslog.verification.log_checks import LogVerification, verify_log
 from eoslog.verification.partition_checks import PartitionVerification
 from eoslog.verification.unknown_files import find_irregular, find_unexpected
+
+
+def verify_store(store: Session, topic: str | None, with_data: bool, progress: Progress) -> Iterator[Finding]:
+    """Yield the findings of a store; see ``Admin.verify``."""
+    description, found = read_stored_description(store)
+    yield from found
+    log = fresh_log(store, description)
+    store_id = None if description is None else description.store_id
+    yield from verify(log, DESCRIPTION_PATH, store_id, topic=topic, with_data=with_data, progress=progress)
+
+
+def fresh_log(store: Session, description: StoreDescription | None) -> Log[StoreState]:
+    """Open the log again. The state that the store's own log has read may be older than the damage."""
+    log: Log[StoreState] = Log(store.object_store, StoreMachine(), store.environment, store.log.config)
+    if description is not None:
+        log.adopt_slot_retention(description.slot_retention_ms)
+    return log
+
+
+def read_stored_description(store: Session) -> tuple[StoreDescription | None, list[Finding]]:
+    """Return the description of a store, or None and the finding why it cannot be read.
+
+    Raises:
+        NotAStore, UnsupportedFormat
+    """
+    problem = ""
+    for _ in range(READS_BEFORE_REPORT):
+        try:
+            return decode_description(store.object_store.get(DESCRIPTION_PATH).body, store.url), []
+        except ObjectNotFound:
+            if not store.object_store.list_directories(SLOTS):
+                raise NotAStore(f"there is no eoslog store at {store.url}: neither a description nor a log") from None
+            return None, [finding(Kind.DESCRIPTION_MISSING, DESCRIPTION_PATH)]
+        except CorruptRecord as error:
+            problem = without_code(error)
+    return None, [finding(Kind.DESCRIPTION_DAMAGED, DESCRIPTION_PATH, problem=problem)]
 
 
 def conditions(live: Live, state: StoreState, now_ms: int) -> Iterator[Finding]:

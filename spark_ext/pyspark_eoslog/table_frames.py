@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from eoslog import Topic
-from eoslog.admin.partition_descriptions import PartitionDescription
+from eoslog.admin.topic_admin import PartitionDescription
 from eoslog.admin.transaction_descriptions import TransactionListing
 from eoslog.maintenance.file_compaction import FileCompactionReport
 from eoslog.maintenance.key_compaction import KeyCompactionReport

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from eoslog import errors
-from eoslog.admin.group_admin import OffsetReset
-from eoslog.admin.group_descriptions import GroupPartition
+from eoslog.admin.group_admin import GroupPartition, OffsetReset
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eoslog import errors
-from eoslog.admin.topic_config import parsed_settings
+from eoslog.admin.topic_admin import parsed_settings
 from eoslog.state.features import STATISTICS_COLUMNS
 from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store

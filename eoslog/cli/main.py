@@ -90,7 +90,7 @@ def cli() -> None:
     Examples:
       eoslog --store my-store topics create payments --partitions 3
       echo hello | eoslog --store my-store console produce payments
-      eoslog --store my-store console consume payments --from-beginning --timeout 1
+      eoslog --store my-store console consume payments --from-beginning
       eoslog --store s3://bucket/prefix transactions list --json
     """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -96,6 +97,10 @@ class Param(NamedTuple):
     """The option, if it is not called like the parameter."""
 
 
+_EXAMPLE_WIDTH = 76
+"""A help text has 80 columns, and its examples are indented by 4."""
+_EXAMPLE_BREAK = re.compile(r" (?=--(?!store))|(?<=\|) ")
+
 Yes = Annotated[bool, Param("Do not ask for confirmation.")]
 TransactionalId = Annotated[str, Param(metavar="ID")]
 
@@ -111,7 +116,8 @@ def command(path: str, *examples: str) -> Callable[[Callable[..., None]], click.
         examples: the words after these, or whole lines with ``eoslog`` in them.
     """
     lines = [each if "eoslog " in each else f"eoslog --store my-store {path} {each}".rstrip() for each in examples]
-    shown = "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
+    folded = [f"  {part}" for line in lines for part in _folded(line)]
+    shown = "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *folded])
 
     def declare(function: Callable[..., None]) -> click.Command:
         text = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{shown}"
@@ -128,6 +134,18 @@ def command(path: str, *examples: str) -> Callable[[Callable[..., None]], click.
         return _declared(path, made)
 
     return declare
+
+
+def _folded(line: str) -> Iterator[str]:
+    """Yield the lines of an example, as a shell takes them. A line ends before an option or a piped command."""
+    shown = ""
+    for part in _EXAMPLE_BREAK.split(line):
+        if shown and len(f"{shown} {part} \\") > _EXAMPLE_WIDTH:
+            yield f"{shown} \\"
+            shown = f"  {part}"
+        else:
+            shown = f"{shown} {part}" if shown else part
+    yield shown
 
 
 def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:

@@ -50,6 +50,13 @@ def test_every_command_has_a_help_text_with_an_example_of_itself(path: tuple[str
     assert f"eoslog --store my-store {' '.join(path)}" in result.stdout
 
 
+@pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
+def test_every_help_text_fits_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
+    lines = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout.splitlines()
+
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_the_list_of_commands_says_what_their_own_help_says() -> None:
     listed = CliRunner().invoke(cli, ["--help"], terminal_width=300).stdout
 

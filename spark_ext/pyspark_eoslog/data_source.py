@@ -38,7 +38,7 @@ class DefaultSource(DataSource):
         from eoslog.errors import InvalidRequest
         from eoslog.read.topics_snapshot import topics_snapshot
         from pyspark_eoslog.spark_schemas import default_schema
-        from pyspark_eoslog.stores import plain_errors, verified_store
+        from pyspark_eoslog.worker import plain_errors, verified_store
 
         with plain_errors():
             if _PROVIDER in self.options:
@@ -77,7 +77,7 @@ class DefaultSource(DataSource):
 
     def _options(self) -> Options:
         from pyspark_eoslog.options import Options
-        from pyspark_eoslog.stores import plain_errors
+        from pyspark_eoslog.worker import plain_errors
 
         with plain_errors():
             return Options.of(self.options)

@@ -28,7 +28,7 @@ from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
 from pyspark_eoslog.spark_schemas import default_schema
-from pyspark_eoslog.stores import verified_store
+from pyspark_eoslog.worker import verified_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,9 @@
 """The Python worker process of Spark: its environment, and the stores that it keeps open between calls.
 
 This package uses its process only through this module. So the simulation can run many workers in one process.
+
+A worker serves many calls of Spark. In between, a store may be deleted and another one created at the same URL. So the
+id of a kept store is checked before it is used.
 """
 
 from __future__ import annotations
@@ -8,12 +11,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, TypeVar
 
+from eoslog.errors import EosLogError, NotAStore, StoreUnavailable, StoreVanished
+from eoslog.session.description import DESCRIPTION_PATH, read_description
+from eoslog.storage.backoff import Backoff
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.opening import open_object_store
@@ -24,6 +31,9 @@ _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
 """The module of worker processes that only commit and abort."""
 _DAEMON = "pyspark.daemon"
 """The program whose forked children serve one call of Spark after another."""
+_PATIENCE_MS = 120_000
+_BACKOFF = Backoff(first_ms=100, longest_ms=5_000)
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -101,3 +111,97 @@ def acting_as(worker: Worker) -> Iterator[None]:
         yield
     finally:
         _acting.reset(token)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise errors of eoslog without their causes. Spark passes on only their text."""
+    try:
+        yield
+    except EosLogError as error:
+        raise error from None
+
+
+def object_store(location: StoreLocation) -> ObjectStore:
+    """Return the object store for a task, which does not read the log."""
+    worker = this_worker()
+    if location not in worker.object_stores:
+        found = worker.object_stores[location] = worker.open_object_store(location)
+        # Without this check a task's upload would create a removed directory again. Accept any store here, because the
+        # commit checks the id.
+        found.watch(DESCRIPTION_PATH, lambda description: True)
+    return worker.object_stores[location]
+
+
+def verified_store(location: StoreLocation) -> Store:
+    """Return the store that exists at this location now. One request checks that it is the one that is kept open."""
+    held = _hold(location)
+    try:
+        is_same = read_description(held.store.object_store).store_id == held.store.describe().store_id
+    except StoreVanished:
+        # If the store was removed, opening it again raises NotAStore.
+        is_same = False
+    return (held if is_same else _reopen(location)).store
+
+
+def is_verified(location: StoreLocation, age_ms: int) -> bool:
+    """Return True if the id of the kept store was checked less than ``age_ms`` ago."""
+    verified_ms = _hold(location).verified_ms
+    return verified_ms is not None and this_worker().environment.monotonic_ms() - verified_ms < age_ms
+
+
+def recently_verified_store(location: StoreLocation, age_ms: int) -> tuple[Store, bool]:
+    """Return the store, and True if its state is older than ``age_ms`` and must be refreshed."""
+    if is_verified(location, age_ms):
+        return _hold(location).store, False
+    now_ms = this_worker().environment.monotonic_ms()
+    store = verified_store(location)
+    _hold(location).verified_ms = now_ms
+    return store, True
+
+
+def store_with_id(location: StoreLocation, store_id: str) -> Store:
+    """Return the store of this id, without a request if it is already open.
+
+    Raises:
+        NotAStore: another store is at this location.
+    """
+    store = _hold(location).store
+    if store.describe().store_id != store_id:
+        store = _reopen(location).store
+    if store.describe().store_id != store_id:
+        raise NotAStore(f"{store.url}: the store was replaced by another while the job ran; nothing was committed")
+    return store
+
+
+def mark_current(location: StoreLocation) -> None:
+    """Note that an append has just shown that the known state is current."""
+    _hold(location).verified_ms = this_worker().environment.monotonic_ms()
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Repeat a call for two minutes while the object store does not answer. So a stream survives a short outage.
+
+    Raises:
+        StoreUnavailable: the object store did not answer within two minutes.
+    """
+    environment = this_worker().environment
+    deadline_ms = environment.monotonic_ms() + _PATIENCE_MS
+    for attempt in count(1):
+        try:
+            return call()
+        except StoreUnavailable:
+            if environment.monotonic_ms() > deadline_ms:
+                raise
+        environment.sleep_ms(_BACKOFF.pause_ms(attempt))
+    raise AssertionError("the loop has no end")
+
+
+def _hold(location: StoreLocation) -> HeldStore:
+    return this_worker().stores.get(location) or _reopen(location)
+
+
+def _reopen(location: StoreLocation) -> HeldStore:
+    worker = this_worker()
+    held = worker.stores[location] = HeldStore(worker.connect(location))
+    return held

@@ -45,16 +45,16 @@ class TimedRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One data file of a plan, as Spark's Parquet reader must be told of it."""
+    """The facts about one data file of a plan that Spark's Parquet reader does not find in the file."""
 
     path: str
     """Within the store."""
     length: int
     partition: int
     first_offset: int | None
-    """The offset of row 0, if that of each row follows from it; None if the file's own column ``_offset`` tells."""
+    """The offset of row 0, if the rows have consecutive offsets; None if the file has its own column ``_offset``."""
     hidden_rows: bool
-    """Whether rows of the file are not to be read."""
+    """True if some rows of the file must not be read."""
     visible: tuple[RowRange, ...]
     offsets: tuple[int, int] | None
     """If a batch with gaps is read only in part: the first offset to read, and the end (exclusive)."""
@@ -67,7 +67,7 @@ class PlannedFile:
 
 
 def planned_files(plans: Iterable[PartitionPlan]) -> list[PlannedFile]:
-    """The data files of a read of one topic, each once. Control rows are in no file."""
+    """Return the data files of a read of one topic, each once. Control rows are in no file."""
     found = []
     for plan in plans:
         by_path: dict[str, list[FileSlice]] = {}
@@ -99,7 +99,7 @@ def _rows_of(piece: FileSlice) -> RowRange:
 
 
 def _cut(plan: PartitionPlan, slices: Sequence[FileSlice]) -> tuple[int, int] | None:
-    """The offsets to read, where the plan may begin or end within a batch with gaps. Other batches are cut by rows."""
+    """Return the offsets to read if the plan begins or ends within a batch with gaps. Other batches are cut by rows."""
     first, last = slices[0], slices[-1]
     if first.gaps_end_offset is not None and first.base_offset == plan.start_offset:
         return first.base_offset, _end_offset(last)
@@ -113,7 +113,7 @@ def _end_offset(piece: FileSlice) -> int:
 
 
 def _joined(pieces: Iterable[tuple[RowRange, int]]) -> list[tuple[RowRange, int]]:
-    """Neighbouring rows with the same number as one."""
+    """Join neighboring ranges of rows that have the same number."""
     joined: list[tuple[RowRange, int]] = []
     for rows, number in pieces:
         if joined and joined[-1] == (RowRange(joined[-1][0].first_row, rows.first_row), number):
@@ -124,11 +124,11 @@ def _joined(pieces: Iterable[tuple[RowRange, int]]) -> list[tuple[RowRange, int]
 
 
 def by_file_name(values: Mapping[str, Any], value_type: str) -> str:
-    """SQL for the value that belongs to the file of a row.
+    """Return SQL for the value that belongs to the file of a row.
 
     Args:
-        values: by the name of each file that is read; JSON can hold them.
-        value_type: their type, as Spark names it.
+        values: the values by the name of the file, for each file that is read. JSON can hold them.
+        value_type: the type of the values, as Spark names it.
     """
     buckets: list[dict[str, Any]] = [{} for _ in values]
     for name, value in values.items():
@@ -140,9 +140,10 @@ def by_file_name(values: Mapping[str, Any], value_type: str) -> str:
 
 
 def in_blocks(intervals: Sequence[Interval]) -> dict[str, Any]:
-    """Intervals of rows so that the one of a row is found at once: those that reach into each block of so many rows.
+    """Return an index of intervals of rows, so that SQL finds the interval of a row without a search.
 
-    There are as many blocks as intervals, so that all rows together meet few intervals that are not theirs.
+    The rows are divided into blocks of equal size. Each block lists the intervals that overlap it. There are about as
+    many blocks as intervals, so a block lists few intervals.
     """
     end = intervals[-1][1]
     size = -(-end // len(intervals))
@@ -155,22 +156,22 @@ def in_blocks(intervals: Sequence[Interval]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class FileExpressions:
-    """SQL for what the log knows of a row."""
+    """SQL expressions for the facts that the log knows of a row."""
 
     columns: tuple[str, ...]
-    """Helping columns: the others refer to them."""
+    """Auxiliary columns, to which the other expressions refer."""
     condition: str | None
-    """Which rows are read; None if all are."""
+    """The condition for the rows to read; None if all rows are read."""
     partition: str
     offset: str
     timestamp: str
 
 
 def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> FileExpressions:
-    """The SQL for rows of these files.
+    """Return the SQL for rows of these files.
 
     Args:
-        taken: names of other columns, which helping columns do not get.
+        taken: the names of other columns. No auxiliary column gets one of them.
 
     Raises:
         CorruptRecord: a file has a name that no writer gives.

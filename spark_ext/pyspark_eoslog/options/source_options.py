@@ -381,10 +381,10 @@ def _is_of_kafka(name: str) -> bool:
 
 
 def _pass_over_kafka(options: Mapping[str, str]) -> None:
-    """Tell once in the log which options of Kafka clients are given and ignored; never their values.
+    """Log once which options of Kafka clients are given and ignored. Their values are never logged.
 
     Raises:
-        InvalidOption: ignoring one would change what the job does; the message says what to give in its place.
+        InvalidOption: the job would change if the option were ignored. The message says what to give in its place.
     """
     for name, advice in _KAFKA_REFUSED.items():
         if name in options:
@@ -400,10 +400,10 @@ def _tell_ignored(names: tuple[str, ...]) -> None:
 
 
 def _refuse_delta(options: Iterable[str]) -> None:
-    """Refuse options, by their names in lower case, that a job for Delta Lake may have.
+    """Refuse options that a job for Delta Lake may have. Their names are in lower case.
 
     Raises:
-        InvalidOption: saying what to give in its place.
+        InvalidOption: one of them is given. The message says what to give in its place.
     """
     for name in options:
         if name in _DELTA_NAMES:

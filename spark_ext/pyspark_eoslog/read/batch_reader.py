@@ -21,11 +21,10 @@ from eoslog.read.planner import ReadPlanner
 from eoslog.read.time_travel import resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from pyspark_eoslog.options import Options, StoreLocation
-from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET
-from pyspark_eoslog.read.packing import Piece, pack
-from pyspark_eoslog.read.read_plan import piece_of, predicate_of, resolve_offsets
+from pyspark_eoslog.options.offset_options import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, resolve_offsets
+from pyspark_eoslog.read.packing import Piece, pack, piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import ReadColumns, check_agreement, choose_columns
-from pyspark_eoslog.stores import object_store, plain_errors, verified_store
+from pyspark_eoslog.worker import object_store, plain_errors, verified_store
 
 _logger = logging.getLogger(__name__)
 ADMISSION_OPTIONS = (

@@ -1,8 +1,8 @@
-"""Packing the rows of a read into Spark's partitions: evenly by bytes, in the order of the log.
+"""The pieces of a read, and packing their rows into Spark's partitions: evenly by bytes, in the order of the log.
 
-Small files share a partition, and a large one is cut by rows where tasks would be too few or too uneven otherwise. Each
-task that reads a part fetches the whole file, since only that can be verified, but decodes no more than its row groups:
-fetching 64 MiB costs a tenth of handing their rows to Spark.
+Small files share a partition. A large file is cut by rows if there would be too few tasks, or too uneven ones. A task
+that reads a part of a file fetches the whole file, because only a whole file can be verified. It decodes only its own
+row groups. Fetching 64 MiB costs a tenth of handing their rows to Spark.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from eoslog.read.planner import FileSlice, slices_by_file
+from eoslog import Topic
+from eoslog.read.planner import FileSlice, PartitionPlan, slices_by_file
 from eoslog.read.predicate import Predicate
+from eoslog.read.predicate_text import compile_predicate
 
 LARGEST_BYTES = 48 << 20
 """The approximate size of a Spark partition (bytes), unless a file is larger."""
@@ -37,6 +39,20 @@ class Piece:
     slices: tuple[FileSlice, ...]
     predicate: Predicate | None = None
     """Only rows for which it is true are read; None: all rows."""
+
+
+def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None) -> Piece:
+    """Return the piece that reads a plan of one topic-partition."""
+    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.slices), predicate)
+
+
+def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:
+    """Return the compiled predicate for a topic; None if the option was not given.
+
+    Raises:
+        InvalidOption: the predicate does not fit the topic's columns.
+    """
+    return None if predicate is None else compile_predicate(predicate, topic)
 
 
 class _Run(NamedTuple):

@@ -12,8 +12,7 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
 from eoslog.store import Store
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.stores import is_verified, recently_verified_store, store_with_id, verified_store
-from pyspark_eoslog.worker import this_worker
+from pyspark_eoslog.worker import is_verified, recently_verified_store, store_with_id, this_worker, verified_store
 
 _FIRST_PAUSE_MS = 100
 _LONGEST_PAUSE_MS = 1_000

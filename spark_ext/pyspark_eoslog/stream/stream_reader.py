@@ -22,16 +22,15 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
+from pyspark_eoslog.options.offset_options import EARLIEST, LATEST, resolve_offsets
 from pyspark_eoslog.read.batch_reader import read_partitions, read_task
-from pyspark_eoslog.read.packing import Piece
-from pyspark_eoslog.read.read_plan import piece_of, predicate_of, resolve_offsets
+from pyspark_eoslog.read.packing import Piece, piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import choose_columns
-from pyspark_eoslog.stores import patiently, plain_errors
 from pyspark_eoslog.stream.data_loss import DataLoss, check_removed, first_offset
 from pyspark_eoslog.stream.log_follower import LogFollower
 from pyspark_eoslog.stream.next_end import Limits, NextEnd, visible_offsets
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.worker import patiently, plain_errors
 
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")

@@ -20,8 +20,7 @@ from eoslog import Store
 from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
 from eoslog.producer.job import Job
 from pyspark_eoslog.options import Options, StoreLocation
-from pyspark_eoslog.stores import mark_current, plain_errors, store_with_id
-from pyspark_eoslog.worker import this_worker
+from pyspark_eoslog.worker import mark_current, plain_errors, store_with_id, this_worker
 from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
 from pyspark_eoslog.write.write_plan import plan_batch_write, plan_stream_write
 

@@ -20,8 +20,7 @@ from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from pyspark_eoslog.options import StoreLocation
-from pyspark_eoslog.stores import object_store
-from pyspark_eoslog.worker import this_worker
+from pyspark_eoslog.worker import object_store, this_worker
 
 _BATCH_ID = "streaming.sql.batchId"
 _CONTINUOUS = "__is_continuous_processing"

@@ -18,7 +18,7 @@ from eoslog.producer.job import Job, write_targets
 from eoslog.producer.new_columns import NewColumns, missing_columns, with_columns
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.spark_schemas import arrow_schema, described_columns
-from pyspark_eoslog.stores import recently_verified_store, verified_store
+from pyspark_eoslog.worker import recently_verified_store, verified_store
 from pyspark_eoslog.write.tasks import WritePlan, check_columns, check_routing
 
 ANY_TOPIC = "*"

@@ -25,7 +25,7 @@ import gc, sys
 from importlib.machinery import ModuleSpec
 sys.modules["__main__"].__spec__ = ModuleSpec({main!r}, None)
 from pyspark_eoslog.options import StoreLocation
-from pyspark_eoslog.stores import object_store, recently_verified_store
+from pyspark_eoslog.worker import object_store, recently_verified_store
 for name in ("first", "second"):
     location = StoreLocation({str(store)!r} + "/" + name)
     {opening}

@@ -18,7 +18,7 @@ from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.jobs import replace_rows
 from eoslog.state.partition_state import Partition
-from pyspark_eoslog import stores
+from pyspark_eoslog import worker
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.batch_reader import EosLogReader
 from pyspark_eoslog.spark_schemas import default_schema
@@ -65,7 +65,7 @@ def records(store: eoslog.Store, **given: Any) -> list[tuple[str, int, int]]:
 
 def read(chosen: Options, schema: StructType | None = None) -> list[dict[str, Any]]:
     if schema is None:
-        snapshot = topics_snapshot(stores.verified_store(chosen.location), chosen.topics_to_read())
+        snapshot = topics_snapshot(worker.verified_store(chosen.location), chosen.topics_to_read())
         schema = default_schema([replica.topic for replica in snapshot.topics], chosen)
     reader = EosLogReader(chosen, schema)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
@@ -336,7 +336,7 @@ def test_with_control_rows_chosen_columns_may_be_null(store: eoslog.Store) -> No
 def test_columns_that_the_log_knows_cost_no_fetch(store: eoslog.Store) -> None:
     produce(store, 7, 8)
     chosen = options(store, columns="_offset")
-    snapshot = topics_snapshot(stores.verified_store(chosen.location), chosen.topics_to_read())
+    snapshot = topics_snapshot(worker.verified_store(chosen.location), chosen.topics_to_read())
     schema = default_schema([replica.topic for replica in snapshot.topics], chosen)
     files = [piece.path for replica in snapshot.topics for each in replica.partitions for piece in _files(each)]
     for path in files:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import eoslog
 from eoslog.errors import InvalidOption, OffsetOutOfRange, StoreUnavailable
 from eoslog.state.jobs import replace_rows
-from pyspark_eoslog import stores
+from pyspark_eoslog import worker
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.read.batch_reader import EosLogReader
 from tests.requests import Applying
@@ -404,7 +404,7 @@ def test_a_batch_fetches_a_shared_file_in_one_task_and_once(store: eoslog.Store)
     store.admin.compact_files("small")
     batch = EosLogReader(Options.of({"path": store.url, "topic": "small"}), SCHEMA)
     (part,) = batch.partitions()
-    store_of_tasks = stores.object_store(Options.of({"path": store.url, "topic": "small"}).location)
+    store_of_tasks = worker.object_store(Options.of({"path": store.url, "topic": "small"}).location)
     before = store_of_tasks.requests["GET"]
 
     read = [row["n"] for each in batch.read(part) for row in each.to_pylist()]

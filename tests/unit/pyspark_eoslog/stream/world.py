@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import eoslog
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.storage.environment import Environment
-from pyspark_eoslog import stores
+from pyspark_eoslog import worker
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 
@@ -48,7 +48,7 @@ def reader(store: eoslog.Store, **options: Any) -> EosLogStreamReader:
 
 def held(stream: EosLogStreamReader) -> eoslog.Store:
     """The store that a reader holds open; its requests are those of the reader."""
-    return stores._hold(stream._options.location).store
+    return worker._hold(stream._options.location).store
 
 
 def produce(store: eoslog.Store, *numbers: int, topic: str = "in", partition: int | None = None) -> None:

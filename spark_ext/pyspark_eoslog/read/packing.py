@@ -1,8 +1,8 @@
 """The pieces of a read, and packing their rows into Spark's partitions: evenly by bytes, in the order of the log.
 
 Small files share a partition. A large file is cut by rows if there would be too few tasks, or too uneven ones. A task
-that reads a part of a file fetches the whole file, because only a whole file can be verified. It decodes only its own
-row groups. Fetching 64 MiB costs a tenth of handing their rows to Spark.
+that reads a part of a file decodes only the row groups of its rows. ``read_slices`` says which parts of a file it
+fetches.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _Task = list[_Run]
 def pack(
     pieces: Sequence[Piece], min_partitions: int | None = None, max_records: int | None = None
 ) -> list[tuple[Piece, ...]]:
-    """The pieces, cut for one Spark partition each.
+    """Return the pieces, cut for one Spark partition each.
 
     Args:
         min_partitions: at least so many, if there are so many rows. By default four, but none of less than 1 MiB.

@@ -37,7 +37,7 @@ from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topic_entries import TopicConfig, TopicCreated, TopicSchema
 from eoslog.state.topics import CreatePartitions, CreateTopic, DeleteTopic, topic_named
-from eoslog.storage.exclusive import ExclusiveIterator
+from eoslog.storage.process import ExclusiveIterator
 from eoslog.verification.findings import Finding, Progress, no_progress
 from eoslog.verification.repair import Repair, repair_store
 from eoslog.verification.store_checks import verify_store

@@ -27,8 +27,7 @@ from eoslog.format.segment_index import iterate_segment_index
 from eoslog.format.transaction_index import iterate_transaction_index
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot, decode_root, inline_body, read_root
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
-from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
-from eoslog.log.slot_record import CheckpointReference, SlotRecord, decode_line, first_line
+from eoslog.log.slots import SLOTS, CheckpointReference, SlotRecord, decode_line, first_line, slot_of, slot_path
 from eoslog.session.topic_lookup import partition_named
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import AbortedTransaction, Batch, Partition

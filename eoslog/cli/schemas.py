@@ -21,7 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
 from eoslog.log.checkpoint import CheckpointRoot
-from eoslog.log.slot_record import CheckpointEntry, SlotRecord
+from eoslog.log.slots import CheckpointEntry, SlotRecord
 from eoslog.session.description import StoreDescription
 from eoslog.state.entries import Entry
 

@@ -33,8 +33,7 @@ from eoslog.session.topic_lookup import find_topic, partition_named
 from eoslog.state.names import TopicPartition, check_id, topic_partition
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
-from eoslog.storage.exclusive import Exclusive
-from eoslog.storage.process import HomeProcess, cannot_be_pickled
+from eoslog.storage.process import Exclusive, HomeProcess, cannot_be_pickled
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -22,20 +22,27 @@ from eoslog.errors import (
     StoreVanished,
     UnsupportedFormat,
 )
-from eoslog.log.append_queue import AppendCounts, AppendQueue
+from eoslog.log.append_queue import (
+    AppendCounts,
+    AppendQueue,
+    InFlight,
+    Proposal,
+    Published,
+    earliest_deadline,
+    sort_proposals,
+)
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.machine import Machine, shared_entries
-from eoslog.log.proposals import InFlight, Proposal, Published, earliest_deadline, sort_proposals
 from eoslog.log.replica import Moment, Replica
 from eoslog.log.shared_commits import OthersPublication, OwnPublication, SharedCommits
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import (
+from eoslog.log.slots import (
     LARGEST_RECORD_BYTES,
     IncludedRequest,
     SlotRecord,
     encode_line,
     entries_of,
     first_line,
+    slot_path,
     with_tail,
 )
 from eoslog.storage.environment import Environment

@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
 from eoslog.log.machine import Machine
-from eoslog.log.slot_paths import checkpoint_path
-from eoslog.log.slot_record import FORMAT_VERSION, CheckpointReference
+from eoslog.log.slots import FORMAT_VERSION, CheckpointReference, checkpoint_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 

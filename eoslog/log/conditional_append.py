@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from eoslog.errors import CommitStateUnknown, CorruptRecord, EosLogError, StoreUnavailable, UnsupportedFormat
 from eoslog.log.replica import Replica
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import SlotRecord, decode_line, first_line
-from eoslog.storage.backoff import Backoff
-from eoslog.storage.environment import Environment
+from eoslog.log.slots import SlotRecord, decode_line, first_line, slot_path
+from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
 
 _BACKOFF = Backoff(first_ms=5, longest_ms=2_000)

@@ -28,9 +28,10 @@ from eoslog.errors import (
 )
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint
 from eoslog.log.machine import Machine
-from eoslog.log.slot_paths import GROUP_SIZE, SLOTS, slot_of, slot_path
-from eoslog.log.slot_record import (
+from eoslog.log.slots import (
+    GROUP_SIZE,
     LARGEST_RECORD_BYTES,
+    SLOTS,
     CheckpointEntry,
     CheckpointReference,
     SlotRecord,
@@ -38,6 +39,8 @@ from eoslog.log.slot_record import (
     decode_tail,
     entries_of,
     first_line,
+    slot_of,
+    slot_path,
 )
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore

@@ -23,10 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from eoslog.errors import EosLogError, StoreAccessDenied
+from eoslog.log.append_queue import Proposal, Published
 from eoslog.log.machine import Machine, shared_entries
-from eoslog.log.proposals import Proposal, Published
 from eoslog.log.replica import Replica
-from eoslog.log.slot_paths import LONGEST_PENDING_MS, PENDING, pending_name, pending_path
+from eoslog.log.slots import LONGEST_PENDING_MS, PENDING, pending_name, pending_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import LARGEST_MESSAGE_BYTES
 from eoslog.storage.object_store import ObjectInfo, ObjectStore

@@ -15,8 +15,16 @@ from typing import Any, NamedTuple, TypeVar
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.checkpoint import CheckpointRoot, read_checkpoint, read_root
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_name, slot_group, slot_of
-from eoslog.log.slot_record import CheckpointReference
+from eoslog.log.slots import (
+    CHECKPOINTS,
+    LONGEST_PENDING_MS,
+    PENDING,
+    SLOTS,
+    CheckpointReference,
+    pending_name,
+    slot_group,
+    slot_of,
+)
 from eoslog.storage.object_store import ObjectInfo
 
 S = TypeVar("S")

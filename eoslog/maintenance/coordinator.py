@@ -23,7 +23,7 @@ from eoslog.errors import (
     quoted,
 )
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
-from eoslog.log.slot_record import CheckpointReference
+from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.file_compaction import CompactedSegments, compact_files
 from eoslog.maintenance.key_compaction import CompactedPartition, compact_keys
 from eoslog.maintenance.retention import DroppedRows, apply_retention
@@ -45,7 +45,7 @@ from eoslog.state.expiry_entries import Expired
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState
-from eoslog.storage.backoff import Backoff
+from eoslog.storage.environment import Backoff
 
 _logger = logging.getLogger(__name__)
 RETRY = Backoff(first_ms=1_000, longest_ms=60_000)

@@ -19,7 +19,7 @@ from eoslog.errors import CorruptRecord, InvalidEntry
 from eoslog.format.data_file import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
+from eoslog.log.slots import SLOTS, slot_of, slot_path
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS

@@ -13,8 +13,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, is_whole_number, quoted
-from eoslog.log.reading_backwards import records_backwards
-from eoslog.log.slot_record import SlotRecord
+from eoslog.log.slots import SlotRecord, records_backwards
 from eoslog.session.session import Session
 from eoslog.state.entries import Entry
 from eoslog.state.segment_entries import LogStartMoved, SegmentsReplaced
@@ -30,7 +29,7 @@ from eoslog.state.topic_entries import (
 )
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch, TransactionEnded, WrittenRows
-from eoslog.storage.exclusive import ExclusiveIterator
+from eoslog.storage.process import ExclusiveIterator
 
 _NO_CHANGE = frozenset(
     {

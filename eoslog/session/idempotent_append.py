@@ -19,8 +19,8 @@ from eoslog.errors import (
     RetriableError,
     StoreAccessDenied,
 )
+from eoslog.log.append_queue import AppendAttempts
 from eoslog.log.machine import Request, ShareableRequest
-from eoslog.log.proposals import AppendAttempts
 from eoslog.session.session import Session
 from eoslog.session.time_limits import TimeLimits
 from eoslog.storage.process import HomeProcess

@@ -18,9 +18,9 @@ from eoslog.errors import (
     shortened,
 )
 from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.log.append_queue import AppendAttempts
 from eoslog.log.log import Log
 from eoslog.log.machine import Request
-from eoslog.log.proposals import AppendAttempts
 from eoslog.log.replica import LogConfig
 from eoslog.session.description import (
     DESCRIPTION_PATH,

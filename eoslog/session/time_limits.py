@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from eoslog.errors import DeliveryTimedOut, InvalidOption, RequestTimedOut, RetriableError, is_whole_number, quoted
-from eoslog.storage.backoff import Backoff
-from eoslog.storage.environment import Environment
+from eoslog.storage.environment import Backoff, Environment
 
 T = TypeVar("T")
 DEFAULT_MAX_BLOCK_MS = 60_000

@@ -1,4 +1,4 @@
-"""The services that the protocol takes from its process: elapsed time, sleep, randomness and background work.
+"""The services that the protocol takes from its process: time, sleep, randomness, background work.
 
 Protocol code uses no other source for them, so that the simulation can control them.
 """
@@ -10,7 +10,24 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Exponential backoff: pauses between attempts that double from ``first_ms`` to ``longest_ms``."""
+
+    first_ms: int
+    longest_ms: int
+
+    def pause_ms(self, failures: int, jitter: float = 1.0) -> float:
+        """Return how long to wait after so many failures in a row (1 or more), in ms.
+
+        Args:
+            jitter: a factor from 0 to 1 that spreads the attempts of several processes.
+        """
+        return min(self.first_ms << min(failures - 1, 16), self.longest_ms) * jitter
 
 
 class Environment:

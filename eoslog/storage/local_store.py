@@ -19,8 +19,18 @@ from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.storage.host_queue import HostQueue
 from eoslog.storage.local_walk import has_object, irregular, walk
-from eoslog.storage.object_paths import TEMPORARY, check_directory, check_path, check_prefix, check_range
-from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from eoslog.storage.object_store import (
+    TEMPORARY,
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    StoredObject,
+    check_directory,
+    check_path,
+    check_prefix,
+    check_range,
+)
 
 
 class LocalClockFile:

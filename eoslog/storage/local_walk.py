@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from eoslog.storage.object_paths import LONGEST_PATH_BYTES, TEMPORARY
+from eoslog.storage.object_store import LONGEST_PATH_BYTES, TEMPORARY
 
 
 def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -9,8 +9,17 @@ from typing import ClassVar
 from eoslog.errors import OpenedBeforeFork
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment, host_time_ms
-from eoslog.storage.object_paths import check_directory, check_path, check_prefix, check_range
-from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from eoslog.storage.object_store import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    StoredObject,
+    check_directory,
+    check_path,
+    check_prefix,
+    check_range,
+)
 from eoslog.storage.process import HomeProcess, forks
 
 

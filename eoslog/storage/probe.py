@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
-from eoslog.storage.backoff import Backoff
-from eoslog.storage.environment import Environment
+from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectStore, PutOutcome
 
 PROBE_DIRECTORY = ".probe/"

@@ -1,17 +1,20 @@
-"""Detects that an object was opened before a fork.
+"""Guards of objects that belong to one process or to one thread at a time.
 
 A forked child has copies of its parent's objects. Among them are locks that another thread held during the fork,
 sequences that the parent continues, and rows that the parent will write. So a client refuses to work in the child, or
-opens its resources again.
+opens its resources again. A call of a second thread fails at once instead of waiting.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import NoReturn, TypeVar
 
-from eoslog.errors import InvalidRequest, OpenedBeforeFork
+from eoslog.errors import ConcurrentAccess, InvalidRequest, OpenedBeforeFork
 
 _forks = 0
 
@@ -87,3 +90,91 @@ class ProcessLock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._locks[_forks].release()
+
+
+T = TypeVar("T")
+
+
+class Exclusive:
+    """Admits the calls of one thread to an object (Kafka's ``KafkaConsumer.acquire``).
+
+    Threads may use the object one after the other.
+    """
+
+    def __init__(self, what: str, advice: str, *, reentrant: bool) -> None:
+        """
+        Args:
+            what: the object, as an error names it.
+            advice: what the caller of a refused call should do, as a sentence.
+            reentrant: True if a thread may make a call within another one, for example in a callback.
+        """
+        # Acquiring a lock is atomic: two threads never both succeed.
+        self._lock = threading.RLock() if reentrant else threading.Lock()
+        self._what = what
+        self._advice = advice
+        self._under_way: tuple[str, str] | None = None
+        """The outermost call and its thread. Used only in error messages, so a slightly outdated value is harmless."""
+
+    @contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Make a call.
+
+        Raises:
+            ConcurrentAccess: another call is running. It is not disturbed.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise ConcurrentAccess(f"{name} is not allowed: {self._described()}. {self._advice}")
+        outer = self._under_way
+        try:
+            if outer is None:
+                self._under_way = name, threading.current_thread().name
+            yield
+        finally:
+            self._under_way = outer
+            self._lock.release()
+
+    def _described(self) -> str:
+        call, thread = self._under_way or ("a call", "another one")
+        return f"{call} in thread {thread} is under way on this {self._what}"
+
+
+class ExclusiveIterator(Iterator[T]):
+    """Returns another iterator's items to one thread at a time. After an error, each call raises that error again.
+
+    Without it, two threads that advance one generator get Python's ``ValueError``. And a generator that has raised an
+    error looks finished on the next call, so a caller that retries would take part of the rows for all of them.
+    """
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._home = HomeProcess("iterator")
+        self._error: BaseException | None = None
+        # Not reentrant: a callback of a read must not advance the read that calls it.
+        self._exclusive = Exclusive("iterator", "Make an iterator for each thread.", reentrant=False)
+
+    def __next__(self) -> T:
+        """
+        Raises:
+            ConcurrentAccess: another thread is advancing the iterator.
+            OpenedBeforeFork
+        """
+        # In a forked child the generator may be in the middle of a step of the parent.
+        self._home.check("next()")
+        with self._exclusive.call("next()"):
+            if self._error is not None:
+                raise self._error
+            try:
+                return next(self._items)
+            except StopIteration:
+                raise
+            except BaseException as error:
+                self._error = error
+                raise
+
+    def __reduce__(self) -> NoReturn:
+        raise cannot_be_pickled(self, "the store's URL, and make an iterator there")
+
+    def close(self) -> None:
+        """End the iterator and release its items. It returns no more items."""
+        with self._exclusive.call("close()"):
+            self._items = iter(())

@@ -14,11 +14,19 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from eoslog.errors import InvalidOption, PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment
-from eoslog.storage.object_paths import check_directory, check_path, check_prefix, check_range
-from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
+from eoslog.storage.object_store import (
+    ObjectInfo,
+    ObjectNotFound,
+    ObjectStore,
+    PutOutcome,
+    StoredObject,
+    check_directory,
+    check_path,
+    check_prefix,
+    check_range,
+)
 from eoslog.storage.process import forks
-from eoslog.storage.s3_connection import S3Connection
-from eoslog.storage.s3_errors import answer_of, code_of, status_of, translated
+from eoslog.storage.s3_connection import S3Connection, answer_of, code_of, status_of, translated
 from eoslog.storage.s3_options import S3Options
 
 _T = TypeVar("_T")

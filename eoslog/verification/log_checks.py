@@ -18,8 +18,7 @@ from eoslog.log.checkpoint import CheckpointRoot, decode_root, inline_body
 from eoslog.log.log import Log
 from eoslog.log.machine import Machine
 from eoslog.log.replica import CHECKPOINT_ENTRY, Replica, decode_checkpoint_entry
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import CheckpointReference, SlotRecord, decode_line, first_line
+from eoslog.log.slots import CheckpointReference, SlotRecord, decode_line, first_line, slot_path
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, Progress, Severity, finding

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from eoslog.errors import CorruptRecord, EosLogError
 from eoslog.log.log import Log
-from eoslog.log.slot_record import CheckpointReference
+from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.index_restore import restore_index_files
 from eoslog.session.description import DESCRIPTION_PATH
 from eoslog.session.session import Session

@@ -11,8 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat, without_code
-from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
-from eoslog.log.slot_record import LARGEST_RECORD_BYTES, SlotRecord, decode_line, decode_tail, first_line
+from eoslog.log.slots import (
+    LARGEST_RECORD_BYTES,
+    SLOTS,
+    SlotRecord,
+    decode_line,
+    decode_tail,
+    first_line,
+    slot_of,
+    slot_path,
+)
 from eoslog.storage.object_store import ObjectStore, StoredObject
 from eoslog.verification.findings import READS_BEFORE_REPORT, Finding, Kind, finding
 

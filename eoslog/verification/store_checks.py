@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from eoslog.errors import CorruptRecord, NotAStore, without_code
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import SLOTS
+from eoslog.log.slots import SLOTS
 from eoslog.session.description import DESCRIPTION_PATH, StoreDescription, decode_description
 from eoslog.session.session import Session
 from eoslog.session.store_machine import StoreMachine

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
-from eoslog.log.slot_paths import CHECKPOINTS, SLOTS, pending_name, slot_of
+from eoslog.log.slots import CHECKPOINTS, SLOTS, pending_name, slot_of
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore

@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 
 from eoslog.errors import EosLogError, NotAStore, StoreUnavailable, StoreVanished
 from eoslog.session.description import DESCRIPTION_PATH, read_description
-from eoslog.storage.backoff import Backoff
-from eoslog.storage.environment import Environment
+from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectStore
 from eoslog.storage.opening import open_object_store
 from eoslog.store import Store, connect

@@ -11,8 +11,7 @@ from eoslog.errors import (
     StoreUnavailable,
     UnsupportedFormat,
 )
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line
+from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_path
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.store import Store
 from tests.unit.state.answers import reloaded, replayed

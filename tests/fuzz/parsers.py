@@ -27,8 +27,7 @@ from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.log.shared_commits import SharedCommits
-from eoslog.log.slot_paths import pending_path
-from eoslog.log.slot_record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.log.slots import SlotRecord, decode_line, decode_tail, first_line, pending_path
 from eoslog.producer.new_columns import _merged_spark_schema, check_spark_schema
 from eoslog.read.history import _decode, operations_of
 from eoslog.read.isolation import IsolationLevel

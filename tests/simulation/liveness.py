@@ -6,7 +6,7 @@ from typing import Any
 
 from eoslog.log.checkpoint import read_checkpoint
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import CHECKPOINTS, PENDING, slot_of, slot_path
+from eoslog.log.slots import CHECKPOINTS, PENDING, slot_of, slot_path
 from eoslog.state.store_state import TransactionState
 from eoslog.store import Store
 from tests.simulation.world import Violation, World

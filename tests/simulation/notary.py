@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eoslog.errors import CommitStateUnknown, RetriableError
-from eoslog.log.slot_record import decode_line, first_line
+from eoslog.log.slots import decode_line, first_line
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
 from eoslog.state.topics import topic_named

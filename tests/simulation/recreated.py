@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from eoslog.log.slot_record import decode_line, first_line
+from eoslog.log.slots import decode_line, first_line
 from tests.simulation.ledger import Ledger, Outcome, Sent
 from tests.simulation.world import Violation, World
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from eoslog.errors import InvalidProducerEpoch, ProducerFenced, StagedFilesExpired
+from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.machine import shared_entries
-from eoslog.log.proposals import Proposal
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import OwnPublication, SharedCommits
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.state import batches, prepared, transactions
 from eoslog.state import state_machine as machine
 from eoslog.state.draft import Draft

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import greenlet
 
-from eoslog.log.slot_paths import slot_of
+from eoslog.log.slots import slot_of
 from eoslog.storage.object_store import StoredObject
 from tests.simulation.choices import Choices
 from tests.simulation.faults import CLOCK_JUMPS_MS, LATE_BY_MS, LONG_PAUSES_MS, Faults

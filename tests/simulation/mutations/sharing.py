@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.errors import EosLogError, StoreUnavailable
+from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
-from eoslog.log.proposals import Proposal
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import OwnPublication, SharedCommits
 from eoslog.session.store_machine import StoreMachine

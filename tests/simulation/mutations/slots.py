@@ -8,13 +8,12 @@ from typing import Any
 
 from eoslog.errors import CommitStateUnknown, EosLogError, StoreUnavailable
 from eoslog.log import conditional_append as claim
+from eoslog.log.append_queue import Proposal
 from eoslog.log.appender import Appender
 from eoslog.log.conditional_append import ConditionalAppend
 from eoslog.log.log import Log
-from eoslog.log.proposals import Proposal
 from eoslog.log.replica import Moment, Replica
-from eoslog.log.slot_paths import SLOTS, slot_of, slot_path
-from eoslog.log.slot_record import SlotRecord, decode_line, decode_tail, first_line
+from eoslog.log.slots import SLOTS, SlotRecord, decode_line, decode_tail, first_line, slot_of, slot_path
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.storage.clock import StoreClock

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from eoslog.errors import StoreUnavailable
+from eoslog.log.append_queue import Proposal, SortedProposals, sort_proposals
 from eoslog.log.appender import Appender
-from eoslog.log.proposals import Proposal, SortedProposals, sort_proposals
 from eoslog.log.replica import Replica
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation

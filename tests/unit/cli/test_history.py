@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import eoslog
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from tests.requests import Applying

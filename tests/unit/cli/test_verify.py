@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import eoslog
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from tests.unit.cli.command import Command

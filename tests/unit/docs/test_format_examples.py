@@ -15,7 +15,7 @@ from eoslog.format.producer_snapshot import decode_producer_snapshot
 from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.log.checkpoint import CheckpointPart
 from eoslog.log.replica import CHECKPOINT_ENTRY
-from eoslog.log.slot_record import CheckpointReference, SlotRecord
+from eoslog.log.slots import CheckpointReference, SlotRecord
 from eoslog.session.description import StoreDescription
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId

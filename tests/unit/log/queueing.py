@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from eoslog.log.append_queue import Proposal
 from eoslog.log.log import Log
-from eoslog.log.proposals import Proposal
 
 
 @contextmanager

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, InvalidEntry, UnsupportedFormat
-from eoslog.log import checkpointing
+from eoslog.log import log as log_module
+from eoslog.log.append_queue import Proposal
 from eoslog.log.checkpoint import INLINE_PART_BYTES, CheckpointRoot, read_root, write_checkpoint
 from eoslog.log.log import Log
-from eoslog.log.proposals import Proposal
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import CheckpointEntry, CheckpointReference, decode_line, first_line
+from eoslog.log.slots import CheckpointEntry, CheckpointReference, decode_line, first_line, slot_path
 from tests.unit.log.ledger import Ledger, add, move_horizon
 from tests.unit.log.world import World, environment, names, script
 
@@ -320,7 +319,7 @@ def test_appends_of_a_checkpoint_itself_do_not_wait_for_it(monkeypatch: pytest.M
     log = World().created(checkpoint_slots=2)
     held: list[Callable[[], None]] = []
     environment(log).background = held.append  # type: ignore[method-assign]
-    monkeypatch.setattr(checkpointing, "_LONGEST_WAIT_S", 0.01)
+    monkeypatch.setattr(log_module, "_LONGEST_WAIT_S", 0.01)
     for number in range(12):
         log.append(add(f"n{number}"))
     log.before_checkpoint = lambda: log.append(add("smaller"))

@@ -10,7 +10,7 @@ from eoslog.errors import CommitStateUnknown, OutcomeLost
 from eoslog.log.checkpoint import INLINE_PART_BYTES
 from eoslog.log.log import Log
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
-from eoslog.log.slot_paths import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_path, slot_of, slot_path
+from eoslog.log.slots import CHECKPOINTS, LONGEST_PENDING_MS, PENDING, SLOTS, pending_path, slot_of, slot_path
 from tests.unit.log.ledger import Ledger, add, move_horizon
 from tests.unit.log.world import DAY_MS, HOUR_MS, Crashed, Fault, World, environment, names, script
 

@@ -10,7 +10,7 @@ import pytest
 from eoslog.errors import EosLogError
 from eoslog.log.log import Log
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_slots
-from eoslog.log.slot_paths import SLOTS, slot_of
+from eoslog.log.slots import SLOTS, slot_of
 from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once, move_horizon
 from tests.unit.log.world import DAY_MS, Crashed, World, names, script

@@ -9,8 +9,7 @@ import pytest
 from eoslog.errors import CommitStateUnknown, CorruptRecord, InvalidRequest, StoreAccessDenied, StoreUnavailable
 from eoslog.log import appender
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import decode_line, first_line
+from eoslog.log.slots import decode_line, first_line, slot_path
 from tests.requests import Applying
 from tests.unit.log.ledger import AlreadyThere, Ledger, LedgerMachine, add, add_once, add_with_id
 from tests.unit.log.world import DAY_MS, Fault, World, environment, names, script

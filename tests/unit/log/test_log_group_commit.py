@@ -12,7 +12,7 @@ import pytest
 from eoslog.errors import CommitStateUnknown, StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.machine import Request
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.requests import Applying

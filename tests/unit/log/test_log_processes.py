@@ -7,7 +7,7 @@ from pathlib import Path
 
 from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
-from eoslog.log.slot_paths import SLOTS, slot_of
+from eoslog.log.slots import SLOTS, slot_of
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.append_entry import AppendEntry
 from eoslog.state.entries import StoreCreated

@@ -14,8 +14,17 @@ from eoslog.errors import CommitStateUnknown, OutcomeLost, StoreAccessDenied, St
 from eoslog.log import appender
 from eoslog.log import shared_commits as sharing
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import PENDING, pending_name, pending_path, slot_path
-from eoslog.log.slot_record import IncludedRequest, SlotRecord, decode_line, encode_line, first_line
+from eoslog.log.slots import (
+    PENDING,
+    IncludedRequest,
+    SlotRecord,
+    decode_line,
+    encode_line,
+    first_line,
+    pending_name,
+    pending_path,
+    slot_path,
+)
 from tests.unit.log.ledger import AlreadyThere, Ledger, SharedAdd, add, add_once, shared_add
 from tests.unit.log.queueing import await_queued, held
 from tests.unit.log.world import Crashed, Fault, World, environment, names, script

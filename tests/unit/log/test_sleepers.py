@@ -13,8 +13,7 @@ from eoslog.errors import (
     OutcomeLost,
     StoreUnavailable,
 )
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line, with_tail
+from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_path, with_tail
 from tests.requests import Applying
 from tests.unit.log.ledger import Ledger, add, add_once
 from tests.unit.log.world import DAY_MS, HOUR_MS, Fault, World, environment, names, script

@@ -12,7 +12,7 @@ import pytest
 
 from eoslog.errors import CommitStateUnknown, StoreUnavailable
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.host_queue import HostQueue, Place
 from tests.unit.log.ledger import AlreadyThere, Ledger, add

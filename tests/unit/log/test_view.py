@@ -15,8 +15,7 @@ from eoslog.errors import (
     UnsupportedFormat,
 )
 from eoslog.log.log import Log
-from eoslog.log.slot_paths import CHECKPOINTS, slot_path
-from eoslog.log.slot_record import decode_line, first_line
+from eoslog.log.slots import CHECKPOINTS, decode_line, first_line, slot_path
 from tests.unit.log.ledger import Ledger, add
 from tests.unit.log.world import World, environment, names, script
 

@@ -12,7 +12,7 @@ from typing import Any
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectInfo, PutOutcome, StoredObject

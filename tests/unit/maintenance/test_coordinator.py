@@ -6,7 +6,7 @@ import pytest
 
 from eoslog import errors
 from eoslog.log.replica import LogConfig
-from eoslog.log.slot_paths import LONGEST_PENDING_MS, PENDING, pending_path
+from eoslog.log.slots import LONGEST_PENDING_MS, PENDING, pending_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.names import TopicPartition
 from eoslog.state.topic_entries import TopicConfig

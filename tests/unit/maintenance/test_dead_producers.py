@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from eoslog.log import appender
-from eoslog.log.reading_backwards import records_backwards
+from eoslog.log.slots import records_backwards
 from eoslog.state import transaction_requests
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store

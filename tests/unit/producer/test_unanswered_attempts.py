@@ -9,8 +9,8 @@ import pytest
 
 from eoslog import errors
 from eoslog.errors import NotAStore
-from eoslog.log.proposals import Proposal
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.append_queue import Proposal
+from eoslog.log.slots import slot_path
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.state.transaction_requests import AppendBatches
 from eoslog.storage.object_store import PutOutcome, StoredObject

@@ -16,7 +16,7 @@ import pytest
 
 from eoslog.errors import ProducerFenced, RetriableError, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.log.slot_deletion import delete_old_slots
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer

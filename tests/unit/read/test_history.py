@@ -21,8 +21,7 @@ from eoslog import (
 )
 from eoslog.log.replica import LogConfig
 from eoslog.log.slot_deletion import delete_old_slots
-from eoslog.log.slot_paths import slot_path
-from eoslog.log.slot_record import SlotRecord, decode_line, encode_line, first_line
+from eoslog.log.slots import SlotRecord, decode_line, encode_line, first_line, slot_path
 from eoslog.maintenance.sealing import seal_segments
 from tests.unit.support.world import World, faulty
 

@@ -15,8 +15,8 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.session.metrics import CallTimes
 from eoslog.state.topic_entries import TopicConfig
 from eoslog.storage.environment import Environment
-from eoslog.storage.exclusive import ExclusiveIterator
 from eoslog.storage.memory_store import MemoryStore
+from eoslog.storage.process import ExclusiveIterator
 from eoslog.store import Store
 from tests.unit.support.held import held, holding_store, in_threads
 from tests.unit.support.reading import send

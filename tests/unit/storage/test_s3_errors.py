@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from eoslog.errors import NotAStore, StoreAccessDenied, StoreUnavailable
 from eoslog.storage.object_store import ObjectNotFound
-from eoslog.storage.s3_errors import translated
+from eoslog.storage.s3_connection import translated
 
 
 def answered(status: int, code: str) -> ClientError:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
 from eoslog.log.log import Log
-from eoslog.log.slot_record import CheckpointReference
+from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.jobs import CommitJob

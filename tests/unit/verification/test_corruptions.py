@@ -17,8 +17,7 @@ from eoslog.errors import StoreAccessDenied
 from eoslog.format.data_file import crc32c, encode_data_file
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
-from eoslog.log.slot_paths import CHECKPOINTS, PENDING, pending_path, slot_path
-from eoslog.log.slot_record import CheckpointEntry, decode_line, first_line
+from eoslog.log.slots import CHECKPOINTS, PENDING, CheckpointEntry, decode_line, first_line, pending_path, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.local_store import LocalStore
 from eoslog.storage.memory_store import MemoryStore

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from eoslog import Store, TopicConfig
-from eoslog.log.slot_paths import slot_path
+from eoslog.log.slots import slot_path
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.object_store import ObjectInfo, StoredObject

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eoslog import Store
-from eoslog.log.slot_paths import slot_of, slot_path
+from eoslog.log.slots import slot_of, slot_path
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from tests.unit.verification.histories import faults, newest, references, small_history

@@ -22,7 +22,7 @@ from eoslog.errors import (
 )
 from eoslog.format.file_writer import DataFileWriter, TopicTarget, WrittenFile
 from eoslog.log import appender
-from eoslog.log.proposals import InFlight
+from eoslog.log.append_queue import InFlight
 from eoslog.producer.job import Job
 from eoslog.store import Store
 from pyspark_eoslog.options import StoreLocation

@@ -1,20 +1,78 @@
-"""A slot record: one line with its own entries, one line that repeats the log's tail for cold readers.
+"""The slots of a log: the paths of the log's objects, and the records in the slots.
 
-Followers read the first line only. The tail is spliced in as text, so that it costs nothing to repeat it.
+Only slots have names that can be guessed. Slots are grouped by thousands, and the groups are numbered downwards. So
+where a store lists in order, the first page of a LIST shows the newest slots. To find the tail costs one request,
+however long the log is.
+
+The first line of a record holds its own entries. The second line repeats the log's tail for processes that open the
+log; followers read the first line only. The tail is copied as text, so that it costs nothing to repeat it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat, first_problem
+from eoslog.storage.object_store import ObjectStore
 
 FORMAT_VERSION = 1
 LARGEST_RECORD_BYTES = 64 << 20
+ROOT = "__transaction_state/"
+SLOTS = ROOT + "slot/"
+CHECKPOINTS = ROOT + "checkpoint/"
+PENDING = ROOT + "pending/"
+LONGEST_PENDING_MS = 10 * 60 * 1000
+"""Older publications are deleted: their process has died, or appends the requests itself."""
+GROUP_SIZE = 1000
+_SLOTS_AT_ONCE = 32
+"""How many slots ``records_backwards`` reads in parallel."""
+_LARGEST_GROUP = 9_999_999_999
+_PENDING = re.compile(r"__transaction_state/pending/(\d{20})-([0-9a-f]{32})\.json")
+_SLOT = re.compile(r"__transaction_state/slot/\d{10}/(\d{20})\.json")
+
+
+def slot_group(slot: int) -> str:
+    """Return the directory of a slot. In lexical order the newest comes first."""
+    return f"{SLOTS}{_LARGEST_GROUP - slot // GROUP_SIZE:010d}/"
+
+
+def slot_path(slot: int) -> str:
+    return f"{slot_group(slot)}{slot:020d}.json"
+
+
+def slot_of(path: str) -> int | None:
+    """Return the slot of a path; None if it is not the path of a slot."""
+    match = _SLOT.fullmatch(path)
+    slot = int(match.group(1)) if match else None
+    return slot if slot is not None and slot_path(slot) == path else None
+
+
+def checkpoint_path(slot: int, name: str) -> str:
+    return f"{CHECKPOINTS}{slot:020d}-{name}"
+
+
+def pending_path(slot: int, name: str) -> str:
+    """Return the path of a publication. A LIST returns the publications in the order of their slots."""
+    return f"{PENDING}{slot:020d}-{name}.json"
+
+
+class PendingName(NamedTuple):
+    """The parts of a publication's path."""
+
+    slot: int
+    """The newest slot that the process knew when it published."""
+    name: str
+
+
+def pending_name(path: str) -> PendingName | None:
+    """Return the parts of a publication's path; None if it is no such path."""
+    match = _PENDING.fullmatch(path)
+    return PendingName(int(match.group(1)), match.group(2)) if match else None
 
 
 class CheckpointReference(BaseModel):
@@ -141,3 +199,29 @@ def _checked(value: Any, slot: int) -> SlotRecord:
     if record.slot != slot:
         raise CorruptRecord(f"the record of slot {slot} says that it is of slot {record.slot}")
     return record
+
+
+def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
+    """Yield the records from slot ``newest`` down to the oldest one that was not deleted yet.
+
+    Each round reads several slots in parallel, or one slot whose record repeats many lines of the log's tail.
+
+    Raises:
+        CorruptRecord, UnsupportedFormat, StoreUnavailable
+    """
+    slot = newest
+    above: SlotRecord | None = None
+    at_once = 1 if store.tail_bytes > 0 else _SLOTS_AT_ONCE
+    while slot >= 0:
+        wanted = range(slot, max(-1, slot - at_once), -1)
+        for stored in store.get_many([slot_path(each) for each in wanted]):
+            # A paused process may have put a record under a deleted name. The check of `prev` below leaves it out.
+            if stored is None:
+                return
+            repeated = decode_tail(stored.body, slot) if store.tail_bytes > 0 else []
+            for record in (decode_line(first_line(stored.body), slot), *(each for _, each in reversed(repeated))):
+                if above is not None and record.append_id != above.prev:
+                    return
+                yield record
+                above = record
+            slot -= 1 + len(repeated)

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from eoslog.session.positions import OffsetAndMetadata as OffsetAndMetadata
     from eoslog.session.positions import PartitionOffsets as PartitionOffsets
     from eoslog.session.positions import RecordMetadata as RecordMetadata
+    from eoslog.state.entries import TopicConfig as TopicConfig
     from eoslog.state.names import TopicPartition as TopicPartition
     from eoslog.state.store_state import Topic as Topic
-    from eoslog.state.topic_entries import TopicConfig as TopicConfig
     from eoslog.store import Store as Store
     from eoslog.store import connect as connect
 
@@ -59,7 +59,7 @@ _PUBLIC = {
     "ScanFile": "eoslog.read.scan",
     "Store": "eoslog.store",
     "Topic": "eoslog.state.store_state",
-    "TopicConfig": "eoslog.state.topic_entries",
+    "TopicConfig": "eoslog.state.entries",
     "TopicPartition": "eoslog.state.names",
     "connect": "eoslog.store",
 }

@@ -31,11 +31,11 @@ from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
 from eoslog.session.positions import PartitionOffsets
 from eoslog.session.session import Session
+from eoslog.state.entries import TopicConfig, TopicCreated, TopicSchema
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
 from eoslog.state.names import TopicPartition, check_topic_name
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
-from eoslog.state.topic_entries import TopicConfig, TopicCreated, TopicSchema
 from eoslog.state.topics import CreatePartitions, CreateTopic, DeleteTopic, topic_named
 from eoslog.storage.process import ExclusiveIterator
 from eoslog.verification.findings import Finding, Progress, no_progress

@@ -16,8 +16,7 @@ from eoslog.session.positions import OffsetAndMetadata
 from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
 from eoslog.session.topic_lookup import partition_named
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.draft import Draft
+from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.expiry import known_offsets
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted
 from eoslog.state.group_members import ChangeGroup

@@ -20,13 +20,12 @@ from eoslog.format.topic_schema_json import stored_schema
 from eoslog.producer.new_columns import append_columns
 from eoslog.session.topic_lookup import partition_named
 from eoslog.state.draft import Draft
+from eoslog.state.entries import LogStartMoved, TopicConfig, TopicConfigChanged
 from eoslog.state.features import STATISTICS_COLUMNS, need_feature
 from eoslog.state.log_start import last_end_slot_below, segment_cut_at
 from eoslog.state.names import TopicPartition, topic_partition
 from eoslog.state.partition_state import Partition, SealedSegment
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.store_state import ColumnPath, StoreState, Topic
-from eoslog.state.topic_entries import TopicConfig, TopicConfigChanged
 from eoslog.state.topics import topic_named
 
 ALL_DECIDED = -1

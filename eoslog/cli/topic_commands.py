@@ -22,10 +22,10 @@ from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.session.positions import OffsetAndMetadata
+from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
 from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.state.topics import topic_named
 
 _TYPES: dict[str, pa.DataType] = {

@@ -9,12 +9,12 @@ import pyarrow as pa
 from pydantic import Field, TypeAdapter, ValidationError
 
 from eoslog.errors import CorruptRecord, InvalidTopic, first_problem
+from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.entry_fields import FileReference, Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId, check_topic_name
 from eoslog.state.partition_state import NO_TIME
 from eoslog.state.store_state import CommittedOffset, Group, Member, PendingDeletion, SchemaVersion, StoreState, Topic
-from eoslog.state.topic_entries import TopicConfig, TopicSchema
 
 _Slot = Annotated[int, Field(strict=True, ge=0, lt=2**43)]
 _Time = Annotated[int, Field(strict=True, ge=NO_TIME, lt=2**53)]

@@ -32,6 +32,7 @@ from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.session.heartbeats import Heartbeats
 from eoslog.session.session import Session
 from eoslog.session.settings import CoordinatorSettings
+from eoslog.state.entries import Expired
 from eoslog.state.expiry import (
     DELETED_FILE_RETENTION_MS,
     NEVER,
@@ -41,7 +42,6 @@ from eoslog.state.expiry import (
     TRANSACTIONAL_ID_EXPIRATION_MS,
     ExpireUnused,
 )
-from eoslog.state.expiry_entries import Expired
 from eoslog.state.group_members import ChangeGroup
 from eoslog.state.names import TopicPartition
 from eoslog.state.store_state import StoreState

@@ -26,7 +26,7 @@ from eoslog.log.log import Log
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import ProducerState, SealedSegment
-from eoslog.state.segment_start import producers_after
+from eoslog.state.sequences import producers_after
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment

@@ -33,6 +33,7 @@ from eoslog.maintenance.segment_rewriting import (
     source_files,
     write_replacement,
 )
+from eoslog.state.entries import LogCleaned
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import (
     NO_SLOT,
@@ -43,7 +44,6 @@ from eoslog.state.partition_state import (
     ProducerState,
     SealedSegment,
 )
-from eoslog.state.segment_entries import LogCleaned
 from eoslog.state.segment_replacement import (
     CleanedTransactions,
     cleaned_marker,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from eoslog.log.log import Log
 from eoslog.state.draft import Draft
+from eoslog.state.entries import LogStartMoved
 from eoslog.state.log_start import retention_offset
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore

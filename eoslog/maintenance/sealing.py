@@ -14,11 +14,11 @@ from eoslog.format.producer_snapshot import encode_producer_snapshot, snapshot_e
 from eoslog.format.segment_index import encode_segment_index
 from eoslog.format.transaction_index import encode_transaction_index
 from eoslog.log.log import Log
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import SegmentSealed
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import sealable_end
-from eoslog.state.segment_entries import SegmentSealed
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore

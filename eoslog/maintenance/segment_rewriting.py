@@ -19,11 +19,11 @@ from eoslog.format.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.log.log import Log
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import AbortedTransaction, Batch, Partition, SealedSegment
-from eoslog.state.segment_entries import LogCleaned, ReplacedSegment, SegmentsReplaced
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment

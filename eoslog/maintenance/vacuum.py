@@ -20,10 +20,10 @@ from eoslog.format.data_file import check_file, read_file
 from eoslog.format.segment_index import batches_of_index
 from eoslog.log.log import Log
 from eoslog.log.slots import SLOTS, slot_of, slot_path
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
-from eoslog.state.expiry_entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.store_state import PendingDeletion, StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 

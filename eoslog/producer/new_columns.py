@@ -12,9 +12,9 @@ from eoslog.errors import InvalidRequest, InvalidTopic, SchemaMismatch
 from eoslog.format.schema_changes import added_columns, holds_as_it_is, merged_schema
 from eoslog.format.topic_schema_json import decode_schema, encode_schema, stored_schema
 from eoslog.state.draft import Draft
+from eoslog.state.entries import TopicSchema, TopicSchemaChanged
 from eoslog.state.partitions import topic_of
 from eoslog.state.store_state import Topic
-from eoslog.state.topic_entries import TopicSchema, TopicSchemaChanged
 
 _VARIANT = "variant"
 

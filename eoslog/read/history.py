@@ -15,18 +15,19 @@ from typing import Any, NamedTuple
 from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, is_whole_number, quoted
 from eoslog.log.slots import SlotRecord, records_backwards
 from eoslog.session.session import Session
-from eoslog.state.entries import Entry
-from eoslog.state.segment_entries import LogStartMoved, SegmentsReplaced
-from eoslog.state.state_machine import decode_entry
-from eoslog.state.store_state import StoreState
-from eoslog.state.topic_entries import (
+from eoslog.state.entries import (
+    Entry,
+    LogStartMoved,
     PartitionsCreated,
+    SegmentsReplaced,
     TopicConfig,
     TopicConfigChanged,
     TopicCreated,
     TopicDeleted,
     TopicSchemaChanged,
 )
+from eoslog.state.state_machine import decode_entry
+from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch, TransactionEnded, WrittenRows
 from eoslog.storage.process import ExclusiveIterator

@@ -31,7 +31,7 @@ from eoslog.session.description import (
 )
 from eoslog.session.metrics import CallTimes
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import StoreCreated
 from eoslog.state.store_state import StoreState, Transaction
 from eoslog.state.transaction_requests import AbortOverdueTransactions

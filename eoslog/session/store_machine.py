@@ -8,7 +8,7 @@ from typing import Any
 from eoslog.errors import InvalidEntry
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.schema_changes import added_columns
-from eoslog.state import batches, partitions, transactions
+from eoslog.state import partitions, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry
 from eoslog.state.features import check_features
@@ -41,7 +41,7 @@ class StoreMachine:
             # Only these two types are safe for another process to append. Once done, the state refuses them forever: a
             # batch by its sequence, and an end of a transaction by its epoch.
             if isinstance(entry, BatchAppended):
-                batches.check_not_outlived(draft, entry)
+                transactions.check_not_outlived(draft, entry)
             elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):
                 entry = transactions.with_prepared_summary(draft, entry)
             else:

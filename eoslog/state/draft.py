@@ -7,8 +7,10 @@ trace. A record with one invalid entry therefore changes nothing at all, and a l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
+from eoslog.errors import EosLogError
 from eoslog.state.entries import Entry
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -179,3 +181,19 @@ class Draft:
         if isinstance(base, Draft):
             base.entries.extend(self.entries)
             base.id_given_out = self.id_given_out
+
+
+@dataclass(frozen=True)
+class AppendEntry:
+    """Append an entry. The answer is False if the state refuses it with one of the errors in ``unless``."""
+
+    entry: Entry
+    unless: tuple[type[EosLogError], ...] = ()
+
+    def apply(self, draft: Draft) -> bool:
+        """Append the entry. Raises the error that refuses it, unless it is one of ``unless``."""
+        try:
+            draft.append(self.entry)
+        except self.unless:
+            return False
+        return True

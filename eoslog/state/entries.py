@@ -1,26 +1,29 @@
 """The entries of the log. Each one is a change of a store's state, and is part of a slot record.
 
 An entry has its result (base offset, producer id, epoch) beside its cause. Readers compute the result again and
-compare.
+compare. The entries here are those of the store, its topics, their segments, and expiry.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, field_validator
 
-from eoslog.state.entry_fields import Hex, Milliseconds, Model
-from eoslog.state.expiry_entries import Expired, HorizonMoved, PendingDeletionsDone
-from eoslog.state.group_entries import GroupChanged, GroupDeleted, GroupOffsetsDeleted, OffsetsCommitted
-from eoslog.state.segment_entries import LogCleaned, LogStartMoved, SegmentSealed, SegmentsReplaced
-from eoslog.state.topic_entries import (
-    PartitionsCreated,
-    TopicConfigChanged,
-    TopicCreated,
-    TopicDeleted,
-    TopicSchemaChanged,
+from eoslog.state.entry_fields import (
+    Count,
+    FileReference,
+    Hex,
+    Identifier,
+    Milliseconds,
+    Model,
+    Offset,
+    PartitionIndex,
+    ProducerEpoch,
+    ProducerId,
+    Timestamp,
 )
+from eoslog.state.group_entries import GroupChanged, GroupDeleted, GroupOffsetsDeleted, OffsetsCommitted
 from eoslog.state.transaction_entries import BatchAppended, ProducerInitialized, TransactionEnded, TransactionPrepared
 
 
@@ -46,6 +49,273 @@ class FeaturesAdded(Model):
     """The further features that a reader must know."""
     writer_features: tuple[str, ...] = ()
     """The further features that a writer must know."""
+
+
+class TopicSchema(Model):
+    """The kind of a topic's rows: Kafka records, or columns that the user defines."""
+
+    kind: Literal["records", "columns"]
+    arrow: str | None = None
+    """The columns, as a base64 Arrow IPC schema."""
+    spark: str | None = None
+    """The same columns as Spark's JSON, if Spark created the topic."""
+    key: tuple[str, ...] = ()
+    """The columns whose values determine the partition."""
+
+
+class TopicConfig(Model):
+    """A topic's settings."""
+
+    segment_bytes: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 1 << 30
+    """The size at which an active segment is sealed (bytes)."""
+    segment_batches: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 1000
+    """The number of batches at which an active segment is sealed."""
+    segment_ms: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 7 * 24 * 3600 * 1000
+    """The age at which an active segment is sealed (ms). It counts from the outcome of its oldest row."""
+    retention_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
+    """Segments are dropped when their latest row is older than this (ms). -1, the default, keeps them for ever."""
+    retention_bytes: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
+    """The oldest segments of a partition are dropped as long as so many bytes remain; -1 for no limit."""
+    cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
+    """Which rows are removed: old ones, those with a newer row of the same key, or both."""
+    min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Compaction is due when more than this fraction of the sealed bytes was never compacted."""
+    delete_retention_ms: Milliseconds = 24 * 3600 * 1000
+    """How long compaction keeps tombstones, and markers of transactions without rows, after it first met them (ms)."""
+    min_compaction_lag_ms: Milliseconds = 0
+    """Rows are not compacted until this time after their outcome (ms)."""
+    max_compaction_lag_ms: Annotated[int, Field(strict=True, ge=-1, lt=2**53)] = -1
+    """Compaction is due when never compacted sealed rows had their outcome this long ago (ms); -1 for no limit."""
+    statistics_columns: Annotated[int, Field(strict=True, ge=0, le=1000)] = 16
+    """The number of columns with statistics in the log, for each new file of a topic of columns.
+
+    The first columns whose values can be compared get statistics.
+    """
+
+    @field_validator("cleanup_policy", mode="before")
+    @classmethod
+    def _in_one_order(cls, policy: object) -> object:
+        return "compact,delete" if policy == "delete,compact" else policy
+
+    @property
+    def is_compacted(self) -> bool:
+        """True if compaction keeps only the newest row of each key."""
+        return self.cleanup_policy != "delete"
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """The age at which an active segment is sealed (ms). Only sealed rows are compacted, so
+        ``max_compaction_lag_ms`` limits it, too.
+        """
+        if self.is_compacted and self.max_compaction_lag_ms >= 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
+
+
+class TopicCreated(Model):
+    """A topic was created."""
+
+    type: Literal["topic"] = "topic"
+    topic: str
+    topic_id: Hex
+    """The id of this incarnation. A topic that is deleted and created again gets another."""
+    partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
+    """The number of partitions."""
+    topic_schema: TopicSchema
+    config: TopicConfig = TopicConfig()
+    time_ms: Milliseconds
+
+
+class TopicConfigChanged(Model):
+    """A topic has other settings from here on (Kafka's AlterConfigs)."""
+
+    type: Literal["topic_config"] = "topic_config"
+    topic: str
+    topic_id: Hex
+    config: TopicConfig
+    """All settings, not only the changed ones."""
+
+
+class TopicSchemaChanged(Model):
+    """A topic got more columns. Existing files do not change: readers return null for the columns that they lack."""
+
+    type: Literal["topic_schema"] = "topic_schema"
+    topic: str
+    topic_id: Hex
+    topic_schema: TopicSchema
+    """The whole schema: the earlier columns unchanged, and the new ones after them."""
+    schema_version: Annotated[int, Field(strict=True, ge=2, lt=2**53)]
+    """The version before plus 1. The schema with which the topic was created has version 1."""
+    time_ms: Milliseconds
+
+
+class PartitionsCreated(Model):
+    """A topic has more partitions from here on (Kafka's CreatePartitions). Rows stay where they are."""
+
+    type: Literal["create_partitions"] = "create_partitions"
+    topic: str
+    topic_id: Hex
+    partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
+    """The new number of partitions."""
+
+
+class TopicDeleted(Model):
+    """A topic was deleted. Vacuum deletes its files later."""
+
+    type: Literal["delete_topic"] = "delete_topic"
+    topic: str
+    topic_id: Hex
+
+
+class SegmentSealed(Model):
+    """The active segment was closed up to ``end_offset`` (exclusive). Index files list its batches from here on."""
+
+    type: Literal["seal"] = "seal"
+    topic_id: Hex
+    partition: PartitionIndex
+    base_offset: Offset
+    """The segment's first offset."""
+    end_offset: Offset
+    """The end of the segment (exclusive). The next segment begins there."""
+    index: FileReference
+    """Its batches."""
+    txnindex: FileReference | None = None
+    """Its aborted transactions, in Kafka's format; None if there are none."""
+    snapshot: FileReference
+    """The producers' state at its start, in Kafka's format."""
+    upload_ms: Milliseconds
+    """A lower bound of the time at which its first file was written."""
+
+
+class ReplacedSegment(Model):
+    """A sealed segment, with its index when the replacement was written."""
+
+    base_offset: Offset
+    index: Annotated[str, Field(min_length=1, max_length=2048)]
+    """The path of its index."""
+
+
+class SegmentsReplaced(Model):
+    """One segment replaced adjacent sealed ones. Its rows are in other files, and compaction may have removed some."""
+
+    type: Literal["replace"] = "replace"
+    topic_id: Hex
+    partition: PartitionIndex
+    reason: Literal["merge", "compact"]
+    """``merge`` is compaction of files, ``compact`` compaction by key. A merge removes no row, batch or control row."""
+    replaced: Annotated[tuple[ReplacedSegment, ...], Field(min_length=1)]
+    """The replaced segments, in order."""
+    base_offset: Offset
+    """The base offset of the first replaced segment."""
+    end_offset: Offset
+    """The end offset of the last replaced segment (exclusive)."""
+    batch_count: Count
+    """The number of batches and control rows in the index."""
+    file_count: Count
+    """The number of data files that the index names."""
+    bytes: Annotated[int, Field(strict=True, ge=0, lt=2**60)]
+    """The size of these data files."""
+    min_timestamp: Timestamp
+    """The smallest timestamp of the batches (ms); -1 if there is none."""
+    max_timestamp: Timestamp
+    """The largest timestamp of the batches (ms); -1 if there is none."""
+    index: FileReference
+    """Its batches. It may name data files of the replaced indexes."""
+    txnindex: FileReference | None = None
+    """Its aborted transactions, in Kafka's format; None if there are none."""
+    snapshot: FileReference
+    """The producers' state at its start. It is the file of the first replaced segment."""
+    removed_end_slot: Offset | None = None
+    """The last slot that ended a transaction whose committed rows were removed; None if no row was removed."""
+    upload_ms: Milliseconds
+    """A lower bound of the time at which its first file was written."""
+    time_ms: Milliseconds
+
+
+class LogCleaned(Model):
+    """Compaction has reached an offset of a partition. Below it no committed row has a newer one with the same key."""
+
+    type: Literal["clean"] = "clean"
+    topic_id: Hex
+    partition: PartitionIndex
+    dirty_offset: Offset
+    """The old start of the part that was never compacted."""
+    cleaned_offset: Offset
+    """The new start of this part."""
+    time_ms: Milliseconds
+
+
+class LogStartMoved(Model):
+    """The rows below ``offset`` were dropped, for readers that plan from here on."""
+
+    type: Literal["log_start"] = "log_start"
+    topic_id: Hex
+    partition: PartitionIndex
+    offset: Offset
+    """The new first offset (inclusive)."""
+    reason: Literal["delete_records", "retention", "overwrite"]
+    removed_end_slot: Annotated[int, Field(strict=True, ge=-1, lt=2**63)] | None = None
+    """Set only if the offset is within a sealed segment.
+
+    The last slot that ended a transaction of which the segment loses committed rows; -1 if it loses none. None stands
+    for the segment's largest end slot.
+    """
+
+
+class HorizonMoved(Model):
+    """Vacuum's horizon moved. Unnamed files uploaded at or before it may be deleted, and can no longer be named."""
+
+    type: Literal["horizon"] = "horizon"
+    horizon_ms: Milliseconds
+
+
+class PendingDeletionsDone(Model):
+    """The files that entries up to ``slot`` dropped were deleted from the object store."""
+
+    type: Literal["pending_deletions_done"] = "pending_deletions_done"
+    slot: Offset
+
+
+class ExpiredTransactionalId(Model):
+    """A transactional id, with its identity when the expiry was planned."""
+
+    transactional_id: Identifier
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+
+
+class ExpiredProducer(Model):
+    """A producer id without transactional id, with its last use when the expiry was planned."""
+
+    producer_id: ProducerId
+    last_update_ms: Milliseconds
+
+
+class ExpiredOffset(Model):
+    """A committed offset, with its slot when the expiry was planned."""
+
+    topic_id: Hex
+    partition: PartitionIndex
+    slot: Offset
+    """The slot that committed it; for a prepared transaction, the slot of the prepare."""
+
+
+class ExpiredGroup(Model):
+    """Offsets of a group that expire. If no member and no offset is left, the group expires, too."""
+
+    group: Identifier
+    generation: Annotated[int, Field(strict=True, ge=0)]
+    """The group's generation when the expiry was planned."""
+    offsets: tuple[ExpiredOffset, ...] = ()
+
+
+class Expired(Model):
+    """Unused ids, offsets and groups expire. If one of them was used since the planning, the entry is refused."""
+
+    type: Literal["expire"] = "expire"
+    transactional_ids: tuple[ExpiredTransactionalId, ...] = ()
+    producers: tuple[ExpiredProducer, ...] = ()
+    groups: tuple[ExpiredGroup, ...] = ()
 
 
 Entry = Annotated[

@@ -8,7 +8,7 @@ from itertools import islice
 
 from eoslog.errors import GroupSubscribedToTopic, InvalidEntry
 from eoslog.state.draft import Draft
-from eoslog.state.expiry_entries import (
+from eoslog.state.entries import (
     Expired,
     ExpiredGroup,
     ExpiredOffset,

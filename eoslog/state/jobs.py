@@ -12,10 +12,10 @@ from typing import ClassVar
 from eoslog.errors import ConcurrentTransactions, InvalidRequest, ProducerFenced
 from eoslog.state.application_versions import check_application_version, check_micro_batch, last_version, starts_anew
 from eoslog.state.draft import Draft
+from eoslog.state.entries import LogStartMoved
 from eoslog.state.features import STARTS_ANEW_AFTER, need_feature
 from eoslog.state.partitions import topic_of
 from eoslog.state.producer_ids import DEFAULT_TRANSACTION_TIMEOUT_MS, MAX_TASKS, ProducerIdentity
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.store_state import Transaction, TransactionState
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary, StagedBatch
 from eoslog.state.transaction_requests import AbortOverdueTransactions, InitProducerId, end_request

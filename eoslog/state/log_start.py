@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
+from eoslog.state.entries import LogStartMoved, TopicConfig
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Batch, Outcome, Partition, SealedSegment
 from eoslog.state.partitions import partition_of
-from eoslog.state.segment_entries import LogStartMoved
-from eoslog.state.segment_start import move_segment_start
+from eoslog.state.sequences import move_segment_start
 from eoslog.state.store_state import PendingDeletion
-from eoslog.state.topic_entries import TopicConfig
 
 
 def move_log_start(draft: Draft, entry: LogStartMoved) -> None:

@@ -16,6 +16,7 @@ from eoslog.errors import (
     quoted,
 )
 from eoslog.state.draft import Draft
+from eoslog.state.entries import SegmentSealed, TopicConfig
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import (
@@ -28,11 +29,8 @@ from eoslog.state.partition_state import (
     Partition,
     SealedSegment,
 )
-from eoslog.state.segment_entries import SegmentSealed
-from eoslog.state.segment_start import move_segment_start
-from eoslog.state.sequences import check_sequence, with_batch, with_marker
+from eoslog.state.sequences import check_sequence, move_segment_start, with_batch, with_marker
 from eoslog.state.store_state import Moment, StoreState, Topic
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.state.transaction_entries import BatchAppended, StagedBatch
 
 

@@ -9,10 +9,10 @@ from bisect import bisect_left
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
+from eoslog.state.entries import LogCleaned, SegmentsReplaced
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_TIME, Batch, Outcome, Partition, ProducerState, SealedSegment
 from eoslog.state.partitions import check_file_place, check_upload, partition_of, topic_of
-from eoslog.state.segment_entries import LogCleaned, SegmentsReplaced
 from eoslog.state.store_state import PendingDeletion
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from eoslog.errors import EosLogError, InvalidEntry, UnsupportedFormat, first_problem
-from eoslog.state import batches, groups, partitions, prepared, producer_ids, topics, transactions
 from eoslog.state import expiry as group_deletion
 from eoslog.state import group_members as members
+from eoslog.state import groups, partitions, prepared, producer_ids, topics, transactions
 from eoslog.state.draft import AddedColumns, Draft
 from eoslog.state.entries import ENTRY, Entry, StoreCreated
 from eoslog.state.expiry import drop_pending_deletions, expire, move_horizon
@@ -50,7 +50,7 @@ _APPLY: dict[str, Callable[[Draft, Any], Entry | None]] = {
     "create_partitions": topics.create_partitions,
     "delete_topic": topics.delete_topic,
     "init": producer_ids.apply_init,
-    "batch": batches.apply_batch,
+    "batch": transactions.apply_batch,
     "prepare": prepared.apply_prepare,
     "end": transactions.apply_end,
     "offsets": _commit_offsets,

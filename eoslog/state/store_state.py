@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, NO_TIME, Partition
-from eoslog.state.topic_entries import TopicConfig, TopicSchema
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion, TransactionPrepared
 
 ColumnPath = tuple[str, ...]

@@ -16,11 +16,7 @@ from eoslog.errors import (
     quoted,
 )
 from eoslog.state.draft import Draft
-from eoslog.state.groups import without_topic
-from eoslog.state.names import check_topic_name
-from eoslog.state.partition_state import Partition
-from eoslog.state.store_state import PendingDeletion, SchemaVersion, StoreState, Topic
-from eoslog.state.topic_entries import (
+from eoslog.state.entries import (
     PartitionsCreated,
     TopicConfig,
     TopicConfigChanged,
@@ -29,6 +25,10 @@ from eoslog.state.topic_entries import (
     TopicSchema,
     TopicSchemaChanged,
 )
+from eoslog.state.groups import without_topic
+from eoslog.state.names import check_topic_name
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import PendingDeletion, SchemaVersion, StoreState, Topic
 
 
 def topic_named(state: StoreState | Draft, name: str) -> Topic:

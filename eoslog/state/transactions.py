@@ -1,4 +1,7 @@
-"""The end of a transaction: its outcome, markers, staged batches, group offsets and application version, in one slot.
+"""The batches of a transaction that get their offsets at once, and its end.
+
+The first eager batch after the end of a transaction begins the next one. An end writes the outcome, markers, staged
+batches, group offsets and application version, in one slot.
 
 The answers are those of Kafka's coordinator under transaction version 2 (``TransactionCoordinator``, KIP-890). An end
 passes through PREPARE_* and reaches COMPLETE_* within its slot. After a crash there is therefore no transaction to roll
@@ -23,7 +26,16 @@ from eoslog.state.draft import Draft
 from eoslog.state.groups import check_offsets, commit_offsets, is_from_outside
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import NO_SLOT, Control
-from eoslog.state.partitions import append_staged, check_file_place, check_upload, partition_of, place_marker, topic_of
+from eoslog.state.partitions import (
+    append_batch,
+    append_staged,
+    check_batch,
+    check_file_place,
+    check_upload,
+    partition_of,
+    place_marker,
+    topic_of,
+)
 from eoslog.state.prepared import (
     check_not_prepared,
     committed_batches,
@@ -35,6 +47,8 @@ from eoslog.state.prepared import (
 from eoslog.state.producer_ids import (
     TASKS_BITS,
     ProducerIdentity,
+    check_identity,
+    check_registered,
     forget_producer_ids,
     identities_before,
     next_identity,
@@ -44,6 +58,7 @@ from eoslog.state.producer_ids import (
 )
 from eoslog.state.store_state import (
     ApplicationVersionKey,
+    IdempotentProducer,
     LastCommit,
     LastVersion,
     StoreState,
@@ -51,7 +66,83 @@ from eoslog.state.store_state import (
     Transaction,
     TransactionState,
 )
-from eoslog.state.transaction_entries import Marker, StagedBatch, TransactionEnded
+from eoslog.state.transaction_entries import BatchAppended, Marker, StagedBatch, TransactionEnded
+
+
+def apply_batch(draft: Draft, entry: BatchAppended) -> BatchAppended:
+    """Append a batch.
+
+    Returns:
+        The entry with the base offset that it gets at this slot.
+
+    Raises:
+        DuplicateBatch: the batch was appended before.
+        InvalidProducerIdMapping, InvalidProducerEpoch, ProducerFenced: see ``check_identity``.
+        UnknownProducerId: see ``check_registered``.
+        OutOfOrderSequence, InvalidTxnState: see ``check_batch`` and ``check_not_prepared``.
+        UnknownTopicOrPartition, StagedFilesExpired: the topic or the file may be gone.
+    """
+    identity = ProducerIdentity(entry.producer_id, entry.producer_epoch)
+    transaction = None
+    if entry.transactional_id is None:
+        check_registered(draft, identity)
+    else:
+        transaction = check_identity(draft, entry.transactional_id, identity)
+    partition_id = PartitionId(entry.topic_id, entry.partition)
+    partition = partition_of(draft, partition_id)
+    topic = topic_of(draft, entry.topic_id)
+    check_file_place(topic, partition_id, entry.file)
+    # Recognize a repeated batch before the age of its file is checked. The first attempt put the file into the log, so
+    # its age no longer matters, and the retry must get its offset instead of an error.
+    check_batch(partition, f"{topic.topic}-{entry.partition}", entry)
+    if transaction is not None:
+        check_not_prepared(transaction)
+    check_upload(draft, entry.upload_ms)
+    if entry.base_offset != partition.next_offset:
+        entry = entry.model_copy(update={"base_offset": partition.next_offset})
+    append_batch(draft.edit_partition(partition_id), entry, draft.moment)
+    if transaction is None:
+        draft.producers[entry.producer_id] = IdempotentProducer(entry.producer_id, entry.time_ms)
+    else:
+        _add_partition(draft, transaction, partition_id, entry)
+    return entry
+
+
+def _add_partition(draft: Draft, transaction: Transaction, partition_id: PartitionId, entry: BatchAppended) -> None:
+    """Note a partition of the open transaction. The first batch begins the transaction (KIP-890)."""
+    begins = transaction.state is not TransactionState.ONGOING
+    draft.transactions[transaction.transactional_id] = replace(
+        transaction,
+        state=transit(transaction, TransactionState.ONGOING),
+        partitions=(frozenset() if begins else transaction.partitions) | {partition_id},
+        start_ms=entry.time_ms if begins else transaction.start_ms,
+        start_slot=draft.slot if begins else transaction.start_slot,
+        last_update_ms=entry.time_ms,
+        last_slot=draft.slot,
+    )
+    if begins:
+        draft.ongoing[transaction.transactional_id] = entry.time_ms
+
+
+def check_not_outlived(draft: Draft, entry: BatchAppended) -> None:
+    """Check that a producer has appended nothing since a batch was made.
+
+    A process calls it before it appends a batch on behalf of another process. Sequences wrap around: after 2^31 rows a
+    partition would accept an old copy of a batch again. Only the producer's own process knows that it has sent nothing
+    since.
+
+    Raises:
+        InvalidEntry: the producer has appended a later batch.
+    """
+    if entry.transactional_id is None:
+        producer = draft.producers.get(entry.producer_id)
+        newest_ms = -1 if producer is None else producer.last_update_ms
+    else:
+        transaction = draft.transactions.get(entry.transactional_id)
+        newest_ms = -1 if transaction is None else transaction.last_update_ms
+    if entry.time_ms < newest_ms:
+        raise InvalidEntry(f"producer {entry.producer_id} has appended batches since this one was made")
+
 
 _E = TransactionState
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {

@@ -12,8 +12,8 @@ from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer.producer import Producer
+from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 from tests.unit.support.world import World
 

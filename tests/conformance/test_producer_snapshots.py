@@ -8,9 +8,9 @@ from eoslog.errors import CorruptRecord
 from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
+from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import SealedSegment
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 from tests.unit.support.partitions import SEGMENT_BATCHES, partition_of, read, topic_of_small_segments, write
 from tests.unit.support.world import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.entries import TopicConfig
 from eoslog.store import Store
 from tests.unit.support.partitions import partition_of
 from tests.unit.support.readers import PLACE, Keep, any_keep, assigned, consumed, producer_of, send

@@ -11,12 +11,10 @@ from eoslog.log.slot_deletion import delete_old_slots
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
-from eoslog.state.entries import Entry
+from eoslog.state.entries import Entry, HorizonMoved, LogStartMoved
 from eoslog.state.expiry import TRANSACTIONAL_ID_EXPIRATION_MS
-from eoslog.state.expiry_entries import HorizonMoved
 from eoslog.state.group_entries import GroupChanged, GroupMember, OffsetsCommitted
 from eoslog.state.group_members import plan_group_change
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import StoreState, TransactionState
 from eoslog.state.transaction_requests import AbortOverdueTransactions, end_request

@@ -30,8 +30,8 @@ from eoslog.format.checkpoint_codec import PREFIX
 from eoslog.format.topic_schema_json import encode_schema
 from eoslog.log.checkpoint import inline_body, read_root
 from eoslog.maintenance.sealing import seal_segments
+from eoslog.state.entries import TopicConfig
 from eoslog.state.store_state import StoreState
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 from pyspark_eoslog.stream.stream_offsets import Began, StreamOffsets
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import eoslog
 from eoslog.maintenance.coordinator import Coordinator
-from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.entries import TopicConfig
 from eoslog.store import Store
 
 Process = Callable[[], Store]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eoslog.errors import CommitStateUnknown, RetriableError
 from eoslog.log.slots import decode_line, first_line
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
 from eoslog.state.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
 from eoslog.state.topics import topic_named
 from eoslog.store import Store

@@ -15,8 +15,8 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.producer.producer import Producer
+from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 from tests.simulation.ledger import Ledger, Outcome, Sent, Work
 from tests.simulation.recreated import PARTITION_COUNT, RECREATED, check_copied, check_shown, life_during, lives

@@ -14,8 +14,8 @@ import eoslog.storage.environment
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer import exit_flush
 from eoslog.state import producer_ids
+from eoslog.state.entries import TopicConfig
 from eoslog.state.store_state import TransactionState
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.storage.object_store import StoredObject
 from tests.simulation.checker import check_everything, check_orphans, check_verification
 from tests.simulation.faults import Faults

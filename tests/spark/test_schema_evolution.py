@@ -11,7 +11,7 @@ import pytest
 import eoslog
 import pyspark_eoslog
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.entries import TopicConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

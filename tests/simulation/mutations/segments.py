@@ -14,10 +14,10 @@ from eoslog.maintenance import offset_map, sealing
 from eoslog.maintenance import segment_rewriting as replacing
 from eoslog.state import log_start, partitions
 from eoslog.state.draft import Draft
+from eoslog.state.entries import ReplacedSegment
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import AbortedTransaction, Batch, Outcome, Partition
 from eoslog.state.partitions import seal, sealable_end
-from eoslog.state.segment_entries import ReplacedSegment
 from eoslog.state.segment_replacement import replace_segments
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation

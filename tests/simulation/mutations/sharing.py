@@ -12,7 +12,7 @@ from eoslog.log.appender import Appender
 from eoslog.log.replica import Replica
 from eoslog.log.shared_commits import OwnPublication, SharedCommits
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state import batches, transaction_requests, transactions
+from eoslog.state import transaction_requests, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId
 from eoslog.state.state_machine import decode_entry
@@ -152,7 +152,7 @@ def any_entry_appended_for_others() -> Iterator[None]:
 @mutation(unit_test=REQUESTS + "test_an_old_batch_is_refused_after_its_producer_has_used_all_sequences")
 def old_batches_appended_for_others() -> Iterator[None]:
     """A batch that its producer has outlived is appended for it: after 2^31 rows it is in its partition twice."""
-    with instead_of(batches.check_not_outlived, lambda draft, entry: None):
+    with instead_of(transactions.check_not_outlived, lambda draft, entry: None):
         yield
 
 

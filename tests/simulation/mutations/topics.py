@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from eoslog.consumer.assigned_partitions import AssignedPartitions
-from eoslog.state.batches import apply_batch
 from eoslog.state.draft import Draft
 from eoslog.state.partitions import check_file_place
+from eoslog.state.transactions import apply_batch
 from tests.simulation.mutations.mutation import Focus, instead_of, method, mutation
 
 WRITERS = Focus(("topic-admin0", "topic-writer0", "topic-reader0"), {"death": 0.0}, steps=400)

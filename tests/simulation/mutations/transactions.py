@@ -14,9 +14,8 @@ from eoslog.session.store_machine import StoreMachine
 from eoslog.state import expiry as forgetting
 from eoslog.state import group_members as members
 from eoslog.state import groups, producer_ids, transaction_requests, transactions
-from eoslog.state.append_entry import AppendEntry
 from eoslog.state.application_versions import check_application_version, last_version
-from eoslog.state.draft import Draft
+from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.group_entries import GroupOffsets, OffsetsCommitted
 from eoslog.state.store_state import ApplicationVersionKey, LastVersion, StoreState, Transaction, TransactionState
 from eoslog.state.transactions import timed_out

@@ -11,7 +11,7 @@ import pytest
 
 from eoslog import errors
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.entries import TopicConfig
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.store import Store

@@ -8,8 +8,8 @@ import pytest
 
 from eoslog import errors
 from eoslog.admin.topic_admin import parsed_settings
+from eoslog.state.entries import TopicConfig
 from eoslog.state.features import STATISTICS_COLUMNS
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 from tests.unit.support.world import World
 

@@ -127,7 +127,7 @@ def test_a_poll_without_topics_or_a_negative_timeout_is_refused(store: Store) ->
 
 
 def test_rows_of_sealed_segments_come_like_others(store: Store, world: World) -> None:
-    from eoslog.state.topic_entries import TopicConfig
+    from eoslog.state.entries import TopicConfig
 
     store.admin.create_topic("s", config=TopicConfig(segment_batches=2))
     with store.producer() as producer:

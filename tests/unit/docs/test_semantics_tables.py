@@ -11,12 +11,11 @@ from eoslog import errors
 from eoslog.errors import EosLogError, InvalidTxnState, ProducerFenced
 from eoslog.log.machine import Request
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.entries import StoreCreated
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import StoreCreated, TopicCreated, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.store_state import StoreState, TransactionState
-from eoslog.state.topic_entries import TopicCreated, TopicSchema
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import (
     EndTransaction,

@@ -9,12 +9,11 @@ from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import SLOTS, slot_of
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.entries import StoreCreated
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import StoreCreated, TopicCreated, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import StoreState
-from eoslog.state.topic_entries import TopicCreated, TopicSchema
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.storage.environment import Environment

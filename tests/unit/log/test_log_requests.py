@@ -8,11 +8,10 @@ import pytest
 
 from eoslog.log.log import Log
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.entries import StoreCreated
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import StoreCreated, TopicCreated, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.store_state import StoreState
-from eoslog.state.topic_entries import TopicCreated, TopicSchema
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import InitProducerId
 from eoslog.storage.environment import Environment

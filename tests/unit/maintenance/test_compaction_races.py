@@ -6,8 +6,8 @@ import pytest
 
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.vacuum import vacuum
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import LogStartMoved
 from eoslog.storage.environment import Environment
 from tests.unit.maintenance.compacted_log import DAY_MS, At, CompactedLog
 

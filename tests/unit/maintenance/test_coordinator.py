@@ -8,8 +8,8 @@ from eoslog import errors
 from eoslog.log.replica import LogConfig
 from eoslog.log.slots import LONGEST_PENDING_MS, PENDING, pending_path
 from eoslog.maintenance.coordinator import Coordinator
+from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 from tests.unit.support.transactions import begun
 from tests.unit.support.world import World, at_last_epoch, values

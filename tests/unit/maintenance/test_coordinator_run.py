@@ -10,7 +10,7 @@ import pytest
 from eoslog import errors
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.session.settings import CoordinatorSettings
-from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.entries import TopicConfig
 from eoslog.storage.object_store import PutOutcome
 from eoslog.store import Store
 from tests.unit.support.transactions import begun

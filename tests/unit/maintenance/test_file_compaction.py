@@ -15,9 +15,9 @@ from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.maintenance.file_compaction import FileCompactionReport, chunks, compact_files, doubling_runs
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import LogCleaned, LogStartMoved
 from eoslog.state.partition_state import Partition
-from eoslog.state.segment_entries import LogCleaned, LogStartMoved
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore

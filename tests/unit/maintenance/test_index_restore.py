@@ -15,7 +15,7 @@ from eoslog.log.replica import LogConfig
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.index_restore import DamagedFile
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
 from eoslog.state.partition_state import SealedSegment
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment

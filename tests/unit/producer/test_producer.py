@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from eoslog import errors
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import HorizonMoved
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.world import SLOTS, World, faulty, values

@@ -20,7 +20,7 @@ from eoslog.log.slots import slot_path
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
 from eoslog.state.group_entries import GroupOffset, GroupOffsets, OffsetsCommitted
 from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.state.partitions import partition_of

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, TopicPartition, UnknownTopicOrPartition
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import LogStartMoved
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
-from eoslog.state.segment_entries import LogStartMoved
 from tests.unit.support.world import World
 
 TOPICS = ("a", "b")

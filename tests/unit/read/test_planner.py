@@ -6,7 +6,7 @@ import pytest
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store, TopicConfig, UnknownTopicOrPartition
 from eoslog.maintenance.sealing import seal_segments
-from eoslog.state.append_entry import AppendEntry
+from eoslog.state.draft import AppendEntry
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -150,7 +150,7 @@ def test_a_plan_is_the_same_whether_segments_are_sealed_or_not(
 
 
 def test_a_snapshot_before_rows_were_dropped_is_out_of_range(store: Store) -> None:
-    from eoslog.state.segment_entries import LogStartMoved
+    from eoslog.state.entries import LogStartMoved
 
     slot = store.read(lambda state, slot: slot)
     topic_id = store.admin.describe_topic("t").topic_id

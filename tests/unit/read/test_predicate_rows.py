@@ -17,11 +17,11 @@ from eoslog.read.batch_bounds import may_be_wanted
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted
 from eoslog.read.predicate_text import compile_predicate
+from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch, Outcome
 from eoslog.state.store_state import Topic
-from eoslog.state.topic_entries import TopicConfig, TopicSchema
 from tests.unit.read.sql_conditions import COLUMNS, SCHEMA, SIMPLE, Row, SqlCondition, conditions, rows
 
 TOPIC = Topic("t", "0" * 32, 1, TopicSchema(kind="columns", arrow=encode_schema(SCHEMA)), TopicConfig(), 1, ())

@@ -13,8 +13,8 @@ from eoslog import InvalidOption
 from eoslog.format.topic_schema_json import encode_schema
 from eoslog.read.predicate import AllOf, AnyOf, Below, Constant, IsNull, Not, OneOf, StartsWith
 from eoslog.read.predicate_text import compile_predicate
+from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.store_state import Topic
-from eoslog.state.topic_entries import TopicConfig, TopicSchema
 
 SCHEMA = pa.schema(
     [

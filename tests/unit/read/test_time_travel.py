@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eoslog import InvalidOption, OffsetOutOfRange, Store
-from eoslog.state.append_entry import AppendEntry
-from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.draft import AppendEntry
+from eoslog.state.entries import LogStartMoved
 from tests.unit.support.world import World
 
 

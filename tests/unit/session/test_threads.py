@@ -13,7 +13,7 @@ from eoslog.errors import ConcurrentAccess, StoreUnavailable, TopicAlreadyExists
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.session.metrics import CallTimes
-from eoslog.state.topic_entries import TopicConfig
+from eoslog.state.entries import TopicConfig
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
 from eoslog.storage.process import ExclusiveIterator

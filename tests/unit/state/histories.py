@@ -13,10 +13,19 @@ from typing import Any
 
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.draft import Draft
-from eoslog.state.entries import Entry, StoreCreated
+from eoslog.state.entries import (
+    Entry,
+    Expired,
+    SegmentSealed,
+    SegmentsReplaced,
+    StoreCreated,
+    TopicConfig,
+    TopicCreated,
+    TopicDeleted,
+    TopicSchema,
+)
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.expiry import ExpireUnused
-from eoslog.state.expiry_entries import Expired
 from eoslog.state.group_entries import GroupMember, GroupOffsets
 from eoslog.state.group_members import plan_group_change
 from eoslog.state.groups import EMPTY_GROUP
@@ -24,10 +33,8 @@ from eoslog.state.jobs import CommitJob
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Batch, Outcome, Partition
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.segment_entries import SegmentSealed, SegmentsReplaced
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import Group, StoreState, Transaction
-from eoslog.state.topic_entries import TopicConfig, TopicCreated, TopicDeleted, TopicSchema
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, CommitSummary, QueryVersion, StagedBatch
 from eoslog.state.transaction_requests import (
     AbortOverdueTransactions,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import EosLogError, InvalidEntry, UnknownProducerId
+from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS, TRANSACTIONAL_ID_EXPIRATION_MS, Expired
-from eoslog.state.expiry_entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
 from eoslog.state.transaction_entries import ApplicationVersion
 from eoslog.state.transaction_requests import end_request

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
 from eoslog.format import checkpoint_codec as checkpoint
 from eoslog.format.checkpoint_codec import PREFIX
-from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.partition_state import AbortedTransaction, Batch, Control, ProducerState, collect_aborted
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.store_state import StoreState
-from eoslog.state.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.transaction_entries import BatchAppended
 from eoslog.state.transaction_requests import AbortTransaction, EndTransaction, end_request
 from tests.unit.state.histories import (

@@ -6,8 +6,8 @@ import pytest
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange
 from eoslog.state.draft import Draft
+from eoslog.state.entries import LogStartMoved
 from eoslog.state.partition_state import NO_SLOT
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.sequences import DuplicateBatch
 from tests.unit.state.histories import TOPIC_ID, History
 from tests.unit.state.test_partitions import Writers

@@ -6,7 +6,7 @@ import pytest
 
 from eoslog.errors import OffsetOutOfRange
 from eoslog.state.draft import Draft
-from eoslog.state.segment_entries import LogStartMoved
+from eoslog.state.entries import LogStartMoved
 from eoslog.state.sequences import DuplicateBatch
 from eoslog.state.state_machine import encode_entry
 from eoslog.state.store_state import StoreState

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from eoslog.errors import InvalidEntry, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
+from eoslog.state.entries import HorizonMoved, TopicConfig
 from eoslog.state.expiry import PRODUCER_ID_EXPIRATION_MS
-from eoslog.state.expiry_entries import HorizonMoved
 from eoslog.state.partition_state import AbortedTransaction, Control, Outcome
 from eoslog.state.partitions import sealable_end
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import DuplicateBatch
-from eoslog.state.topic_entries import TopicConfig
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, History, fold, planned_expiry
 
 

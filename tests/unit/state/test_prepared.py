@@ -20,7 +20,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.entries import HorizonMoved
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.partition_state import NO_SLOT, Control
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, pending_partitions, prepared_state

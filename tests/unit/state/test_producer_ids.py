@@ -15,7 +15,7 @@ from eoslog.errors import (
     UnknownProducerId,
 )
 from eoslog.state.draft import Draft
-from eoslog.state.expiry_entries import Expired, ExpiredTransactionalId
+from eoslog.state.entries import Expired, ExpiredTransactionalId
 from eoslog.state.producer_ids import (
     LAST_USABLE_EPOCH,
     MAX_TASKS,

@@ -8,11 +8,17 @@ import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.checkpoint_codec import parts, restore
-from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.entries import (
+    HorizonMoved,
+    LogCleaned,
+    LogStartMoved,
+    TopicConfig,
+    TopicConfigChanged,
+    TopicCreated,
+    TopicSchema,
+)
 from eoslog.state.partition_state import NO_SLOT
-from eoslog.state.segment_entries import LogCleaned, LogStartMoved
 from eoslog.state.store_state import PendingDeletion, StoreState
-from eoslog.state.topic_entries import TopicConfig, TopicConfigChanged, TopicCreated, TopicSchema
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History
 
 

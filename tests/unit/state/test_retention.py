@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from eoslog.state.entries import TopicConfig
 from eoslog.state.log_start import retention_offset
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.topic_entries import TopicConfig
 from tests.unit.state.histories import NOW_MS, History
 
 

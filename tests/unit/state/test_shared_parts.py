@@ -7,10 +7,10 @@ import random
 import pytest
 
 from eoslog.format.checkpoint_codec import ROWS_OF_A_PART, name_of, shared_parts
+from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition, ProducerState
 from eoslog.state.store_state import StoreState, Topic
-from eoslog.state.topic_entries import TopicConfig, TopicSchema
 
 
 def store_of(topics: int, partitions: int = 10) -> StoreState:

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from eoslog.errors import EosLogError, IllegalGeneration, InvalidEntry
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state import producer_ids
-from eoslog.state.entries import Entry
-from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.entries import Entry, HorizonMoved, LogStartMoved, TopicCreated
 from eoslog.state.producer_ids import ProducerIdentity
-from eoslog.state.segment_entries import LogStartMoved
 from eoslog.state.sequences import SEQUENCES, DuplicateBatch, sequence_after
 from eoslog.state.state_machine import encode_entry
-from eoslog.state.topic_entries import TopicCreated
 from eoslog.state.transaction_entries import ApplicationVersion, BatchAppended, ProducerInitialized
 from eoslog.state.transaction_requests import EndTransaction, end_request
 from eoslog.state.transactions import EndRepeated

@@ -11,8 +11,8 @@ import pytest
 from eoslog.errors import InvalidEntry, InvalidTopic, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.checkpoint_codec import parts, restore
 from eoslog.format.schema_changes import added_columns, without_columns
+from eoslog.state.entries import TopicCreated, TopicSchema, TopicSchemaChanged
 from eoslog.state.store_state import SchemaVersion, Topic
-from eoslog.state.topic_entries import TopicCreated, TopicSchema, TopicSchemaChanged
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History
 
 POINT = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.int32())])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition
-from eoslog.state.expiry_entries import PendingDeletionsDone
+from eoslog.state.entries import PartitionsCreated, PendingDeletionsDone, TopicConfig, TopicConfigChanged, TopicDeleted
 from eoslog.state.names import check_topic_name
-from eoslog.state.topic_entries import PartitionsCreated, TopicConfig, TopicConfigChanged, TopicDeleted
 from eoslog.state.topics import topic_named
 from tests.unit.state.histories import OTHER_TOPIC_ID, TOPIC_ID, History, joining, topic_created
 
@@ -71,7 +70,7 @@ def test_kafkas_names_are_allowed(name: str) -> None:
 
 
 def test_a_topic_of_columns_needs_a_schema_and_one_of_records_has_its_own() -> None:
-    from eoslog.state.topic_entries import TopicSchema
+    from eoslog.state.entries import TopicSchema
 
     history = History()
     for schema in (TopicSchema(kind="columns"), TopicSchema(kind="records", arrow="AAAA")):

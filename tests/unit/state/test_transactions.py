@@ -16,7 +16,7 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
 )
 from eoslog.state.draft import Draft
-from eoslog.state.expiry_entries import HorizonMoved
+from eoslog.state.entries import HorizonMoved
 from eoslog.state.partition_state import Outcome
 from eoslog.state.producer_ids import LAST_USABLE_EPOCH, ProducerIdentity, check_identity
 from eoslog.state.state_machine import decode_entry

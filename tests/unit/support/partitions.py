@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from eoslog.producer.producer import Producer
+from eoslog.state.entries import TopicConfig
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
-from eoslog.state.topic_entries import TopicConfig
 from eoslog.store import Store
 
 SEGMENT_BATCHES = 2

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eoslog.format.data_file import crc32c
-from eoslog.format.segment_index import encode_segment_index
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes, encode_segment_index
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner
 from eoslog.state.entry_fields import FileReference

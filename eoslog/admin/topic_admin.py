@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.format.schema_changes import without_columns
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.producer.new_columns import append_columns
 from eoslog.session.topic_lookup import partition_named

@@ -1,29 +1,33 @@
 """Encoding of a store's state for checkpoints: topics, partitions, ids and application versions as Parquet, else JSON.
 
-A checkpoint is a pure function of the state. It contains only live objects.
+A checkpoint is a pure function of the state. It contains only live objects. Each field that is read is checked against
+its bounds before it is used.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from hashlib import sha256
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field, TypeAdapter, ValidationError
 
-from eoslog.errors import CorruptRecord, without_code
+from eoslog.errors import CorruptRecord, InvalidTopic, first_problem, without_code
 from eoslog.format.partition_rows import (
     NULLABLE_IN_PARTITIONS,
     PARTITIONS_SCHEMA,
+    PREFIX,
     fields_of,
     file_row,
+    name_of,
     partition_row,
     partitions_from_columns,
+    shared_parts,
 )
 from eoslog.format.stored_columns import (
     LEAST_COMPRESSED_BYTES,
@@ -36,17 +40,23 @@ from eoslog.format.stored_columns import (
     plain,
     stored_batches,
 )
-from eoslog.format.stored_state import decode_offsets, decode_store, decode_topics, encode_offsets
 from eoslog.state.application_versions import keys_by_query
-from eoslog.state.names import PartitionId
-from eoslog.state.partition_state import Partition
+from eoslog.state.entries import TopicConfig, TopicSchema
+from eoslog.state.entry_fields import FileReference, Hex, Identifier, Milliseconds, Model, Offset, PartitionIndex
+from eoslog.state.group_entries import GroupOffsets
+from eoslog.state.names import PartitionId, check_topic_name
+from eoslog.state.partition_state import NO_TIME, Partition
 from eoslog.state.store_state import (
     ApplicationVersionKey,
+    CommittedOffset,
+    Group,
     GroupPartition,
     IdempotentProducer,
     LastCommit,
     LastVersion,
+    Member,
     PendingDeletion,
+    SchemaVersion,
     StoreState,
     Topic,
     TopicRows,
@@ -55,57 +65,151 @@ from eoslog.state.store_state import (
 )
 from eoslog.state.transaction_entries import ApplicationVersion, QueryVersion, TransactionPrepared
 
-ROWS_OF_A_PART = 8192
-"""The largest number of rows (partitions, batches, segments and producers) of a part. One partition may exceed it."""
-
-PREFIX = "partitions/"
-"""The prefix of the names of parts with partitions."""
-
-
-def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
-    """Yield the partitions of each part. A topic with more rows than the limit has parts of its own."""
-    together: list[Partition] = []
-    for topic in state.topics.values():
-        partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
-        if sum(map(_rows, partitions)) > ROWS_OF_A_PART:
-            yield from _divided(partitions, lambda partition: partition.id.partition)
-        else:
-            together += partitions
-    # Topic ids are random, so their bits divide the partitions evenly.
-    yield from _divided(together, lambda partition: int(partition.id.topic_id, 16))
+_Slot = Annotated[int, Field(strict=True, ge=0, lt=2**43)]
+_Time = Annotated[int, Field(strict=True, ge=NO_TIME, lt=2**53)]
+_Generation = Annotated[int, Field(strict=True, ge=-1)]
+_LeaderEpoch = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
+_Version = Annotated[int, Field(strict=True, ge=1, lt=2**53)]
+_GROUP_OFFSETS: TypeAdapter[tuple[GroupOffsets, ...]] = TypeAdapter(tuple[GroupOffsets, ...])
+_StoredPartitionId = tuple[Hex, PartitionIndex]
+_GROUP_OFFSET = tuple[Hex, PartitionIndex, Offset, str, _LeaderEpoch, _Slot, _Time]
 
 
-def name_of(partitions: Iterable[Partition]) -> str:
-    """Return the name of the part with exactly these partitions.
+class _StoredVersion(Model):
+    version: _Version
+    slot: _Slot
+    time_ms: Milliseconds
+    added: tuple[tuple[str, ...], ...]
 
-    If the name and the changed slot equal those of an earlier checkpoint, so does the content. A removed partition
-    changes the name, and an added partition changes both.
+
+class _StoredTopic(Model):
+    topic: str
+    topic_id: Hex
+    partitions: Annotated[int, Field(strict=True, ge=1, le=10_000)]
+    topic_schema: TopicSchema
+    config: TopicConfig
+    created_slot: _Slot
+    schema_versions: Annotated[tuple[_StoredVersion, ...], Field(min_length=1)]
+
+
+class _StoredMember(Model):
+    topics: tuple[str, ...]
+    group_instance_id: Identifier | None
+    assigned: tuple[_StoredPartitionId, ...]
+    revoking: tuple[_StoredPartitionId, ...]
+
+
+class _StoredGroup(Model):
+    group: Identifier
+    generation: _Generation
+    empty_since_ms: _Time
+    members: dict[str, _StoredMember]
+    offsets: tuple[_GROUP_OFFSET, ...]
+
+
+class _StoredPendingDeletion(Model):
+    slot: _Slot
+    prefix: Annotated[str, Field(pattern=r"^([a-zA-Z0-9_-][a-zA-Z0-9._-]*/[0-9a-f]{32}/)?$")]
+    files: tuple[FileReference, ...]
+    indexes: tuple[FileReference, ...]
+
+
+class _StoredStore(Model):
+    store_id: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
+    reader_features: tuple[str, ...]
+    writer_features: tuple[str, ...]
+    time_ms: Milliseconds
+    horizon_ms: Milliseconds
+    pending_deletions: tuple[_StoredPendingDeletion, ...]
+    groups: tuple[_StoredGroup, ...]
+
+
+def decode_store(body: bytes) -> StoreState:
+    """Decode the ``store`` part to a state without the objects of other parts, such as topics and transactions.
+
+    Raises:
+        CorruptRecord: the part is malformed.
     """
-    names = ",".join(f"{partition.id.topic_id}-{partition.id.partition}" for partition in partitions)
-    return f"{PREFIX}{sha256(names.encode()).hexdigest()[:32]}"
+    try:
+        stored = _StoredStore.model_validate_json(body)
+    except ValidationError as error:
+        raise CorruptRecord(f"a checkpoint's store part is malformed: {first_problem(error)}") from None
+    state = StoreState(
+        stored.store_id,
+        stored.reader_features,
+        stored.writer_features,
+        stored.time_ms,
+        stored.horizon_ms,
+        tuple(PendingDeletion(each.slot, each.prefix, each.files, each.indexes) for each in stored.pending_deletions),
+    )
+    for group in stored.groups:
+        offsets = {PartitionId(*each[:2]): CommittedOffset(*each[2:]) for each in group.offsets}
+        members = {member_id: _member(each) for member_id, each in group.members.items()}
+        state.groups[group.group] = Group(group.generation, members, offsets, group.empty_since_ms)
+    return state
 
 
-def _rows(partition: Partition) -> int:
-    return (
-        1
-        + len(partition.sealed)
-        + len(partition.active)
-        + len(partition.aborted)
-        + len(partition.producers)
-        + len(partition.start_producers)
+def decode_topics(state: StoreState, rows: pa.RecordBatch) -> None:
+    """Add the topics of some rows of the ``topics`` part to a state.
+
+    Raises:
+        CorruptRecord: a topic is malformed or appears twice.
+    """
+    for row in rows.to_pylist():
+        topic = _topic(row)
+        if topic.topic in state.topic_ids or topic.topic_id in state.topics:
+            raise CorruptRecord(f"a checkpoint has two topics of the name {topic.topic} or the id {topic.topic_id}")
+        state.topics[topic.topic_id] = topic
+        state.topic_ids[topic.topic] = topic.topic_id
+
+
+def _topic(row: dict[str, Any]) -> Topic:
+    try:
+        stored = _StoredTopic.model_validate(
+            row | {"topic_schema": _topic_schema(row["topic_schema"]), "config": _topic_config(row["config"])}
+        )
+        check_topic_name(stored.topic)
+    except ValidationError as error:
+        raise CorruptRecord(f"a topic of a checkpoint is malformed: {first_problem(error)}") from None
+    except InvalidTopic as error:
+        raise CorruptRecord(f"a checkpoint has a topic that cannot be: {error}") from None
+    return Topic(
+        stored.topic,
+        stored.topic_id,
+        stored.partitions,
+        stored.topic_schema,
+        stored.config,
+        stored.created_slot,
+        tuple(SchemaVersion(each.version, each.slot, each.time_ms, each.added) for each in stored.schema_versions),
     )
 
 
-def _divided(partitions: list[Partition], number: Callable[[Partition], int]) -> Iterator[Sequence[Partition]]:
-    """Divide the partitions by the bits of their numbers, lowest bit first, until each part is small enough."""
-    undivided = [(0, [(number(each), _rows(each), each) for each in partitions])] if partitions else []
-    while undivided:
-        bit, part = undivided.pop()
-        if part[0][0] == part[-1][0] or sum(rows for _, rows, _ in part) <= ROWS_OF_A_PART:
-            yield [partition for _, _, partition in part]
-            continue
-        halves = [[each for each in part if each[0] >> bit & 1 == half] for half in (1, 0)]
-        undivided += [(bit + 1, half) for half in halves if half]
+# Topics often have the same schema and settings.
+_topic_schema = lru_cache(maxsize=128)(TopicSchema.model_validate_json)
+_topic_config = lru_cache(maxsize=128)(TopicConfig.model_validate_json)
+
+
+def encode_offsets(offsets: tuple[GroupOffsets, ...]) -> str:
+    """Encode the offsets of a transaction's last commit as JSON."""
+    return _GROUP_OFFSETS.dump_json(offsets).decode()
+
+
+def decode_offsets(text: str) -> tuple[GroupOffsets, ...]:
+    """Decode the offsets of a transaction's last commit.
+
+    Raises:
+        ValidationError: the text does not contain offsets.
+    """
+    return _GROUP_OFFSETS.validate_json(text)
+
+
+def _member(stored: _StoredMember) -> Member:
+    return Member(
+        stored.topics,
+        stored.group_instance_id,
+        tuple(PartitionId(*partition_id) for partition_id in stored.assigned),
+        tuple(PartitionId(*partition_id) for partition_id in stored.revoking),
+    )
 
 
 class Part(NamedTuple):

@@ -2,18 +2,21 @@
 
 Parquet, Spark and Arrow all support the stored types. Each type has one stored form: text and lists with 32-bit
 offsets, timestamps in microseconds of UTC or without time zone, signed integers, decimals of up to 38 digits.
+
+Arrow does not check that text is UTF-8, and Parquet refuses nulls in non-nullable parts even below other nulls. So
+eoslog checks the text that it writes and reads, and removes such nulls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from eoslog.errors import UnsupportedSchema
-from eoslog.format.declared_arrays import declare, without_hidden_nulls
 
 _MAX_DEPTH = 32
 """The deepest nesting of types. Arrow cannot read back a schema that is much deeper."""
@@ -326,3 +329,87 @@ def _forbidden_null(array: Any, data_type: Any) -> str | None:
         if below := _forbidden_null(part, field.type):
             return f"{name}.{below}"
     return None
+
+
+class _Declared:
+    """An array with another type of the same layout, passed through Arrow's C interface."""
+
+    def __init__(self, array: Any, data_type: Any) -> None:
+        self._array = array
+        self._type = data_type
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self._type.__arrow_c_schema__(), self._array.__arrow_c_array__()[1]
+
+
+def declare(array: Any, data_type: pa.DataType) -> Any:
+    """Return the same array with another type of the same layout."""
+    declared: Any = _Declared(array, data_type)
+    return pa.array(declared)
+
+
+def without_hidden_nulls(array: Any, data_type: pa.DataType) -> Any:
+    """Return the array without nulls in non-nullable parts that are below other nulls.
+
+    Spark marks the parts of a null struct as null even if they are not nullable. Parquet's writer refuses such parts.
+    """
+    if not _hides_nulls(array, data_type):
+        return array
+    # Concatenation with an empty slice forces a copy, whose offsets all begin at 0.
+    return _rebuilt(pa.concat_arrays([array, array.slice(0, 0)]), data_type, required=False)
+
+
+def nulls(count: int, data_type: pa.DataType) -> Any:
+    """Return this many nulls of a type, even if its parts are not nullable."""
+    wanted: Any = data_type
+    return without_hidden_nulls(pa.nulls(count, wanted), data_type)
+
+
+def _child_arrays(array: Any, data_type: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """Return the array, with a map as a list of entries, and its children with their fields."""
+    if isinstance(data_type, pa.MapType):
+        data_type = pa.list_(
+            pa.field("entries", pa.struct([data_type.key_field, data_type.item_field]), nullable=False)
+        )
+        array = declare(array, data_type)
+    if isinstance(data_type, pa.StructType):
+        return array, [(field, array.field(index)) for index, field in enumerate(data_type)]
+    if isinstance(data_type, pa.ListType):
+        return array, [(data_type.value_field, array.values)]
+    return array, []
+
+
+def _hides_nulls(array: Any, data_type: pa.DataType) -> bool:
+    _, parts = _child_arrays(array, data_type)
+    return any((part.null_count and not field.nullable) or _hides_nulls(part, field.type) for field, part in parts)
+
+
+def _rebuilt(array: Any, data_type: Any, *, required: bool) -> Any:
+    as_list, parts = _child_arrays(array, data_type)
+    children = [_rebuilt(part, field.type, required=not field.nullable) for field, part in parts]
+    buffers = as_list.buffers()[: as_list.type.num_buffers]
+    if required:
+        buffers[0] = None
+    rebuilt = pa.Array.from_buffers(
+        as_list.type, len(as_list), buffers, offset=as_list.offset, children=children or None
+    )
+    return declare(rebuilt, data_type)
+
+
+@cache
+def holds_text(data_type: pa.DataType) -> bool:
+    """Return True if values of this type are text or contain text."""
+    if isinstance(data_type, pa.DictionaryType):
+        return holds_text(data_type.value_type)
+    parts: Any = data_type
+    return kind_of(data_type) == "text" or any(holds_text(parts.field(index).type) for index in range(parts.num_fields))
+
+
+def check_text(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> None:
+    """Refuse a column with text that is not UTF-8.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is not UTF-8.
+    """
+    if holds_text(column.type):
+        column.validate(full=True)

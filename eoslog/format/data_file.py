@@ -20,10 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
-from eoslog.format.column_types import column_type, parts
-from eoslog.format.declared_arrays import nulls, without_hidden_nulls
+from eoslog.format.column_types import check_text, column_type, nulls, parts, without_hidden_nulls
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
-from eoslog.format.text import check_text
 from eoslog.state.entry_fields import FileReference
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 

@@ -1,9 +1,13 @@
-"""Rows of partitions, batches and sealed segments, for checkpoints and segment indexes."""
+"""Rows of partitions, batches and sealed segments, for checkpoints and segment indexes.
+
+A checkpoint divides the partitions into parts, so that a later checkpoint shares the parts that did not change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +25,13 @@ from eoslog.state.partition_state import (
     SealedSegment,
     SequenceRange,
 )
+from eoslog.state.store_state import StoreState
+
+ROWS_OF_A_PART = 8192
+"""The largest number of rows (partitions, batches, segments and producers) of a part. One partition may exceed it."""
+
+PREFIX = "partitions/"
+"""The prefix of the names of parts with partitions."""
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
 _FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])
@@ -243,3 +254,49 @@ def files_from_column(column: Any) -> list[FileReference]:
 def fields_of(value: Any) -> dict[str, Any]:
     """Return a dataclass as a row: its field values by name, without conversion."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
+    """Yield the partitions of each part. A topic with more rows than the limit has parts of its own."""
+    together: list[Partition] = []
+    for topic in state.topics.values():
+        partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
+        if sum(map(_rows, partitions)) > ROWS_OF_A_PART:
+            yield from _divided(partitions, lambda partition: partition.id.partition)
+        else:
+            together += partitions
+    # Topic ids are random, so their bits divide the partitions evenly.
+    yield from _divided(together, lambda partition: int(partition.id.topic_id, 16))
+
+
+def name_of(partitions: Iterable[Partition]) -> str:
+    """Return the name of the part with exactly these partitions.
+
+    If the name and the changed slot equal those of an earlier checkpoint, so does the content. A removed partition
+    changes the name, and an added partition changes both.
+    """
+    names = ",".join(f"{partition.id.topic_id}-{partition.id.partition}" for partition in partitions)
+    return f"{PREFIX}{sha256(names.encode()).hexdigest()[:32]}"
+
+
+def _rows(partition: Partition) -> int:
+    return (
+        1
+        + len(partition.sealed)
+        + len(partition.active)
+        + len(partition.aborted)
+        + len(partition.producers)
+        + len(partition.start_producers)
+    )
+
+
+def _divided(partitions: list[Partition], number: Callable[[Partition], int]) -> Iterator[Sequence[Partition]]:
+    """Divide the partitions by the bits of their numbers, lowest bit first, until each part is small enough."""
+    undivided = [(0, [(number(each), _rows(each), each) for each in partitions])] if partitions else []
+    while undivided:
+        bit, part = undivided.pop()
+        if part[0][0] == part[-1][0] or sum(rows for _, rows, _ in part) <= ROWS_OF_A_PART:
+            yield [partition for _, _, partition in part]
+            continue
+        halves = [[each for each in part if each[0] >> bit & 1 == half] for half in (1, 0)]
+        undivided += [(bit + 1, half) for half in halves if half]

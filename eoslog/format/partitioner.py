@@ -1,4 +1,4 @@
-"""The partition of a key: Kafka's default partitioner, for one key or for a column of keys.
+"""The keys of rows, and the partition of a key: Kafka's default partitioner, for one key or for a column of keys.
 
 Keys are serialized as by Kafka's serializers: text as UTF-8, numbers as big-endian. So a topic that is copied from or
 to Kafka keeps the partitions of its rows.
@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from eoslog.errors import InvalidRequest, UnsupportedSchema
 from eoslog.format.column_types import column_type
+from eoslog.format.topic_schema_json import stored_schema
+from eoslog.state.store_state import Topic
 
 NO_PARTITION = -1
 """The partition of a row without a key. The caller chooses one."""
@@ -270,3 +272,29 @@ def _aligned_chunks(columns: Sequence[Column]) -> Iterator[list[pa.Array[Any]]]:
     table = pa.table(list(columns), names=[str(index) for index in range(len(columns))])
     for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
         yield list(batch.columns)
+
+
+class RowKeys:
+    """The keys of a topic's rows: the key of a Kafka record, or the key columns of a row of columns."""
+
+    def __init__(self, topic: Topic) -> None:
+        records = topic.topic_schema.kind == "records"
+        names = stored_schema(topic).names
+        self.key_columns: tuple[str, ...] = ("key",) if records else topic.topic_schema.key
+        self.value_columns: tuple[str, ...] = (
+            ("value",) if records else tuple(name for name in names if name not in topic.topic_schema.key)
+        )
+        """A row is a tombstone if all of these columns are null. Without such columns there are no tombstones."""
+
+    def keys(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        """Return the key of each row; None for a row without a key."""
+        return key_bytes([rows.column(name) for name in self.key_columns])
+
+    def tombstones(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """For each row, return True if it is a tombstone."""
+        if not self.value_columns:
+            return np.zeros(rows.num_rows, np.bool_)
+        found = np.ones(rows.num_rows, np.bool_)
+        for name in self.value_columns:
+            found &= np.asarray(rows.column(name).is_null())
+        return found

@@ -9,11 +9,35 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema, quoted
-from eoslog.format.column_types import LossyCast, cast_losslessly, check_names, check_type, stored_field, widens
-from eoslog.format.declared_arrays import nulls
-from eoslog.format.kafka_records import RECORDS_SCHEMA
-from eoslog.format.text import check_text
+from eoslog.format.column_types import (
+    LossyCast,
+    cast_losslessly,
+    check_names,
+    check_text,
+    check_type,
+    nulls,
+    stored_field,
+    widens,
+)
 from eoslog.state.store_state import Topic
+
+HEADERS_TYPE: pa.DataType = pa.list_(
+    pa.field(
+        "element",
+        pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]),
+    )
+)
+
+RECORDS_SCHEMA: pa.Schema = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS_TYPE),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+    ]
+)
+"""The columns of Kafka records. A null value is a tombstone, as in Kafka. Null headers mean no headers."""
+
 
 RESERVED_NAMES = frozenset(
     {

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.format.data_file import read_files
-from eoslog.format.row_keys import RowKeys
+from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.log.log import Log
 from eoslog.maintenance.offset_map import OFFSET_MAP_BYTES, OffsetMap, build_offset_map

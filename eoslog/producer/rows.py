@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted
-from eoslog.format.kafka_records import RECORDS_SCHEMA
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
-from eoslog.format.topic_schema_json import RESERVED_NAMES, conform, stored_schema
+from eoslog.format.topic_schema_json import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.session.topic_lookup import check_partition
 from eoslog.state.store_state import Topic

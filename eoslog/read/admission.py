@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.committed_rows import slices_by_commit
 from eoslog.read.isolation import IsolationLevel, is_visible
 from eoslog.read.planner import FileSlice, batches_between

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from eoslog.format.batch_columns import NO_CONTROL, BatchColumns
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.stored_columns import LARGEST_OFFSET
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_rows
 from eoslog.read.planner import FileSlice, SegmentSlices, slice_of

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from eoslog.format.batch_columns import NO_CONTROL
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.planner import active_between, sealed_between
 from eoslog.state.partition_state import NO_SLOT, Outcome, Partition
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from eoslog.errors import OffsetOutOfRange
 from eoslog.format.batch_columns import NO_CONTROL, BatchColumns, Numbers
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.batch_bounds import may_be_wanted, may_hold_wanted
 from eoslog.read.isolation import IsolationLevel, is_visible, visible_end, visible_rows
 from eoslog.read.predicate import Predicate

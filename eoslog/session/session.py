@@ -17,7 +17,7 @@ from eoslog.errors import (
     quoted,
     shortened,
 )
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.log.append_queue import AppendAttempts
 from eoslog.log.log import Log
 from eoslog.log.machine import Request

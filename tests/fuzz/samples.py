@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 import eoslog
-from eoslog.format.checkpoint_codec import PREFIX
+from eoslog.format.partition_rows import PREFIX
 from eoslog.format.topic_schema_json import encode_schema
 from eoslog.log.checkpoint import inline_body, read_root
 from eoslog.maintenance.sealing import seal_segments

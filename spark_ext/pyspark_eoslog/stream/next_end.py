@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from eoslog import TopicPartition
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.admission import Admission, ReadLimits
 from eoslog.read.consistent_ends import limited_consistent_ends, transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel, visible_end

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import ReadPlanner

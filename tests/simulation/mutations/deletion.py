@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.format.checkpoint_codec import PREFIX
-from eoslog.format.partition_rows import partition_row
+from eoslog.format.partition_rows import PREFIX, partition_row
 from eoslog.log import slot_deletion as deletion
 from eoslog.log.log import Log
 from eoslog.maintenance import vacuum as vacuum_module

@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
 from eoslog.format.data_file import encode_data_file, read_data_file
-from eoslog.format.kafka_records import RECORDS_SCHEMA
-from eoslog.format.topic_schema_json import check_storable, conform, decode_schema, encode_schema, normalise_schema
+from eoslog.format.topic_schema_json import (
+    RECORDS_SCHEMA,
+    check_storable,
+    conform,
+    decode_schema,
+    encode_schema,
+    normalise_schema,
+)
 from tests.unit.format.unsafe_arrays import not_utf_8
 
 REQUIRED_INT = pa.field("element", pa.int64(), nullable=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eoslog.format.segment_index_cache import IndexCache
+from eoslog.format.segment_index import IndexCache
 
 
 def misses(cache: IndexCache[int, str], keys: Iterable[int], size: int = 1) -> int:

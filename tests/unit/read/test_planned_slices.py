@@ -10,8 +10,7 @@ import pytest
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import crc32c
-from eoslog.format.segment_index import encode_segment_index
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes, encode_segment_index
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner
 from eoslog.read.time_travel import AsOf

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eoslog.format import checkpoint_codec as shared_parts
+from eoslog.format import partition_rows
 from eoslog.state.store_state import StoreState
 from tests.unit.state.histories import TOPIC_ID
 
@@ -15,8 +15,8 @@ from tests.unit.state.histories import TOPIC_ID
 def partitions_part(state: StoreState, topic_id: str = TOPIC_ID) -> str:
     """The name of the part that holds a topic's partitions, all of which are in one."""
     (name,) = {
-        shared_parts.name_of(part)
-        for part in shared_parts.shared_parts(state)
+        partition_rows.name_of(part)
+        for part in partition_rows.shared_parts(state)
         if any(partition.id.topic_id == topic_id for partition in part)
     }
     return name
@@ -26,5 +26,5 @@ def partitions_part(state: StoreState, topic_id: str = TOPIC_ID) -> str:
 def parts_of(rows: int) -> Iterator[None]:
     """Parts have so many rows at most."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_parts, "ROWS_OF_A_PART", rows)
+        patch.setattr(partition_rows, "ROWS_OF_A_PART", rows)
         yield

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat
-from eoslog.format.checkpoint_codec import PREFIX, parts, restore
-from eoslog.format.partition_rows import PARTITIONS_SCHEMA
+from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.format.partition_rows import PARTITIONS_SCHEMA, PREFIX
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import StoreState

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.format.checkpoint_codec import PREFIX
+from eoslog.format.partition_rows import PREFIX
 from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.partition_state import AbortedTransaction, Batch, Control, ProducerState, collect_aborted

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from eoslog.format.checkpoint_codec import ROWS_OF_A_PART, name_of, shared_parts
+from eoslog.format.partition_rows import ROWS_OF_A_PART, name_of, shared_parts
 from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition, ProducerState

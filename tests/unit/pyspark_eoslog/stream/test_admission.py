@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 
 import eoslog
-from eoslog.format.segment_index_cache import SegmentIndexes
+from eoslog.format.segment_index import SegmentIndexes
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 from tests.unit.pyspark_eoslog.stream.world import NUMBERS, drain, held, produce, reader, rows, seal, step
 

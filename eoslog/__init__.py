@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eoslog.read.scan import RowRange as RowRange
     from eoslog.read.scan import Scan as Scan
     from eoslog.read.scan import ScanFile as ScanFile
-    from eoslog.session.group_metadata import GroupMetadata as GroupMetadata
+    from eoslog.session.positions import GroupMetadata as GroupMetadata
     from eoslog.session.positions import OffsetAndMetadata as OffsetAndMetadata
     from eoslog.session.positions import PartitionOffsets as PartitionOffsets
     from eoslog.session.positions import RecordMetadata as RecordMetadata
@@ -41,7 +41,7 @@ _PUBLIC = {
     "Consumer": "eoslog.consumer.consumer",
     "ConsumerRecord": "eoslog.consumer.consumer_records",
     "Coordinator": "eoslog.maintenance.coordinator",
-    "GroupMetadata": "eoslog.session.group_metadata",
+    "GroupMetadata": "eoslog.session.positions",
     "History": "eoslog.read.history",
     "IsolationLevel": "eoslog.read.isolation",
     "LastCommitted": "eoslog.admin.transaction_admin",

@@ -10,12 +10,10 @@ from typing import ClassVar, NamedTuple
 from eoslog.consumer.offset_lookup import offset_for_time
 from eoslog.errors import CommitStateUnknown, InvalidRequest, StoreUnavailable, quoted
 from eoslog.read.isolation import IsolationLevel
-from eoslog.session.group_metadata import group_offsets
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.session.positions import OffsetAndMetadata
-from eoslog.session.session import Session
+from eoslog.session.positions import OffsetAndMetadata, group_offsets
+from eoslog.session.session import Session, partition_named
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, TimeLimits
-from eoslog.session.topic_lookup import partition_named
 from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.expiry import known_offsets
 from eoslog.state.group_entries import GroupDeleted, GroupOffsetsDeleted, OffsetPlace, OffsetsCommitted

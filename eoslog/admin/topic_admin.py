@@ -18,7 +18,7 @@ from eoslog.format.schema_changes import without_columns
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schema_json import stored_schema
 from eoslog.producer.new_columns import append_columns
-from eoslog.session.topic_lookup import partition_named
+from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.entries import LogStartMoved, TopicConfig, TopicConfigChanged
 from eoslog.state.features import STATISTICS_COLUMNS, need_feature

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from eoslog.errors import InvalidRegularExpression, TransactionalIdNotFound, quoted
-from eoslog.session.topic_lookup import partition_named
+from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.names import PartitionId, TopicPartition, check_id
 from eoslog.state.partition_state import Partition

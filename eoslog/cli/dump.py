@@ -22,13 +22,12 @@ from eoslog.cli.options import Param, Session, command, parsed
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
 from eoslog.format.data_file import StoredFile, check_file, corrupt_if_unreadable, open_data_file, read_file
-from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot
+from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, iterate_transaction_index
 from eoslog.format.segment_index import iterate_segment_index
-from eoslog.format.transaction_index import iterate_transaction_index
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot, decode_root, inline_body, read_root
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.log.slots import SLOTS, CheckpointReference, SlotRecord, decode_line, first_line, slot_of, slot_path
-from eoslog.session.topic_lookup import partition_named
+from eoslog.session.session import partition_named
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import AbortedTransaction, Batch, Partition
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore

@@ -26,10 +26,8 @@ from eoslog.errors import (
     shortened,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
-from eoslog.session.group_metadata import GroupMetadata
-from eoslog.session.positions import OffsetAndMetadata
-from eoslog.session.session import Session
-from eoslog.session.topic_lookup import find_topic, partition_named
+from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
+from eoslog.session.session import Session, find_topic, partition_named
 from eoslog.state.names import TopicPartition, check_id, topic_partition
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic

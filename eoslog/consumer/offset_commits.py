@@ -15,10 +15,8 @@ from eoslog.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
-from eoslog.session.group_metadata import GroupMetadata, group_offsets
-from eoslog.session.positions import OffsetAndMetadata
-from eoslog.session.session import Session
-from eoslog.session.topic_lookup import partition_named
+from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, group_offsets
+from eoslog.session.session import Session, partition_named
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.groups import committed_offset

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from eoslog.errors import EosLogError, FencedInstanceId, IllegalState, InvalidOption
-from eoslog.session.group_metadata import GroupMetadata
 from eoslog.session.heartbeats import LONGEST_SESSION_TIMEOUT_MS, SHORTEST_SESSION_TIMEOUT_MS, Heartbeats
+from eoslog.session.positions import GroupMetadata
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupMember
 from eoslog.state.group_members import ChangeGroup, plan_group_change

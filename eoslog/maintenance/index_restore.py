@@ -14,7 +14,7 @@ from typing import Literal
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import check_file, read_file
-from eoslog.format.producer_snapshot import (
+from eoslog.format.kafka_files import (
     count_of,
     decode_producer_snapshot,
     encode_producer_snapshot,

@@ -10,9 +10,8 @@ from bisect import bisect_left
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.data_file import crc32c
-from eoslog.format.producer_snapshot import encode_producer_snapshot, snapshot_entries
+from eoslog.format.kafka_files import encode_producer_snapshot, encode_transaction_index, snapshot_entries
 from eoslog.format.segment_index import encode_segment_index
-from eoslog.format.transaction_index import encode_transaction_index
 from eoslog.log.log import Log
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import SegmentSealed

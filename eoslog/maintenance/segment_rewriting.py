@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
+from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
-from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
 from eoslog.log.log import Log
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced

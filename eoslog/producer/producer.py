@@ -29,10 +29,9 @@ from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, Pro
 from eoslog.producer.rows import ArrowStream, rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
-from eoslog.session.group_metadata import GroupMetadata, checked_group, group_offsets
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
-from eoslog.session.positions import OffsetAndMetadata, RecordMetadata
+from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, RecordMetadata, checked_group, group_offsets
 from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.state.names import TopicPartition, check_id

@@ -13,7 +13,7 @@ from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whol
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.format.topic_schema_json import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
 from eoslog.read.columns import TRANSACTION_COLUMNS
-from eoslog.session.topic_lookup import check_partition
+from eoslog.session.session import check_partition
 from eoslog.state.store_state import Topic
 
 _RECORD_TYPES = RECORDS_SCHEMA.types

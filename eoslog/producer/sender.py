@@ -17,8 +17,7 @@ from eoslog.producer.record_futures import AwaitedOffsets, RecordFuture
 from eoslog.producer.rows import partition_of_key, record_row, rows_by_partition, with_timestamps
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
-from eoslog.session.session import Session
-from eoslog.session.topic_lookup import check_partition, find_topic
+from eoslog.session.session import Session, check_partition, find_topic
 from eoslog.state.names import PartitionId
 from eoslog.state.producer_ids import ProducerIdentity
 from eoslog.state.sequences import sequence_after

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eoslog.session.group_metadata import with_added
 from eoslog.session.idempotent_append import IdempotentAppend
+from eoslog.session.positions import with_added
 from eoslog.session.session import Session
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.prepared import check_prepared_timeout

@@ -19,8 +19,7 @@ from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_off
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.time_travel import resolve, timestamp_ms
-from eoslog.session.session import Session
-from eoslog.session.topic_lookup import check_partition
+from eoslog.session.session import Session, check_partition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
 from eoslog.state.partitions import partition_of

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eoslog.session.session import Session
-from eoslog.session.topic_lookup import check_partition
+from eoslog.session.session import Session, check_partition
 from eoslog.state.names import PartitionId, TopicPartition
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState, Topic

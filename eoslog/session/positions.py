@@ -1,8 +1,16 @@
-"""Positions in a partition, as clients give and receive them."""
+"""Positions in partitions, as clients give and receive them, and as a group commits them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+from eoslog.errors import InvalidRequest, UnknownTopicOrPartition, shortened
+from eoslog.session.session import partition_named
+from eoslog.state.draft import Draft
+from eoslog.state.group_entries import GroupOffset, GroupOffsets
+from eoslog.state.names import TopicPartition, check_id
+from eoslog.state.store_state import StoreState
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -32,3 +40,93 @@ class PartitionOffsets(NamedTuple):
     """The end of the rows that ``read_committed`` shows (exclusive)."""
     high_watermark: int
     """The end of the rows that ``read_uncommitted`` shows (exclusive)."""
+
+
+class GroupMetadata(NamedTuple):
+    """The group, generation and member that commit offsets (KIP-447)."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    """The name and id of each topic that the consumer reads. A topic that was created again has another id."""
+
+
+def checked_group(group: str | GroupMetadata) -> GroupMetadata:
+    """Return the group for which offsets are committed.
+
+    Raises:
+        InvalidRequest: it is not a group, or it has a generation but no member (as in ``KafkaProducer``).
+    """
+    if isinstance(group, str):
+        group = GroupMetadata(group)
+    if not isinstance(group, GroupMetadata):
+        raise InvalidRequest("the group must be a group id, or the result of consumer.group_metadata()")
+    check_id("group id", group.group_id)
+    if group.generation > 0 and not group.member_id:
+        raise InvalidRequest(
+            f"group {group.group_id!r} is given with generation {group.generation} but without a member; give the "
+            "result of consumer.group_metadata()"
+        )
+    return group
+
+
+def group_offsets(
+    state: StoreState | Draft, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
+) -> GroupOffsets:
+    """Return offsets in the form of a log entry.
+
+    Raises:
+        UnknownTopicOrPartition: the partition does not exist, or the topic was created again since it was read.
+        InvalidRequest: an offset is negative, or ``checked_group`` refuses the group.
+    """
+    group = checked_group(group)
+    topic_ids = dict(group.topic_ids)
+    found = []
+    for partition, position in offsets.items():
+        topic, _ = partition_named(state, partition)
+        if topic_ids.get(topic.topic, topic.topic_id) != topic.topic_id:
+            raise UnknownTopicOrPartition(
+                f"topic {topic.topic} was deleted and created again since its records were read"
+            )
+        if not isinstance(position, OffsetAndMetadata):
+            position = OffsetAndMetadata(position)
+        if position.offset < 0:
+            raise InvalidRequest(f"offset {position.offset} of {shortened(partition[0])}-{partition[1]} is negative")
+        found.append(
+            GroupOffset(
+                topic_id=topic.topic_id,
+                partition=partition[1],
+                offset=position.offset,
+                metadata=position.metadata,
+                leader_epoch=position.leader_epoch,
+            )
+        )
+    return GroupOffsets(
+        group=group.group_id,
+        generation=group.generation,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        offsets=tuple(found),
+    )
+
+
+def with_added(offsets: Sequence[GroupOffsets], added: GroupOffsets) -> tuple[GroupOffsets, ...]:
+    """Return a transaction's group offsets after ``added``. The newest offset of each partition counts.
+
+    An item of an earlier generation stays, even if no offset is left in it. Its rows are in the transaction, so the end
+    of the transaction must still check that generation.
+    """
+    newer = {(each.topic_id, each.partition) for each in added.offsets}
+    same = added.offsets
+    others = []
+    for before in offsets:
+        kept = before.offsets
+        if before.group == added.group:
+            kept = tuple(each for each in kept if (each.topic_id, each.partition) not in newer)
+        if before.model_copy(update={"offsets": ()}) == added.model_copy(update={"offsets": ()}):
+            same = kept + same
+        else:
+            others.append(before.model_copy(update={"offsets": kept}))
+    return (*others, added.model_copy(update={"offsets": same}))

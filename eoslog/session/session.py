@@ -1,4 +1,4 @@
-"""The connection of one process to a store: its log, its clock, its settings, and its counters."""
+"""The connection of one process to a store: its log, its clock, its settings, its counters, and lookups by name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from eoslog.errors import (
     NotAStore,
     RetriableError,
     StoreAlreadyExists,
+    UnknownTopicOrPartition,
     quoted,
     shortened,
 )
@@ -31,9 +32,13 @@ from eoslog.session.description import (
 )
 from eoslog.session.metrics import CallTimes
 from eoslog.session.store_machine import StoreMachine
-from eoslog.state.draft import AppendEntry
+from eoslog.state.draft import AppendEntry, Draft
 from eoslog.state.entries import StoreCreated
-from eoslog.state.store_state import StoreState, Transaction
+from eoslog.state.names import PartitionId, TopicPartition
+from eoslog.state.partition_state import Partition
+from eoslog.state.partitions import partition_of
+from eoslog.state.store_state import StoreState, Topic, Transaction
+from eoslog.state.topics import topic_named
 from eoslog.state.transaction_requests import AbortOverdueTransactions
 from eoslog.state.transactions import overdue_transactions
 from eoslog.storage.environment import Environment
@@ -358,3 +363,41 @@ def _described(state: StoreState, transaction: Transaction, now_ms: int) -> str:
     where = f" in {', '.join(names)}" if names else ""
     age_s = (now_ms - transaction.start_ms) // 1000
     return f"transactional id {quoted(transaction.transactional_id)}{shortened(where)}, open for {age_s} s"
+
+
+def find_topic(store: Session, name: str) -> Topic:
+    """Return the topic of the known state. Read the newest state only if that has no such topic.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+
+    def known(state: StoreState, slot: int) -> bool:
+        return name in state.topic_ids
+
+    stale = not store.read(known, refresh=False)
+    return store.read(lambda state, slot: topic_named(state, name), refresh=stale)
+
+
+def partition_named(state: StoreState | Draft, place: TopicPartition | tuple[str, int]) -> tuple[Topic, Partition]:
+    """Return a topic and one of its partitions.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    name, partition = place
+    topic = topic_named(state, name)
+    return topic, partition_of(state, PartitionId(topic.topic_id, partition))
+
+
+def check_partition(topic: Topic, partition: int) -> int:
+    """Check a partition number, and return it.
+
+    Raises:
+        UnknownTopicOrPartition: the topic has no such partition.
+    """
+    if not isinstance(partition, int) or not 0 <= partition < topic.partitions:
+        raise UnknownTopicOrPartition(
+            f"topic {topic.topic} has partitions 0 to {topic.partitions - 1}, not {quoted(partition)}"
+        )
+    return partition

@@ -18,7 +18,16 @@ from eoslog.errors import PutIfAbsentUnsupported, StoreAccessDenied, StoreUnavai
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.environment import Environment, host_time_ms
 from eoslog.storage.host_queue import HostQueue
-from eoslog.storage.local_walk import has_object, irregular, walk
+from eoslog.storage.local_files import (
+    ctime_ms,
+    file_identity,
+    fsync_directory,
+    has_object,
+    irregular,
+    read_fully,
+    walk,
+    write_fully,
+)
 from eoslog.storage.object_store import (
     TEMPORARY,
     ObjectInfo,
@@ -149,7 +158,7 @@ class LocalStore(ObjectStore):
             # Check again: writing the temporary file takes long, and the store may have been replaced meanwhile.
             self._check_watched()
             outcome = self._link(path, temporary, target)
-            self.clock.observe(_ctime_ms(os.fstat(temporary.descriptor)))
+            self.clock.observe(ctime_ms(os.fstat(temporary.descriptor)))
             if outcome is PutOutcome.CREATED:
                 self._make_durable(path, target)
         return outcome
@@ -167,18 +176,18 @@ class LocalStore(ObjectStore):
             except OSError as error:
                 raise self._refused_or_unavailable(path, error) from error
             temporary.is_named = False
-            self.clock.observe(_ctime_ms(os.fstat(temporary.descriptor)))
+            self.clock.observe(ctime_ms(os.fstat(temporary.descriptor)))
             self._make_durable(path, target)
 
     def get(self, path: str) -> StoredObject:
         with self._opened(path) as (descriptor, status):
-            body = _read_fully(descriptor, 0, status.st_size)
-        return StoredObject(body, _ctime_ms(status))
+            body = read_fully(descriptor, 0, status.st_size)
+        return StoredObject(body, ctime_ms(status))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_range(start, length)
         with self._opened(path) as (descriptor, status):
-            return _read_fully(descriptor, start, min(length, max(0, status.st_size - start)))
+            return read_fully(descriptor, start, min(length, max(0, status.st_size - start)))
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
@@ -191,7 +200,7 @@ class LocalStore(ObjectStore):
                 if limit is not None and found >= limit:
                     return
                 found += 1
-                yield ObjectInfo(path, status.st_size, _ctime_ms(status))
+                yield ObjectInfo(path, status.st_size, ctime_ms(status))
         except OSError as error:
             raise self._refused_or_unavailable(prefix, error) from error
 
@@ -227,7 +236,7 @@ class LocalStore(ObjectStore):
         if not self._fsync:
             return
         try:
-            _fsync_directory(os.path.dirname(self._target(path)))
+            fsync_directory(os.path.dirname(self._target(path)))
         except OSError as error:
             # Otherwise the object was deleted, or this process may not sync: then it may not write either.
             if error.errno not in _NOTHING_TO_SYNC:
@@ -248,7 +257,7 @@ class LocalStore(ObjectStore):
             return
         try:
             status = os.lstat(watched.target)
-            identity = _file_identity(status)
+            identity = file_identity(status)
             if identity == watched.identity:
                 return
             if not stat.S_ISREG(status.st_mode):
@@ -256,7 +265,7 @@ class LocalStore(ObjectStore):
             # The file was touched, copied back, or belongs to another store. Only its bytes can tell.
             descriptor = os.open(watched.target, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
-                found = _read_fully(descriptor, 0, _LARGEST_WATCHED_BYTES)
+                found = read_fully(descriptor, 0, _LARGEST_WATCHED_BYTES)
             finally:
                 os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
@@ -282,7 +291,7 @@ class LocalStore(ObjectStore):
         try:
             try:
                 temporary.descriptor = self._create(temporary.name)
-                _write_fully(temporary.descriptor, body)
+                write_fully(temporary.descriptor, body)
                 if self._fsync:
                     os.fsync(temporary.descriptor)
             except OSError as error:
@@ -314,7 +323,7 @@ class LocalStore(ObjectStore):
         for entry in self._temporary_files():
             with contextlib.suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
-                yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, _ctime_ms(status))
+                yield ObjectInfo(f"{TEMPORARY}/{entry.name}", status.st_size, ctime_ms(status))
 
     def remove_leftovers(self, older_than_ms: int) -> int:
         self._check_watched()
@@ -322,7 +331,7 @@ class LocalStore(ObjectStore):
         before_ms = self._clock_file.date_ms() - older_than_ms
         for entry in self._temporary_files():
             try:
-                if _ctime_ms(entry.stat(follow_symlinks=False)) < before_ms:
+                if ctime_ms(entry.stat(follow_symlinks=False)) < before_ms:
                     os.unlink(entry.path)
                     removed += 1
             except FileNotFoundError:
@@ -373,9 +382,9 @@ class LocalStore(ObjectStore):
                 ancestor = directory
                 while ancestor != self._root:
                     ancestor = os.path.dirname(ancestor)
-                    _fsync_directory(ancestor)
+                    fsync_directory(ancestor)
                 with contextlib.suppress(PermissionError):
-                    _fsync_directory(os.path.dirname(self._root))
+                    fsync_directory(os.path.dirname(self._root))
         except OSError as error:
             raise self._refused_or_unavailable(path, error) from error
         self._known_directories.add(directory)
@@ -406,7 +415,7 @@ class LocalStore(ObjectStore):
         if not self._fsync:
             return
         try:
-            _fsync_directory(os.path.dirname(target))
+            fsync_directory(os.path.dirname(target))
             self._not_durable.discard(target)
         except OSError as error:
             self._not_durable.add(target)
@@ -504,38 +513,3 @@ class _Watched(NamedTuple):
     """Returns True if the bytes are those of this store."""
     identity: tuple[int, int, int] | None
     """The identity of the last file that was compared; None before the first."""
-
-
-def _file_identity(status: os.stat_result) -> tuple[int, int, int]:
-    """Return fields that distinguish a file from a later one at the same path. An inode number alone may be reused."""
-    return status.st_dev, status.st_ino, status.st_ctime_ns
-
-
-def _ctime_ms(status: os.stat_result) -> int:
-    return status.st_ctime_ns // 1_000_000
-
-
-def _write_fully(descriptor: int, body: bytes) -> None:
-    rest = memoryview(body)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def _read_fully(descriptor: int, start: int, length: int) -> bytes:
-    parts = []
-    while length > 0:
-        part = os.pread(descriptor, min(length, 1 << 30), start)
-        if not part:
-            break
-        parts.append(part)
-        start += len(part)
-        length -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _fsync_directory(directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
+from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.entry_fields import FileReference

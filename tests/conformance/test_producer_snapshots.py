@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
+from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.state.entries import TopicConfig

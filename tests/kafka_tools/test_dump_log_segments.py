@@ -14,8 +14,7 @@ from click.testing import CliRunner, Result
 
 import eoslog
 from eoslog.cli.main import cli
-from eoslog.format.producer_snapshot import ProducerSnapshotEntry, encode_producer_snapshot
-from eoslog.format.transaction_index import encode_transaction_index
+from eoslog.format.kafka_files import ProducerSnapshotEntry, encode_producer_snapshot, encode_transaction_index
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.partition_state import AbortedTransaction
 

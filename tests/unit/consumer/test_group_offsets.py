@@ -23,7 +23,7 @@ from eoslog.errors import (
 )
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.producer.producer import Producer
-from eoslog.session.group_metadata import GroupMetadata
+from eoslog.session.positions import GroupMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.world import SLOTS, World, faulty

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from eoslog.format.data_file import crc32c
-from eoslog.format.producer_snapshot import decode_producer_snapshot
-from eoslog.format.transaction_index import decode_transaction_index
+from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.log.checkpoint import CheckpointPart
 from eoslog.log.replica import CHECKPOINT_ENTRY
 from eoslog.log.slots import CheckpointReference, SlotRecord

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.producer_snapshot import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
+from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, encode_producer_snapshot
 
 ENTRY = ProducerSnapshotEntry(
     producer_id=1,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.transaction_index import decode_transaction_index, encode_transaction_index
+from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.state.partition_state import AbortedTransaction
 
 FIRST = AbortedTransaction(producer_id=7, first_offset=10, last_offset=19, last_stable_offset=12)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from eoslog import Store, TopicConfig
+from eoslog.format.kafka_files import decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.producer.producer import Producer

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eoslog import CorruptRecord, Store, TopicConfig, TopicPartition
+from eoslog.format.kafka_files import decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.maintenance.file_compaction import FileCompactionReport, chunks, compact_files, doubling_runs
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum

@@ -10,7 +10,7 @@ import pytest
 
 from eoslog import Store, TopicConfig, TopicPartition
 from eoslog.errors import CorruptRecord, UnknownTopicOrPartition
-from eoslog.format.producer_snapshot import decode_producer_snapshot
+from eoslog.format.kafka_files import decode_producer_snapshot
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.index_restore import DamagedFile

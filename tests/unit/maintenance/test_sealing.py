@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from eoslog import Store, TopicConfig
-from eoslog.format.producer_snapshot import decode_producer_snapshot
+from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.format.transaction_index import decode_transaction_index
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.partition_state import AbortedTransaction, SealedSegment
 from eoslog.state.store_state import StoreState

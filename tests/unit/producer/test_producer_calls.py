@@ -10,7 +10,7 @@ from eoslog import errors
 from eoslog.errors import IllegalState, InvalidRequest, InvalidTransactionTimeout, TransactionAborted
 from eoslog.producer.producer import Producer
 from eoslog.producer.producer_calls import ProducerLifecycle, ProducerPhase
-from eoslog.session.group_metadata import GroupMetadata
+from eoslog.session.positions import GroupMetadata
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
 from tests.unit.support.partitions import read

@@ -125,7 +125,7 @@ def test_an_object_whose_directory_cannot_be_made_durable_is_of_unknown_fate(
     local_store: LocalStore, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     local_store.put("slot/0", b"")
-    monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.ENOSPC))
+    monkeypatch.setattr("eoslog.storage.local_store.fsync_directory", fail_with(errno.ENOSPC))
 
     with pytest.raises(StoreUnavailable, match="may not be durable"):
         getattr(local_store, method)("slot/1", b"mine")
@@ -136,7 +136,7 @@ def test_an_object_is_not_reported_to_exist_before_it_is_durable(
 ) -> None:
     local_store.put("slot/0", b"")
     with monkeypatch.context() as patched:
-        patched.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EIO))
+        patched.setattr("eoslog.storage.local_store.fsync_directory", fail_with(errno.EIO))
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="may not be durable"):
                 local_store.put_if_absent("slot/1", b"mine")
@@ -401,15 +401,15 @@ def test_what_was_read_is_made_durable_by_a_sync_of_its_directory(
     local_store.put("d/a", b"1")
     synced: list[str] = []
     with monkeypatch.context() as patched:
-        patched.setattr("eoslog.storage.local_store._fsync_directory", synced.append)
+        patched.setattr("eoslog.storage.local_store.fsync_directory", synced.append)
         local_store.make_durable("d/a")
     assert synced == [str(root_of(local_store) / "d")]
 
-    monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EIO))
+    monkeypatch.setattr("eoslog.storage.local_store.fsync_directory", fail_with(errno.EIO))
     with pytest.raises(StoreUnavailable):
         local_store.make_durable("d/a")
     # A process that may not sync the directory does not write to it either.
-    monkeypatch.setattr("eoslog.storage.local_store._fsync_directory", fail_with(errno.EACCES))
+    monkeypatch.setattr("eoslog.storage.local_store.fsync_directory", fail_with(errno.EACCES))
     local_store.make_durable("d/a")
 
 

@@ -1,4 +1,7 @@
-"""Lists a local directory like an object store: sorted by whole path, and without following links."""
+"""Lists a local directory like an object store, and reads, writes and syncs its files.
+
+A listing is sorted by whole path and follows no links.
+"""
 
 from __future__ import annotations
 
@@ -79,3 +82,42 @@ def _is_too_long(path: str) -> bool:
 def _escapes(root: str, directory: str) -> bool:
     below = os.path.join(root, directory).rstrip("/")
     return os.path.realpath(below) != below
+
+
+def file_identity(status: os.stat_result) -> tuple[int, int, int]:
+    """Return fields that distinguish a file from a later one at the same path. An inode number alone may be reused."""
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
+def ctime_ms(status: os.stat_result) -> int:
+    """Return the time of a file's last change (ms since the epoch)."""
+    return status.st_ctime_ns // 1_000_000
+
+
+def write_fully(descriptor: int, body: bytes) -> None:
+    """Write all bytes of ``body`` to a file, however many writes that takes."""
+    rest = memoryview(body)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def read_fully(descriptor: int, start: int, length: int) -> bytes:
+    """Read ``length`` bytes of a file from ``start``, or all that follow if the file is shorter."""
+    parts = []
+    while length > 0:
+        part = os.pread(descriptor, min(length, 1 << 30), start)
+        if not part:
+            break
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def fsync_directory(directory: str) -> None:
+    """Make the names in a directory survive a power failure."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

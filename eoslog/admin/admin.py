@@ -22,7 +22,7 @@ from eoslog.admin.topic_admin import (
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import check_key_type
-from eoslog.format.topic_schema_json import check_storable, encode_schema, normalise_schema
+from eoslog.format.topic_schemas import check_storable, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys

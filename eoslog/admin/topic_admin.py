@@ -14,9 +14,8 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic, OffsetOutOfRange, is_whole_number, quoted
-from eoslog.format.schema_changes import without_columns
 from eoslog.format.segment_index import SegmentIndexes
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema, without_columns
 from eoslog.producer.new_columns import append_columns
 from eoslog.session.session import partition_named
 from eoslog.state.draft import Draft

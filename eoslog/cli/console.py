@@ -17,7 +17,7 @@ from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import COUNT, Param, Session, command, command_group, counted
 from eoslog.cli.rendering import json_text, progress, shown
 from eoslog.errors import EosLogError, InvalidRequest, SchemaMismatch, UnstableOffsetCommit
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.store_state import Topic
 
 _LINES_AT_ONCE = 10_000

@@ -20,7 +20,7 @@ from eoslog.cli.json_values import rows_of_json, to_json
 from eoslog.cli.options import Param, Session, command, counted
 from eoslog.cli.rendering import progress
 from eoslog.errors import SchemaMismatch, TransactionalIdNotFound, without_code
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from eoslog.read.columns import available_columns
 from eoslog.read.isolation import IsolationLevel

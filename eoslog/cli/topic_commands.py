@@ -20,7 +20,7 @@ from eoslog.admin.topic_admin import (
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.entries import TopicConfig
 from eoslog.state.names import TopicPartition

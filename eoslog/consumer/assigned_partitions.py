@@ -11,7 +11,7 @@ import pyarrow as pa
 from eoslog.consumer.consumer_records import ConsumerRecord, columns_to_read, to_records
 from eoslog.errors import EosLogError, NoOffsetForPartition, OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.segment_index import SegmentIndexes
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.planner import ReadPlanner

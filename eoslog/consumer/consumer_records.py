@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
 from eoslog.state.store_state import Topic
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eoslog.consumer.consumer_records import columns_to_read
 from eoslog.format.segment_index import SegmentIndexes
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import FileSlice, ReadPlanner

@@ -20,11 +20,11 @@ from pydantic import Field, TypeAdapter, ValidationError
 from eoslog.errors import CorruptRecord, InvalidTopic, first_problem, without_code
 from eoslog.format.partition_rows import (
     NULLABLE_IN_PARTITIONS,
+    PARTITIONS_PREFIX,
     PARTITIONS_SCHEMA,
-    PREFIX,
     fields_of,
     file_row,
-    name_of,
+    part_name,
     partition_row,
     partitions_from_columns,
     shared_parts,
@@ -313,7 +313,7 @@ def parts(state: StoreState, slot: int) -> Iterator[Part]:
     )
     for partitions in shared_parts(state):
         yield Part(
-            name_of(partitions),
+            part_name(partitions),
             max(partition.changed_slot for partition in partitions),
             lambda partitions=partitions: _parquet(map(partition_row, partitions), PARTITIONS_SCHEMA),  # type: ignore[misc]
         )
@@ -369,7 +369,7 @@ def _restored(encoded: Mapping[str, bytes]) -> StoreState:
             strict=True,
         )
     state.query_versions = keys_by_query(state.application_versions)
-    _restore_partitions(state, [body for name, body in encoded.items() if name.startswith(PREFIX)])
+    _restore_partitions(state, [body for name, body in encoded.items() if name.startswith(PARTITIONS_PREFIX)])
     return state
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from eoslog.format.data_file import crc32c, encode_data_file
 from eoslog.format.statistics import encode_statistics
-from eoslog.format.topic_schema_json import conform
+from eoslog.format.topic_schemas import conform
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import StagedBatch

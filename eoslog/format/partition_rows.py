@@ -30,8 +30,8 @@ from eoslog.state.store_state import StoreState
 ROWS_OF_A_PART = 8192
 """The largest number of rows (partitions, batches, segments and producers) of a part. One partition may exceed it."""
 
-PREFIX = "partitions/"
-"""The prefix of the names of parts with partitions."""
+PARTITIONS_PREFIX = "partitions/"
+"""The names of parts with partitions begin with it."""
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
 _FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])
@@ -269,14 +269,14 @@ def shared_parts(state: StoreState) -> Iterator[Sequence[Partition]]:
     yield from _divided(together, lambda partition: int(partition.id.topic_id, 16))
 
 
-def name_of(partitions: Iterable[Partition]) -> str:
+def part_name(partitions: Iterable[Partition]) -> str:
     """Return the name of the part with exactly these partitions.
 
     If the name and the changed slot equal those of an earlier checkpoint, so does the content. A removed partition
     changes the name, and an added partition changes both.
     """
     names = ",".join(f"{partition.id.topic_id}-{partition.id.partition}" for partition in partitions)
-    return f"{PREFIX}{sha256(names.encode()).hexdigest()[:32]}"
+    return f"{PARTITIONS_PREFIX}{sha256(names.encode()).hexdigest()[:32]}"
 
 
 def _rows(partition: Partition) -> int:

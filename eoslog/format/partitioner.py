@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from eoslog.errors import InvalidRequest, UnsupportedSchema
 from eoslog.format.column_types import column_type
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.store_state import Topic
 
 NO_PARTITION = -1

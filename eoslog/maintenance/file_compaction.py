@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TypeVar
 
 from eoslog.format.data_file import read_files
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
 from eoslog.maintenance.segment_rewriting import (
     TARGET_FILE_BYTES,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eoslog.format.data_file import read_files
 from eoslog.format.partitioner import RowKeys
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
 from eoslog.maintenance.offset_map import OFFSET_MAP_BYTES, OffsetMap, build_offset_map
 from eoslog.maintenance.segment_rewriting import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from eoslog.format.data_file import read_files
 from eoslog.format.partitioner import RowKeys
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.segment_rewriting import SourceFile, read_batches, read_rows, row_offsets, source_files
 from eoslog.state.partition_state import Batch, Outcome, SealedSegment
 from eoslog.state.store_state import Topic

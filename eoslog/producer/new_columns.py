@@ -9,8 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from eoslog.errors import InvalidRequest, InvalidTopic, SchemaMismatch
-from eoslog.format.schema_changes import added_columns, holds_as_it_is, merged_schema
-from eoslog.format.topic_schema_json import decode_schema, encode_schema, stored_schema
+from eoslog.format.topic_schemas import (
+    added_columns,
+    decode_schema,
+    encode_schema,
+    holds_as_it_is,
+    merged_schema,
+    stored_schema,
+)
 from eoslog.state.draft import Draft
 from eoslog.state.entries import TopicSchema, TopicSchemaChanged
 from eoslog.state.partitions import topic_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
-from eoslog.format.topic_schema_json import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
+from eoslog.format.topic_schemas import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.session.session import check_partition
 from eoslog.state.store_state import Topic

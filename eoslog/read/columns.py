@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from eoslog.errors import InvalidOption, quoted
-from eoslog.format.topic_schema_json import HEADERS_TYPE, stored_schema
+from eoslog.format.topic_schemas import HEADERS_TYPE, stored_schema
 from eoslog.state.store_state import Topic
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from eoslog.errors import InvalidOption, OffsetOutOfRange, is_whole_number, quoted
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns
 from eoslog.read.committed_rows import slices_by_commit
 from eoslog.read.planner import FileSlice, PartitionPlan, Slices

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
 from eoslog.format.data_file import OFFSET_COLUMN, DataFile, StoredFile, read_file, read_range
-from eoslog.format.topic_schema_json import RECORDS_SCHEMA
+from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
 from eoslog.read.predicate import Predicate

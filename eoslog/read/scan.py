@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eoslog.errors import InvalidOption, is_whole_number, quoted
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.file_slices import read_slices

@@ -7,7 +7,7 @@ from typing import Any
 
 from eoslog.errors import InvalidEntry
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.format.schema_changes import added_columns
+from eoslog.format.topic_schemas import added_columns
 from eoslog.state import partitions, transactions
 from eoslog.state.draft import Draft
 from eoslog.state.entries import Entry

@@ -27,7 +27,7 @@ from eoslog.format.data_file import (
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index, decode_txnindex_copy
 from eoslog.format.statistics import ColumnBounds, Value, decode_statistics, order
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.index_restore import derived_snapshot
 from eoslog.maintenance.segment_rewriting import SourceFile, source_files
 from eoslog.state.entry_fields import FileReference

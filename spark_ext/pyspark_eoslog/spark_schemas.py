@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, GeographyType, GeometryType, 
 from eoslog import Topic
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.column_types import LossyCast, cast_losslessly, narrows
-from eoslog.format.topic_schema_json import normalise_schema, stored_schema
+from eoslog.format.topic_schemas import normalise_schema, stored_schema
 from eoslog.read.columns import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,

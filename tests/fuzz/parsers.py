@@ -20,7 +20,7 @@ from eoslog.format.data_file import read_data_file
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import SegmentIndexes, decode_segment_index, decode_txnindex_copy
 from eoslog.format.statistics import UNKNOWN, decode_statistics
-from eoslog.format.topic_schema_json import RECORDS_SCHEMA, decode_schema
+from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
 from eoslog.log.checkpoint import decode_root, inline_body
 from eoslog.log.replica import CHECKPOINT_ENTRY, decode_checkpoint_entry
 from eoslog.log.shared_commits import SharedCommits

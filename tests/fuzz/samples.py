@@ -26,8 +26,8 @@ from pyspark.sql.types import (
 )
 
 import eoslog
-from eoslog.format.partition_rows import PREFIX
-from eoslog.format.topic_schema_json import encode_schema
+from eoslog.format.partition_rows import PARTITIONS_PREFIX
+from eoslog.format.topic_schemas import encode_schema
 from eoslog.log.checkpoint import inline_body, read_root
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.state.entries import TopicConfig
@@ -228,7 +228,7 @@ def checkpoint_parts() -> Mapping[str, bytes]:
 
 def partitions_part() -> str:
     """The part of the partitions, which are few."""
-    (name,) = (name for name in checkpoint_parts() if name.startswith(PREFIX))
+    (name,) = (name for name in checkpoint_parts() if name.startswith(PARTITIONS_PREFIX))
     return name
 
 

@@ -10,7 +10,7 @@ from eoslog.consumer.consumer import Consumer
 from eoslog.consumer.consumer_records import ConsumerRecord
 from eoslog.errors import Replayed
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
-from eoslog.format.topic_schema_json import RECORDS_SCHEMA
+from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.producer.producer import Producer
 from eoslog.state.jobs import CommitJob
 from eoslog.state.names import TopicPartition

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, 
 from eoslog import Topic
 from eoslog.errors import InvalidOption
 from eoslog.format.data_file import OFFSET_COLUMN
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
 from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, file_expressions
 from pyspark_eoslog.spark_schemas import contains_type

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange
-from eoslog.format.topic_schema_json import RECORDS_SCHEMA, decode_schema
+from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store, Topic
 from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema, quoted
-from eoslog.format.topic_schema_json import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
+from eoslog.format.topic_schemas import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
 from eoslog.producer.job import Job, write_targets
 from eoslog.producer.new_columns import NewColumns, missing_columns, with_columns
 from pyspark_eoslog.options import Options

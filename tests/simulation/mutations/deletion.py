@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.format.partition_rows import PREFIX, partition_row
+from eoslog.format.partition_rows import PARTITIONS_PREFIX, partition_row
 from eoslog.log import slot_deletion as deletion
 from eoslog.log.log import Log
 from eoslog.maintenance import vacuum as vacuum_module
@@ -91,7 +91,7 @@ def checkpoint_leads_the_log_back() -> Iterator[None]:
 
     def parts(state: StoreState, slot: int) -> Iterator[checkpoint.Part]:
         for part in original(state, slot):
-            yield part._replace(changed_slot=0) if part.name.startswith(PREFIX) else part
+            yield part._replace(changed_slot=0) if part.name.startswith(PARTITIONS_PREFIX) else part
 
     with method(checkpoint, "parts", parts):
         yield

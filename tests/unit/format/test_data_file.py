@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.format import data_file
 from eoslog.format.data_file import check_file, crc32c, encode_data_file, read_data_file
-from eoslog.format.topic_schema_json import RECORDS_SCHEMA
+from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from tests.unit.format.unsafe_arrays import not_utf_8
 
 NAME = "flights/0/x.parquet"

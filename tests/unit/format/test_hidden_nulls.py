@@ -7,7 +7,7 @@ import pytest
 
 from eoslog.errors import SchemaMismatch
 from eoslog.format.data_file import encode_data_file, read_data_file
-from eoslog.format.topic_schema_json import conform
+from eoslog.format.topic_schemas import conform
 
 REQUIRED = pa.struct(
     [

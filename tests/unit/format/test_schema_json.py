@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, SchemaMismatch, UnsupportedSchema
 from eoslog.format.data_file import encode_data_file, read_data_file
-from eoslog.format.topic_schema_json import (
+from eoslog.format.topic_schemas import (
     RECORDS_SCHEMA,
     check_storable,
     conform,

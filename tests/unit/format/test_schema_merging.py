@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from eoslog.errors import SchemaMismatch, UnsupportedSchema
 from eoslog.format.data_file import encode_data_file, read_data_file
-from eoslog.format.schema_changes import added_columns, merged_schema, without_columns
-from eoslog.format.topic_schema_json import conform, encode_schema, normalise_schema
+from eoslog.format.topic_schemas import (
+    added_columns,
+    conform,
+    encode_schema,
+    merged_schema,
+    normalise_schema,
+    without_columns,
+)
 from tests.unit.format.test_schema_json import field_of, types
 
 POINT = pa.struct([pa.field("x", pa.int32(), nullable=False), pa.field("y", pa.string())])

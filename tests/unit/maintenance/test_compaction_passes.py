@@ -8,7 +8,7 @@ import pytest
 from eoslog import TopicPartition
 from eoslog.errors import ProducerFenced
 from eoslog.format.file_writer import DataFileWriter, TopicTarget
-from eoslog.format.topic_schema_json import stored_schema
+from eoslog.format.topic_schemas import stored_schema
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import CommitSummary

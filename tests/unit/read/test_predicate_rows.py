@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eoslog.format.data_file import encode_data_file
 from eoslog.format.statistics import encode_statistics
-from eoslog.format.topic_schema_json import encode_schema
+from eoslog.format.topic_schemas import encode_schema
 from eoslog.read.batch_bounds import may_be_wanted
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_rows import is_wanted

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from eoslog import InvalidOption
-from eoslog.format.topic_schema_json import encode_schema
+from eoslog.format.topic_schemas import encode_schema
 from eoslog.read.predicate import AllOf, AnyOf, Below, Constant, IsNull, Not, OneOf, StartsWith
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.state.entries import TopicConfig, TopicSchema

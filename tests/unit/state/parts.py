@@ -15,7 +15,7 @@ from tests.unit.state.histories import TOPIC_ID
 def partitions_part(state: StoreState, topic_id: str = TOPIC_ID) -> str:
     """The name of the part that holds a topic's partitions, all of which are in one."""
     (name,) = {
-        partition_rows.name_of(part)
+        partition_rows.part_name(part)
         for part in partition_rows.shared_parts(state)
         if any(partition.id.topic_id == topic_id for partition in part)
     }

@@ -12,7 +12,7 @@ import pytest
 
 from eoslog.errors import CorruptRecord, UnsupportedFormat
 from eoslog.format.checkpoint_codec import parts, restore
-from eoslog.format.partition_rows import PARTITIONS_SCHEMA, PREFIX
+from eoslog.format.partition_rows import PARTITIONS_PREFIX, PARTITIONS_SCHEMA
 from eoslog.session.store_machine import StoreMachine
 from eoslog.state.names import PartitionId
 from eoslog.state.store_state import StoreState
@@ -48,7 +48,7 @@ def test_a_store_without_topics_has_no_part_of_partitions() -> None:
     history = History()
     history.delete_topic()
 
-    assert not any(name.startswith(PREFIX) for name in encoded(history))
+    assert not any(name.startswith(PARTITIONS_PREFIX) for name in encoded(history))
 
 
 @pytest.mark.parametrize("name", encoded(History()))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eoslog.errors import InvalidProducerEpoch, InvalidTxnState, ProducerFenced, Replayed, UnknownMember
 from eoslog.format import checkpoint_codec as checkpoint
-from eoslog.format.partition_rows import PREFIX
+from eoslog.format.partition_rows import PARTITIONS_PREFIX
 from eoslog.state.entries import HorizonMoved, LogStartMoved, PartitionsCreated, TopicConfig, TopicConfigChanged
 from eoslog.state.group_entries import OffsetsCommitted
 from eoslog.state.partition_state import AbortedTransaction, Batch, Control, ProducerState, collect_aborted
@@ -446,7 +446,7 @@ def test_a_part_whose_name_and_changed_slot_are_the_same_is_the_same(data: st.Da
             with parts_of(rows):
                 found = list(checkpoint.parts(run.history.state, run.history.slot))
             for part in found:
-                if part.name.startswith(PREFIX):
+                if part.name.startswith(PARTITIONS_PREFIX):
                     body = part.encode()
                     assert known.setdefault((part.name, part.changed_slot), body) == body
 

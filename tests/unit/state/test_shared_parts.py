@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from eoslog.format.partition_rows import ROWS_OF_A_PART, name_of, shared_parts
+from eoslog.format.partition_rows import ROWS_OF_A_PART, part_name, shared_parts
 from eoslog.state.entries import TopicConfig, TopicSchema
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition, ProducerState
@@ -29,7 +29,7 @@ def fill(partition: Partition, rows: int) -> None:
 
 
 def names(state: StoreState) -> dict[str, set[PartitionId]]:
-    return {name_of(part): {partition.id for partition in part} for part in shared_parts(state)}
+    return {part_name(part): {partition.id for partition in part} for part in shared_parts(state)}
 
 
 def test_each_partition_is_in_one_part() -> None:

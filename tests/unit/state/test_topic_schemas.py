@@ -10,7 +10,7 @@ import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.checkpoint_codec import parts, restore
-from eoslog.format.schema_changes import added_columns, without_columns
+from eoslog.format.topic_schemas import added_columns, without_columns
 from eoslog.state.entries import TopicCreated, TopicSchema, TopicSchemaChanged
 from eoslog.state.store_state import SchemaVersion, Topic
 from tests.unit.state.histories import NOW_MS, OTHER_TOPIC_ID, TOPIC_ID, History

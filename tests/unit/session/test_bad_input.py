@@ -92,10 +92,10 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.SchemaMismatch,
         "bytes",
     ),
-    "rows that are no Arrow table": (
+    "rows that are no Arrow stream": (
         lambda store: store.producer().send_table("typed", {"id": [1]}),  # type: ignore[arg-type]
         eoslog.SchemaMismatch,
-        "pyarrow.Table or RecordBatch, not dict",
+        "__arrow_c_stream__, not dict",
     ),
     "headers that are no pairs": (
         lambda store: store.producer().send("records", b"x", headers={"name": "value"}),  # type: ignore[arg-type]

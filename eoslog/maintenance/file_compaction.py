@@ -145,7 +145,7 @@ class _FileCompaction:
             self.expected,
             [_moved(batch, moved) for batch in batches],
             read_aborted(self.store, self.expected.segments),
-            "merge",
+            "compact_files",
             removed_end_slot=None,
             upload_ms=upload_ms,
         )

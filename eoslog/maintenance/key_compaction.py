@@ -443,7 +443,7 @@ class _Pass:
             run,
             cleaned.batches,
             cleaned.aborted,
-            "compact",
+            "compact_keys",
             removed_end_slot=None if cleaned.removed_end_slot == NO_SLOT else cleaned.removed_end_slot,
             upload_ms=upload_ms,
         )

@@ -85,7 +85,7 @@ def write_replacement(
     run: SegmentRun,
     batches: Sequence[Batch],
     aborted: Sequence[AbortedTransaction],
-    reason: Literal["merge", "compact"],
+    reason: Literal["compact_files", "compact_keys"],
     *,
     removed_end_slot: int | None,
     upload_ms: int,

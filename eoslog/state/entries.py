@@ -201,8 +201,8 @@ class SegmentsReplaced(Model):
     type: Literal["replace"] = "replace"
     topic_id: Hex
     partition: PartitionIndex
-    reason: Literal["merge", "compact"]
-    """``merge`` is compaction of files, ``compact`` compaction by key. A merge removes no row, batch or control row."""
+    reason: Literal["compact_files", "compact_keys"]
+    """Compaction of files removes no row, batch or control row."""
     replaced: Annotated[tuple[ReplacedSegment, ...], Field(min_length=1)]
     """The replaced segments, in order."""
     base_offset: Offset

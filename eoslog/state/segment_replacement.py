@@ -167,7 +167,7 @@ def _check_replacement(entry: SegmentsReplaced, replaced: tuple[SealedSegment, .
         and entry.removed_end_slot > max(segment.max_end_slot for segment in replaced),
         "names an index that is in use": entry.index in [segment.index for segment in replaced],
     }
-    if entry.reason == "merge":
+    if entry.reason == "compact_files":
         dated = [segment for segment in replaced if segment.batch_count]
         problems |= {
             "lacks batches": entry.batch_count != sum(segment.batch_count for segment in replaced),

@@ -171,7 +171,7 @@ def optimize_frame(spark: SparkSession, files: FileCompactionReport, keys: KeyCo
     """Return one row for each rewrite of small files, and one for each partition that was compacted by key."""
     of_files = [
         (
-            "merge",
+            "compact_files",
             each.partition,
             each.base_offset,
             each.end_offset,
@@ -186,7 +186,7 @@ def optimize_frame(spark: SparkSession, files: FileCompactionReport, keys: KeyCo
     ]
     of_keys = [
         (
-            "compact",
+            "compact_keys",
             each.partition,
             None,
             each.cleaned_offset,

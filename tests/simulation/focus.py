@@ -23,7 +23,7 @@ class Focus:
 FOCUSES: Mapping[str, Focus] = {
     "uploads": Focus(("job0", "focus-vacuum0", "focus-vacuum1"), {"pause": 0.05}),
     "replacements": Focus(
-        ("table0", "writer0", "focus-merger0", "focus-merger1", "focus-merger2"), {"pause": 0.02}, 600
+        ("table0", "writer0", "focus-compactor0", "focus-compactor1", "focus-compactor2"), {"pause": 0.02}, 600
     ),
     "replicas": Focus(
         ("log-slow-writer0", "log-reader0", "log-reader1", "log-upkeep0", "log-upkeep1"), {"pause": 0.01}

@@ -83,7 +83,7 @@ KINDS: dict[str, type[Service]] = {
     "spark-shared-foreach": SparkSharedForeach,
     "spark-shared-backfill": SparkSharedBackfill,
     "focus-vacuum": Vacuum,
-    "focus-merger": Compactor,
+    "focus-compactor": Compactor,
     "focus-writer": ShortLivedWriter,
     "fast-writer": FastTransactionalWriter,
     "fast-idempotent": FastIdempotentWriter,

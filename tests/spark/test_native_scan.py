@@ -219,5 +219,5 @@ def test_maintenance_returns_its_numbers(spark: SparkSession, store: eoslog.Stor
     done = table.optimize().collect()
     looked = table.vacuum(dry_run=True).collect()
 
-    assert [(row.rowsRemoved, row.endOffset) for row in done if row.operation == "compact"] == [(7, 8)]
+    assert [(row.rowsRemoved, row.endOffset) for row in done if row.operation == "compact_keys"] == [(7, 8)]
     assert [(row.dryRun, row.numFiles) for row in looked] == [(True, 0)]

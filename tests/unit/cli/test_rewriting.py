@@ -23,7 +23,7 @@ def test_files_are_compacted_and_told(command: Command, store: eoslog.Store) -> 
     assert (compacted["topic"], compacted["partition"], compacted["base_offset"]) == ("small", 0, 0)
     assert compacted["files_before"] > compacted["files_after"] == 1
     assert command.ok("compact-files") == "no sealed segment has small files to be compacted\n"
-    assert [each.operation for each in store.history("small", limit=1)] == ["merge"]
+    assert [each.operation for each in store.history("small", limit=1)] == ["compact_files"]
     assert command.run("compact-files", "nowhere").exit_code == 1
 
 
@@ -36,6 +36,6 @@ def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) ->
 
     assert (compacted["topic"], compacted["partition"]) == ("keyed", 0)
     assert compacted["rows_removed"] > 0
-    assert [each.operation for each in store.history("keyed", limit=1)] == ["compact"]
+    assert [each.operation for each in store.history("keyed", limit=1)] == ["compact_keys"]
     assert "nothing is to be compacted" in command.ok("compact-keys")
     assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact-keys", "t").stderr

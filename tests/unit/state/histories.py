@@ -325,7 +325,7 @@ class History:
             {
                 "topic_id": TOPIC_ID,
                 "partition": partition,
-                "reason": "merge",
+                "reason": "compact_files",
                 "replaced": [{"base_offset": each.base_offset, "index": each.index.path} for each in segments],
                 "base_offset": segments[0].base_offset,
                 "end_offset": segments[-1].end_offset,

@@ -101,7 +101,7 @@ def test_a_txnindex_that_the_replacement_still_names_is_not_pending_deletion(his
 def test_compaction_that_removed_committed_rows_moves_the_snapshot_floor(history: History) -> None:
     end_slot = history.partition().sealed[0].max_end_slot
 
-    append(history, history.replace_entry(0, 0, reason="compact", removed_end_slot=end_slot, time_ms=NOW_MS + 5))
+    append(history, history.replace_entry(0, 0, reason="compact_keys", removed_end_slot=end_slot, time_ms=NOW_MS + 5))
 
     partition = history.partition()
     assert (partition.snapshot_floor, partition.snapshot_floor_ms) == (history.slot, NOW_MS + 5)
@@ -110,7 +110,7 @@ def test_compaction_that_removed_committed_rows_moves_the_snapshot_floor(history
 
 def test_compaction_may_leave_a_segment_without_batches(history: History) -> None:
     entry = history.replace_entry(
-        1, 1, reason="compact", batch_count=0, bytes=0, min_timestamp=-1, max_timestamp=-1, txnindex=None
+        1, 1, reason="compact_keys", batch_count=0, bytes=0, min_timestamp=-1, max_timestamp=-1, txnindex=None
     )
 
     append(history, entry)
@@ -155,7 +155,7 @@ def test_files_older_than_the_horizon_replace_nothing(history: History) -> None:
         ({"batch_count": 5}, "has more batches"),
         ({"batch_count": 3}, "lacks batches"),
         ({"removed_end_slot": 3}, "lacks rows"),
-        ({"removed_end_slot": 99, "reason": "compact"}, "transactions that they never held"),
+        ({"removed_end_slot": 99, "reason": "compact_keys"}, "transactions that they never held"),
         ({"max_timestamp": NOW_MS + 1}, "has other timestamps"),
         ({"txnindex": None}, "forgets aborted transactions"),
         ({"index": {"path": f"t/{TOPIC_ID}/1/index", "length": 1, "crc32c": 1}}, "lies outside partition t-0"),

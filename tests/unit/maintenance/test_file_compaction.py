@@ -162,13 +162,13 @@ def test_compaction_moves_no_bound_and_no_producer(store: Store) -> None:
 def watched(store: Store) -> list[str]:
     """The data files that are asked for from here on."""
     asked: list[str] = []
-    get_many = store.object_store.get_many
+    get = store.object_store.get
 
-    def watching(paths: Any) -> Any:
-        asked.extend(paths)
-        return get_many(paths)
+    def watching(path: str) -> Any:
+        asked.append(path)
+        return get(path)
 
-    store.object_store.get_many = watching  # type: ignore[method-assign]
+    store.object_store.get = watching  # type: ignore[method-assign]
     return asked
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _COMPARISONS = {"Eq": "=", "NotEq": "<>", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _CONNECTIVES = {"And": "AND", "Or": "OR", "LogicalAnd": "AND", "LogicalOr": "OR"}
 _EPOCH = date(1970, 1, 1)
+_DAYS = range((date.min - _EPOCH).days, (date.max - _EPOCH).days + 1)
+"""The days that Python's dates and SQL's literals can express."""
 
 
 def scan_topic(store: Store, topic: str, **options: Any) -> pl.LazyFrame:
@@ -68,9 +71,11 @@ def scan_topic(store: Store, topic: str, **options: Any) -> pl.LazyFrame:
 
 def _same_rows(scan: Scan, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with which a later scan finds the rows of this one."""
+    if scan.as_of is not None:
+        return {"slot": scan.as_of.slot, "timestamp": scan.as_of.time_ms}
     level = options.get("isolation_level")
-    if "slot" in options or "timestamp" in options or (level and IsolationLevel.of(level) is IsolationLevel.SNAPSHOT):
-        return {} if "slot" in options or "timestamp" in options else {"slot": scan.slot}
+    if level and IsolationLevel.of(level) is IsolationLevel.SNAPSHOT:
+        return {"slot": scan.slot}
     return {
         "starting_offsets": {plan.partition: plan.start_offset for plan in scan.plans},
         "ending_offsets": {plan.partition: plan.end_offset for plan in scan.plans},
@@ -139,8 +144,11 @@ def _literal(node: Any) -> str | None:
     match node:
         case {"Literal": {"Dyn": {"Int": int(value)} | {"Float": float(value)}}}:
             return _number(value)
-        case {"Literal": {"Scalar": {"Date": int(days)}}}:
+        case {"Literal": {"Scalar": {"Date": int(days)}}} if days in _DAYS:
             return f"DATE '{_EPOCH + timedelta(days=days)}'"
+        case {"Literal": {"Scalar": {"Float32": int(value) | float(value)}}}:
+            # Polars writes the shortest digits. They mean another number where they are read with 64 bits.
+            return _number(float(np.float32(value)))
         case {"Literal": {"Scalar": {"String": str(text)}}}:
             return _text(text)
         case {"Literal": {"Scalar": {"Boolean": bool(value)}}}:

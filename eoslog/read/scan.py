@@ -18,7 +18,7 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
-from eoslog.read.time_travel import resolve, timestamp_ms
+from eoslog.read.time_travel import AsOf, resolve, timestamp_ms
 from eoslog.session.session import Session, check_partition
 from eoslog.state.names import PartitionId
 from eoslog.state.partition_state import Partition
@@ -74,6 +74,7 @@ class Scan:
         stored: pa.Schema,
         columns: pa.Schema,
         slot: int,
+        as_of: AsOf | None = None,
         predicate: Predicate | None = None,
         most_rows: int | None = None,
     ) -> None:
@@ -85,6 +86,8 @@ class Scan:
         self.schema = columns
         self.slot = slot
         """The slot of the log whose state the plan used."""
+        self.as_of = as_of
+        """The end of the snapshot if a slot or a timestamp was chosen. Later scans at this end find the same rows."""
 
     @property
     def record_count(self) -> int:
@@ -105,7 +108,7 @@ class Scan:
         if not is_whole_number(rows) or rows < 0:
             raise InvalidOption(f"limit is {quoted(rows)}; it must be a whole number, 0 or more")
         most = rows if self._most_rows is None else min(rows, self._most_rows)
-        return Scan(self._store, self.plans, self._stored, self.schema, self.slot, self._predicate, most)
+        return Scan(self._store, self.plans, self._stored, self.schema, self.slot, self.as_of, self._predicate, most)
 
     def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows by partition, and by offset within a partition. Only one thread at a time may iterate.
@@ -271,7 +274,7 @@ def plan_scan(
         planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
         for each in found
     ]
-    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, compiled)
+    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, as_of, compiled)
 
 
 def _check_columns(names: object) -> None:

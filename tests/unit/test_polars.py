@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from eoslog import InvalidOption, Store, UnknownTopicOrPartition, connect
 from eoslog.polars import predicate_text, scan_topic
+from tests.unit.support.world import World
 
 DAY = datetime.date(2026, 1, 1)
 SCHEMA = pa.schema(
@@ -23,6 +24,7 @@ SCHEMA = pa.schema(
         "delay": pa.float64(),
         "late": pa.bool_(),
         "odd `name`": pa.int32(),
+        "speed": pa.float32(),
     }
 )
 ROWS = pa.table(
@@ -33,6 +35,7 @@ ROWS = pa.table(
         [float("nan"), float("inf"), -0.0, *(each / 4 for each in range(57))],
         [True, False, None] * 20,
         range(60),
+        [each / 10 for each in range(60)],
     ],
     schema=SCHEMA,
 )
@@ -57,6 +60,8 @@ LEAVES = st.one_of(
     st.lists(st.integers(-40, 40)).map(lambda values: pl.col("miles").is_in(values)),
     st.floats(allow_nan=True).map(lambda value: pl.col("delay") <= value),
     st.floats(0, 10).map(lambda value: pl.col("delay") == value),
+    st.integers(0, 60).map(lambda tenths: pl.col("speed") == tenths / 10),
+    st.integers(0, 60).map(lambda tenths: pl.col("speed").is_between(tenths / 10, (tenths + 5) / 10)),
     st.floats(0, 10).map(lambda value: pl.col("delay").sqrt() < value),
     st.sampled_from(["UA", "A'A`\\", "ß", "B", ""]).map(lambda value: pl.col("carrier") >= value),
     st.lists(st.sampled_from(["UA", "A'A`\\", "no"])).map(lambda values: pl.col("carrier").is_in(values)),
@@ -98,6 +103,8 @@ def test_a_query_finds_the_rows_of_a_filter_behind_the_read(store: Store, condit
         (~(pl.col("carrier") == "O'Hare"), "(NOT `carrier` = 'O\\'Hare')"),
         (pl.col("carrier").is_in(["UA", "B6"]), "`carrier` IN ('UA', 'B6')"),
         (pl.col("day").is_between(DAY, DAY), "`day` BETWEEN DATE '2026-01-01' AND DATE '2026-01-01'"),
+        (pl.col("speed") == pl.lit(0.1, dtype=pl.Float32), "`speed` = 0.10000000149011612"),
+        (pl.col("day") < pl.lit(5_000_000, dtype=pl.Date), None),
         ((pl.col("miles") > 1) & (pl.col("miles").sqrt() > 1), "`miles` > 1"),
         ((pl.col("miles") > 1) | (pl.col("miles").sqrt() > 1), None),
         (~((pl.col("miles") > 1) & (pl.col("miles").sqrt() > 1)), None),
@@ -134,6 +141,25 @@ def test_a_frame_keeps_its_rows_when_others_are_written() -> None:
         assert frame.select(pl.len()).collect().item() == 60
         assert frame.join(frame, on="odd `name`").collect().height == 60
     assert scan_topic(store, "t").select(pl.len()).collect().item() == 120
+
+
+def test_a_frame_as_of_now_keeps_its_rows(world: World) -> None:
+    store = world.process()
+    store.admin.create_topic("t", schema=SCHEMA)
+    with store.producer() as producer:
+        producer.send_table("t", ROWS)
+        producer.flush()
+        options: list[dict[str, Any]] = [
+            {"timestamp": world.time_ms},
+            {"slot": None, "timestamp": world.time_ms},
+            {"slot": None, "timestamp": None, "isolation_level": "snapshot"},
+            {"slot": None},
+        ]
+        frames = [scan_topic(store, "t", **each) for each in options]
+        producer.send_table("t", ROWS)
+        producer.flush()
+
+    assert [frame.collect().height for frame in frames] == [60] * 4
 
 
 def test_options_of_a_scan_are_taken(store: Store) -> None:

@@ -32,7 +32,7 @@ def scan_topic(store: Store, topic: str, **options: Any) -> pl.LazyFrame:
     """Return a lazy frame over the rows of a topic that are visible now.
 
     Each collection reads these same rows, also if the frame is used several times in one query. It fetches only the
-    columns that the query needs. Conditions of the query leave out files and row groups, where eoslog's predicates can
+    columns that the query needs. Conditions of the query leave out files, where eoslog's predicates can
     express them.
 
     Args:

@@ -25,7 +25,7 @@ from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
 from eoslog.read.predicate import Predicate
-from eoslog.read.predicate_rows import is_wanted, statistics_filter
+from eoslog.read.predicate_rows import is_wanted
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import NO_SEQUENCE, NO_SLOT, NO_TIME, Control
 from eoslog.state.sequences import SEQUENCES
@@ -82,8 +82,8 @@ def read_slices(
     """Yield the rows of a partition's slices, in the order of their offsets.
 
     A small file, and a file of which all columns and rows are needed, is fetched as a whole and compared with the
-    checksum in its entry. Of other files only the ranges of the needed columns are fetched, without the row groups that
-    cannot match the predicate. Then the checksums of the pages are verified instead.
+    checksum in its entry. Of other files only the ranges of the needed columns are fetched, and the checksums of their
+    pages are verified instead.
 
     Args:
         slices: the slices, in the order of their offsets.
@@ -211,11 +211,8 @@ class _Read:
             return [_Step(lambda: self._filtered(self._without_file(pieces)), 0, pieces)]
         file = self._opened(rows)
         begins, ends = [each.first_row for each in rows], _ends(pieces)
-        may_match = None
-        if self._predicate is not None and len(rows) == len(pieces):
-            may_match = statistics_filter(self._predicate, file.stored)
         steps = []
-        for group in _together(file.row_groups(may_match), self._most_rows(rows[0])):
+        for group in _together(file.row_groups(), self._most_rows(rows[0])):
             last = bisect_left(begins, group.stop) - 1
             if last < 0 or rows[last].first_row + rows[last].record_count <= group.start:
                 continue
@@ -244,8 +241,7 @@ class _Read:
         return bool(rows) and (bool(self._needed) or _have_gaps(rows))
 
     def _is_read_in_ranges(self, rows: Sequence[FileSlice]) -> bool:
-        is_part = self._predicate is not None or len(self._needed) < len(self._stored.names)
-        return is_part and rows[0].length > _LARGEST_WHOLE_BYTES
+        return len(self._needed) < len(self._stored.names) and rows[0].length > _LARGEST_WHOLE_BYTES
 
     def _opened(self, rows: Sequence[FileSlice]) -> DataFile:
         store, path, length = self._store, rows[0].path, rows[0].length

@@ -1,10 +1,8 @@
-"""The value of a predicate for rows, and for row groups by Parquet's statistics."""
+"""The value of a predicate for rows."""
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Mapping
 from decimal import Decimal
 from functools import reduce
 from typing import Any
@@ -13,56 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.format.statistics import Value
-from eoslog.read.predicate import AllOf, AnyOf, Below, Condition, Constant, IsNull, Not, OneOf, Predicate, StartsWith
+from eoslog.read.predicate import AllOf, AnyOf, Below, Condition, Constant, IsNull, Not, Predicate, StartsWith
 
 
 def is_wanted(predicate: Predicate, batch: pa.RecordBatch) -> Any:
     """Return the value of the predicate for each row: true, false or null."""
     return _evaluated(predicate.condition, batch)
-
-
-def statistics_filter(predicate: Predicate, stored: pa.Schema) -> pc.Expression | None:
-    """Return a condition for Parquet's statistics. Each row that matches the predicate meets it. None: there is none.
-
-    Args:
-        stored: the columns and types in the file.
-    """
-    if predicate.of_records:
-        # Readers get other timestamps than those in the file, and its binary columns have no statistics.
-        return None
-    # Parquet's statistics do not know NaN, which is the greatest number here.
-    usable = {
-        field.name: field.type
-        for field in predicate.columns
-        if not pa.types.is_floating(field.type) and field in stored
-    }
-    found: pc.Expression | None = _expression(predicate.condition, usable)
-    return found
-
-
-def _expression(condition: Condition, usable: Mapping[str, pa.DataType]) -> Any:
-    if isinstance(condition, AllOf):
-        known = [found for part in condition.parts if (found := _expression(part, usable)) is not None]
-        return reduce(operator.and_, known) if known else None
-    if isinstance(condition, AnyOf):
-        either = [_expression(part, usable) for part in condition.parts]
-        return None if any(each is None for each in either) else reduce(operator.or_, either)
-    is_negated = isinstance(condition, Not)
-    part = condition.part if isinstance(condition, Not) else condition
-    if not isinstance(part, IsNull | OneOf | Below) or part.column not in usable:
-        return None
-    field: Any = pc.field(part.column)
-    data_type = usable[part.column]
-    if isinstance(part, IsNull):
-        return field.is_valid() if is_negated else field.is_null()
-    if isinstance(part, OneOf):
-        return (
-            None if is_negated else field.isin(pa.array([_plain(each, data_type) for each in part.values], data_type))
-        )
-    value = _scalar(part.value, data_type)
-    if is_negated:
-        return field > value if part.inclusive else field >= value
-    return field <= value if part.inclusive else field < value
 
 
 def _evaluated(condition: Condition, batch: pa.RecordBatch) -> Any:

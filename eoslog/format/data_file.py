@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import google_crc32c
 import pyarrow as pa
@@ -74,6 +74,8 @@ BATCH_ROWS = 64 * 1024
 OFFSET_COLUMN: pa.Field[Any] = pa.field("_offset", pa.int64(), nullable=False)
 """The offsets of the rows, in files that compaction wrote. Without this column, a batch's offsets are consecutive."""
 
+_LEAST_NUMBER_BYTES = 4
+"""About how many bytes a number takes in memory. Its encoding may take none."""
 _MAX_ROW_GROUP_ROWS = 1 << 20
 _MAX_ROW_GROUP_BYTES = 1 << 31
 _MAX_FOOTER_STRING_BYTES = 1 << 20
@@ -240,6 +242,15 @@ class StoredFile(io.RawIOBase):
         return body
 
 
+class RowGroup(NamedTuple):
+    """Rows of a data file that are encoded together."""
+
+    rows: range
+    """Their numbers in the file, counted from 0."""
+    decoded_bytes: int
+    """About how many bytes of memory they take."""
+
+
 class DataFile:
     """A data file of a topic whose footer has been read and checked. Several threads may read it at once."""
 
@@ -270,13 +281,17 @@ class DataFile:
             self._stored: list[str] = file.schema_arrow.names
         self._unused = [] if in_ranges else [file]
 
-    def row_groups(self) -> list[range]:
-        """Return the rows of each row group, by their numbers in the file.
+    def row_groups(self) -> list[RowGroup]:
+        """Return the row groups in their order.
 
-        A reader must not leave out row groups by the statistics in the footer. Nothing verifies the footer of a file that
-        is read in ranges, and pyarrow ends the process if it evaluates forged statistics.
+        A reader must not leave out row groups by the statistics in the footer. Nothing verifies the footer of a file
+        that is read in ranges, and pyarrow ends the process if it evaluates forged statistics.
         """
-        return _row_groups(self._footer)
+        numbers = _LEAST_NUMBER_BYTES * len(self._schema.names)
+        return [
+            RowGroup(rows, max(self._footer.row_group(index).total_byte_size, len(rows) * numbers))
+            for index, rows in enumerate(_row_groups(self._footer))
+        ]
 
     def batches(
         self, columns: Sequence[str] | None, first_row: int, row_count: int | None, *, batch_rows: int = BATCH_ROWS

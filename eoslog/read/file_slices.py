@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import OFFSET_COLUMN, DataFile, StoredFile, read_file, read_range
+from eoslog.format.data_file import OFFSET_COLUMN, DataFile, RowGroup, StoredFile, read_file, read_range
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
@@ -35,6 +35,8 @@ _ROWS_A_BATCH = 65_536
 _BYTES_AT_ONCE = 32 << 20
 _BYTES_A_STEP = 8 << 20
 """About how many bytes of a file one thread decodes at once. Smaller parts spend more time on the change of threads."""
+_USUAL_COMPRESSION = 8
+"""Rows that are compressed more than this count by their decoded size, because memory holds them decoded."""
 _LARGEST_WHOLE_BYTES = 1 << 20
 """Smaller files are always fetched as a whole: one request costs less than several ranges."""
 _END_BYTES = 64 << 10
@@ -112,7 +114,8 @@ def read_slices(
             pool,
             threads,
             (step for _, of_file in opened for step in of_file),
-            lambda step: list(step.run()),
+            # Rows without a file cost no time, but may be many.
+            lambda step: list(step.run()) if step.bytes else step.run(),
             lambda step: step.bytes,
         )
         yield from _batches(decoded, predicate, rows_read, file_done)
@@ -156,10 +159,23 @@ def _ahead(
             first, future = waiting.popleft()
             yield first, future.result()
             taken -= size(first)
-        waiting.append((task, pool.submit(run, task)))
+        waiting.append((task, _submitted(pool, run, task)))
     while waiting:
         first, future = waiting.popleft()
         yield first, future.result()
+
+
+def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> Future[_Result]:
+    try:
+        return pool.submit(run, task)
+    except RuntimeError:
+        # The interpreter is exiting, or the system has no more threads. So the caller's thread does the work.
+        future = Future[_Result]()
+        try:
+            future.set_result(run(task))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 @dataclass(frozen=True)
@@ -212,7 +228,7 @@ class _Read:
         file = self._opened(rows)
         begins, ends = [each.first_row for each in rows], _ends(pieces)
         steps = []
-        for group in _together(file.row_groups(), self._most_rows(rows[0])):
+        for group, size in _together(file.row_groups(), rows[0], self._most_bytes):
             last = bisect_left(begins, group.stop) - 1
             if last < 0 or rows[last].first_row + rows[last].record_count <= group.start:
                 continue
@@ -220,7 +236,7 @@ class _Read:
             # The first row group has the control rows before it, too.
             first = 0 if first_row == begins[0] else bisect_right(ends, group.start)
             run = partial(self._decoded, file, pieces[first:], first_row, end)
-            steps.append(_Step(run, rows[0].length * len(group) // max(1, rows[0].file_rows)))
+            steps.append(_Step(run, size))
         if not steps:
             return [_Step(lambda: iter(()), 0, pieces)]
         return [*steps[:-1], replace(steps[-1], completes=pieces)]
@@ -232,10 +248,10 @@ class _Read:
         except Exception as error:
             return [_Step(partial(_failed, error), 0)]
 
-    def _most_rows(self, piece: FileSlice) -> int:
-        """Return how many rows of a file one step should decode, if all columns have the same size."""
-        bytes_of_columns = piece.length * max(1, len(self._needed)) // len(self._stored.names)
-        return piece.file_rows * _BYTES_A_STEP // max(1, bytes_of_columns)
+    @property
+    def _most_bytes(self) -> int:
+        """About how many bytes of a file one step should span, if all columns have the same size."""
+        return _BYTES_A_STEP * len(self._stored.names) // max(1, len(self._needed))
 
     def _needs_file(self, rows: Sequence[FileSlice]) -> bool:
         return bool(rows) and (bool(self._needed) or _have_gaps(rows))
@@ -311,14 +327,19 @@ def _failed(error: Exception) -> Iterator[tuple[int, pa.RecordBatch]]:
     raise error
 
 
-def _together(groups: Iterable[range], most_rows: int) -> list[range]:
-    """Join neighboring row groups as long as they do not have too many rows."""
-    joined: list[range] = []
-    for group in groups:
-        if joined and joined[-1].stop == group.start and group.stop - joined[-1].start <= most_rows:
-            joined[-1] = range(joined[-1].start, group.stop)
+def _together(groups: Iterable[RowGroup], piece: FileSlice, most_bytes: int) -> list[tuple[range, int]]:
+    """Join neighboring row groups as long as they do not have too many bytes. Return their rows and bytes.
+
+    The bytes are about those in the file, and more if the rows are much larger when decoded.
+    """
+    joined: list[tuple[range, int]] = []
+    for rows, decoded_bytes in groups:
+        size = max(1, piece.length * len(rows) // max(1, piece.file_rows), decoded_bytes // _USUAL_COMPRESSION)
+        if joined and joined[-1][0].stop == rows.start and joined[-1][1] + size <= most_bytes:
+            before, bytes_before = joined[-1]
+            joined[-1] = range(before.start, rows.stop), bytes_before + size
         else:
-            joined.append(group)
+            joined.append((rows, size))
     return joined
 
 

@@ -1,0 +1,94 @@
+"""Reading ahead: how much of a read memory holds before the caller takes it, and reads without threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eoslog import Store, connect
+from eoslog.format.data_file import DataFile
+from eoslog.read import file_slices
+
+FILES = 8
+ROWS = 100_000
+TEXT = "x" * 80
+SCHEMA = pa.schema({"number": pa.int32(), "text": pa.string()})
+CONSTANT = pa.table({"number": [1] * ROWS, "text": [TEXT] * ROWS}, schema=SCHEMA)
+
+
+@pytest.fixture(scope="module")
+def store() -> Store:
+    """A store with files that are compressed to a hundredth of their size: 8 MB each."""
+    store = connect("memory://ahead")
+    store.object_store.reads_at_once = FILES
+    store.admin.create_topic("t", schema=SCHEMA)
+    with store.producer() as producer:
+        for _ in range(FILES):
+            producer.send_table("t", CONSTANT)
+            producer.flush()
+    return store
+
+
+@pytest.mark.parametrize("columns", [None, ["text"]])
+def test_memory_limits_how_many_compressed_files_are_decoded_ahead(
+    store: Store, monkeypatch: pytest.MonkeyPatch, columns: list[str] | None
+) -> None:
+    monkeypatch.setattr(file_slices, "_BYTES_AT_ONCE", 2 << 20)
+    decoded: list[object] = []
+    batches = DataFile.batches
+
+    def noted(self: DataFile, *args: Any) -> Any:
+        decoded.append(args)
+        return batches(self, *args)
+
+    monkeypatch.setattr(DataFile, "batches", noted)
+    scan = store.scan("t", columns=columns).to_batches()
+
+    next(scan)
+
+    assert len(decoded) <= 3
+    assert sum(batch.num_rows for batch in scan) + file_slices._ROWS_A_BATCH == FILES * ROWS
+
+
+def test_rows_without_a_file_are_made_when_they_are_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    column = file_slices._metadata_column
+
+    def noted(field: Any, *args: Any) -> Any:
+        made.append(field)
+        return column(field, *args)
+
+    monkeypatch.setattr(file_slices, "_metadata_column", noted)
+    scan = store.scan("t", columns=["_offset"]).to_batches()
+
+    next(scan)
+
+    assert len(made) == 1
+
+
+READ_AT_EXIT = """
+import threading
+import pyarrow as pa
+import eoslog
+
+store = eoslog.connect("memory://exit")
+store.admin.create_topic("t", schema=pa.schema({"number": pa.int64()}))
+with store.producer() as producer:
+    producer.send_table("t", pa.table({"number": [1, 2]}))
+
+def read():
+    threading.main_thread().join()
+    print(store.scan("t").to_table().num_rows)
+
+threading.Thread(target=read).start()
+"""
+
+
+def test_a_thread_reads_after_the_main_thread_has_ended() -> None:
+    ended = subprocess.run([sys.executable, "-c", READ_AT_EXIT], capture_output=True, text=True, timeout=60)
+
+    assert ended.stdout == "2\n", ended.stderr

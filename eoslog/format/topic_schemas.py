@@ -155,6 +155,10 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
         raise SchemaMismatch(f"column {field.name!r} has {column.null_count} nulls, but the topic allows none")
     if not widens(column.type, field.type):
         raise SchemaMismatch(f"column {field.name!r}: expected {field.type}, found {column.type}")
+    found_type: Any = column.type
+    if pa.types.is_dictionary(found_type) and pa.types.is_string_view(found_type.value_type):
+        # Arrow cannot decode Polars' categories in one step.
+        column = column.cast(pa.dictionary(found_type.index_type, pa.string()))
     try:
         conformed = cast_losslessly(column, field.type)
         check_text(conformed)

@@ -166,3 +166,15 @@ def test_pandas_gets_pandas_options(store: Store) -> None:
     frame = store.scan("t").to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
 
     assert frame.dtypes["id"] == pd.Int64Dtype()
+
+
+@pytest.mark.parametrize("categories", [pl.Categorical(), pl.Enum(["a", "b"])])
+def test_categories_of_polars_are_written_as_text(categories: pl.DataType) -> None:
+    store = connect(f"memory://{type(categories).__name__}")
+    store.admin.create_topic("t", schema=pa.schema({"text": pa.string()}))
+    values = ["a", None, "b", "a"]
+
+    with store.producer() as producer:
+        producer.send_table("t", pl.DataFrame({"text": pl.Series(values, dtype=categories)}))
+
+    assert store.scan("t").to_table()["text"].to_pylist() == values

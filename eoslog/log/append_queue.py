@@ -1,7 +1,8 @@
 """The queue of one process's appends to a log: one thread, the leader, appends what all threads have queued.
 
-This is a group commit. A proposal that is queued while a record is put goes into the next record. Each follower waits
-for an event of its own. So it learns at once that its record was put, and does not wait for the record after it.
+This is a group commit. A proposal is a request in the queue. A proposal that arrives while a record is put goes into
+the next record. Each follower waits for an event of its own. So it continues as soon as its own record is settled, and
+does not wait for the next record.
 
 The requests of a record are applied in order, each on the state that the requests before it leave.
 """
@@ -38,12 +39,12 @@ class Published(NamedTuple):
     """The newest slot that this process knew when it published."""
     request_id: str
     opening: int
-    """How often the replica had been opened then. A replica that was opened again may have passed over slots."""
+    """How often the replica had been opened when it published. A replica that opens again may skip slots."""
 
 
 @dataclass(slots=True)
 class AppendAttempts:
-    """The attempts at a request that may have landed, or may land yet. One object may serve several appends of it."""
+    """The attempts at a request that may have landed, or may land later. Repeated appends share one object."""
 
     puts: dict[InFlight, Any] = field(default_factory=dict)
     """Records whose put was sent, and the answer if that record is in the log."""
@@ -59,9 +60,9 @@ class Proposal:
     fences_slot: bool = False
     """Append a record without entries, so that no late put can take the slot."""
     first: bool = False
-    """Whether it writes slot 0 of a log that does not exist yet."""
+    """True if it creates the log: it writes slot 0."""
     deadline_ms: int | None = None
-    """Until when its caller waits (elapsed time, ms); None: as long as the log's settings say."""
+    """When its caller gives up (elapsed time, ms). None: only ``LogConfig.commit_timeout_ms`` applies."""
     attempts: AppendAttempts = field(default_factory=AppendAttempts)
     """The attempts so far. Each is noted before it is sent, so an interrupt after the put loses none."""
     in_flight: InFlight | None = None
@@ -71,12 +72,12 @@ class Proposal:
     done: bool = False
     published: Published | None = None
     has_landed: bool = False
-    """Whether another process has appended it. Then its answer is known."""
+    """True if another process has appended it. Then its answer is known."""
     first_entry: int = 0
     """The index of its first entry in the record."""
     entry_count: int = 0
     woken: threading.Event = field(default_factory=threading.Event)
-    """Set when it is done, or when its thread is to lead."""
+    """Set when the proposal is done, or when its thread becomes the leader."""
 
     def finish(self) -> None:
         """Settle the proposal with its answer or its error, and wake its thread."""
@@ -105,7 +106,7 @@ class Proposal:
 
 
 def earliest_deadline(proposals: Iterable[Proposal]) -> int | None:
-    """The earliest deadline of the proposals (elapsed time, ms); None if none has a deadline."""
+    """Return the earliest deadline of the proposals (elapsed time, ms); None if none has a deadline."""
     return min((each.deadline_ms for each in proposals if each.deadline_ms is not None), default=None)
 
 
@@ -119,14 +120,14 @@ class SortedProposals:
     landed: list[Proposal] = field(default_factory=list)
     """Proposals that another process has appended."""
     later: list[Proposal] = field(default_factory=list)
-    """Proposals for a later attempt. They do not fit into the record, or their error or their answer without entries
-    depends on other entries of the record, which may lose its race."""
+    """Proposals for a later attempt. Some do not fit into the record. The others were refused, or added no entry, on a
+    draft with entries of other proposals. That answer does not count yet, because the record may lose its race."""
 
 
 def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -> SortedProposals:
     """Add to a draft the proposals that its record takes, and sort the rest.
 
-    The draft may already have entries of other processes. A proposal that is refused beside them goes into ``later``.
+    The draft may already have entries of other processes. A proposal that is refused after them goes into ``later``.
     """
     this = SortedProposals()
     has_others = bool(draft.entries)
@@ -146,7 +147,9 @@ def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -
             if this.taken or has_others:
                 this.later.append(proposal)
             elif isinstance(error, RecordFull):
-                asked = InvalidRequest("a record has room for one new producer id; ask for each in a call of its own")
+                asked = InvalidRequest(
+                    "a record has room for one new producer id. Request each new producer id in a call of its own"
+                )
                 this.refused.append((proposal, asked))
             else:
                 this.refused.append((proposal, error))
@@ -164,7 +167,7 @@ def sort_proposals(replica: Replica[Any], draft: Any, pending: list[Proposal]) -
 
 @dataclass(slots=True)
 class AppendCounts:
-    """Counts since this process opened the log. Only the leader of the append queue changes them."""
+    """Counts since this process created its ``Log``. Only the leader of the append queue changes them."""
 
     records: int = 0
     """Records that this process put."""
@@ -180,7 +183,7 @@ class AppendCounts:
     """How long this process waited for its turn, or for records of other processes (ms)."""
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
+        """Return the counts by name."""
         return asdict(self)
 
 
@@ -227,22 +230,22 @@ class AppendQueue:
         try:
             with self._mutex:
                 while self._waiting and len(group) < _MOST_IN_A_RECORD:
-                    # In this order: an interrupt between the two lines leaves the proposal in both places, not in none.
+                    # Append before popleft: after an interrupt between the lines, the proposal is in both, never lost.
                     group.append(self._waiting[0])
                     self._waiting.popleft()
-            # The own proposal is missing from the queue if an interrupted leader had taken it.
+            # The queue does not hold this thread's proposal if an earlier leader took it and was interrupted.
             self._append_all(group or [own])
         finally:
-            # An interrupt left them unsettled. The next leader settles them, or reports that their outcome is unknown.
+            # After an interrupt, some are not settled. The next leader settles them, or reports an unknown outcome.
             left = [proposal for proposal in group if not proposal.done]
             if left:
                 with self._mutex:
-                    # Leave out a proposal whose own thread was interrupted, too: that thread would never lead.
+                    # Queue only proposals whose threads still wait. A thread that has left could never lead.
                     left = [each for each in left if each in self._present and each not in self._waiting]
                     self._waiting.extendleft(reversed(left))
 
     def _follow(self, proposal: Proposal) -> bool:
-        """Wait until the proposal is settled or its thread leads. False if its deadline passed before that."""
+        """Wait until the proposal is settled or its thread leads. Return False if its deadline passed first."""
         woken = self._environment.wait_for(proposal.woken, self._patience_s(proposal))
         with self._mutex:
             if woken or proposal.done or self._leader is proposal:

@@ -64,7 +64,7 @@ class _Base(NamedTuple):
     slot: int
     proved: Moment
     opening: int
-    """How often the replica had been opened then."""
+    """How often the replica had been opened at that state."""
 
 
 @dataclass(slots=True)
@@ -75,17 +75,17 @@ class _Attempts:
     tail_slot: int | None
     """The newest slot when this append last refreshed the replica; None if it has not done so."""
     races: int = 0
-    """How many races for a slot were lost."""
+    """The number of lost races for a slot."""
     has_lost: bool = False
-    """Whether the last attempt lost its race."""
+    """True if the last attempt lost its race."""
     most: int = 1 << 30
-    """How many proposals the next record takes at most."""
+    """The largest number of proposals in the next record."""
     with_overdue: bool = True
-    """Whether the next record takes aborts of overdue transactions."""
+    """True if the next record also aborts overdue transactions."""
     others: Sequence[OthersPublication] = ()
     """Publications of other processes, which the next record also takes."""
     taken_others: Sequence[OthersPublication] | None = None
-    """Those whose valid requests are in the record that the last attempt put; None if it put no record."""
+    """The publications that the record of the last attempt took; None if that attempt put no record."""
 
 
 class Appender(Generic[S]):
@@ -117,7 +117,7 @@ class Appender(Generic[S]):
         return StoreUnavailable(f"{self.store.url}: the time was up before a record was written; nothing was appended")
 
     def _unsettled(self, proposal: Proposal) -> EosLogError:
-        """The error for a proposal that no thread attempts any more: not appended, or its outcome is unknown."""
+        """Return the error for a proposal that no thread attempts any more: not appended, or an unknown outcome."""
         if proposal.published is not None:
             return self._unknown_request(proposal, proposal.published)
         return self._out_of_time() if proposal.in_flight is None else self._claims.unknown(*proposal.in_flight)
@@ -152,14 +152,14 @@ class Appender(Generic[S]):
                     self.replica.awaited.pop(proposal.published.request_id, None)
 
     def _outcome(self, proposal: Proposal, error: BaseException) -> BaseException:
-        """The error for one proposal of an attempt that ended with ``error``."""
+        """Return the error for one proposal of an attempt that ended with ``error``."""
         if proposal.published is not None:
             return self._unknown_request(proposal, proposal.published)
         if proposal.in_flight is not None:
             return error if isinstance(error, Exception) else self._claims.unknown(*proposal.in_flight)
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception):
             return StoreUnavailable(
-                f"{self.store.url}: the record before this one was not settled; nothing was appended"
+                f"{self.store.url}: the record before this one was not settled. Nothing was appended; try again"
             )
         return error
 
@@ -175,11 +175,11 @@ class Appender(Generic[S]):
             else:
                 pending = self._append_in_turn(self.store.host_queue, pending, attempts)
             if pending and attempts.has_lost and not self._is_contended(pending, attempts):
-                # Pause only after the turn has ended: otherwise other processes would wait for nothing.
+                # Pause after the turn has ended. A pause within the turn would only delay other processes.
                 self._claims.back_off(min(attempts.races, _LONGEST_RACE))
                 pending = self._patient(pending)
                 if pending and attempts.races > 1:
-                    # Others are faster. Following slot by slot, this process would never reach the newest slot.
+                    # Other processes append faster than this one folds slot by slot. Go to the newest slot.
                     self._look_at_tail(attempts)
 
     def _append_in_turn(self, queue: HostQueue, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
@@ -201,15 +201,16 @@ class Appender(Generic[S]):
             return pending
 
     def _is_overtaken_in_queue(self, place: Place, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Wait until it is this process's turn. Return True if others have appended all its requests before."""
+        """Wait for this process's turn. Return True if other processes append all its requests before it."""
         began_ms = self.environment.monotonic_ms()
-        # The outcome of a published request is unknown once its deadline has passed. Publish what has time.
+        # If the deadline of a published request passes, its outcome is unknown. So send only requests with time left.
         soon_ms = began_ms + PATIENCE_MS
         with_time = [each for each in pending if each.deadline_ms is None or each.deadline_ms > soon_ms]
         message = self._shared.message(self.replica, with_time) if place.is_crowded else b""
         try:
             while True:
-                # Ask first: the process that has just got its turn reads the log before it reads the messages.
+                # Send the message before looking at the log. The process that gets its turn does the reverse: it reads
+                # the log before it reads the messages.
                 if message:
                     self.environment.reached("log.shared.before_publish")
                 place.ask(message)
@@ -222,7 +223,7 @@ class Appender(Generic[S]):
                 if place.is_appended:
                     if self._have_landed(pending, attempts):
                         return True
-                    # The rest needs a turn of this process. Another message would be answered, and end each wait.
+                    # The remaining requests need a turn of this process. A repeated message would end each wait early.
                     message = b""
                 if place.take_turn():
                     return self._have_landed(pending, attempts)
@@ -241,9 +242,9 @@ class Appender(Generic[S]):
         return len(landed) == len(pending)
 
     def _is_contended(self, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Whether to share a record with other processes instead of racing for a slot."""
+        """Return True if this process should share a record with others instead of racing for a slot."""
         if not self._shared.is_possible or self.store.host_queue is not None:
-            # In a queue, the process's place decides (``_append_in_turn``).
+            # The queue of this host decides instead (``_append_in_turn``).
             return False
         has_requests = any(shared_entries(proposal.request) for proposal in pending)
         return self.replica.is_contended or (has_requests and attempts.races >= _RACES_BEFORE_SHARING)
@@ -277,7 +278,7 @@ class Appender(Generic[S]):
         return pending
 
     def _is_overtaken(self, own: OwnPublication, pending: list[Proposal], attempts: _Attempts) -> bool:
-        """Wait for a new record. False if none came in time: then this process should append."""
+        """Wait for a new record. Return False if none came in time: then this process should append."""
         slot = self.replica.slot
         began_ms = self.environment.monotonic_ms()
         deadline_ms = earliest_deadline(pending)
@@ -322,12 +323,14 @@ class Appender(Generic[S]):
         attempts.tail_slot = self.replica.slot
 
     def _attempt(self, pending: list[Proposal], attempts: _Attempts) -> list[Proposal]:
-        """Try to put one record. Returns the proposals that are not settled, in their order."""
+        """Try to put one record. Return the proposals that are not settled, in their order."""
         replica = self.replica
         attempts.has_lost, attempts.taken_others = False, None
         while pending:
             if replica.invalid is not None:
-                raise CorruptRecord(f"{self.store.url}: {replica.invalid}; nothing more is appended")
+                raise CorruptRecord(
+                    f"{self.store.url}: {replica.invalid}. No process appends to this log any more; run eoslog verify"
+                )
             if not replica.is_open and not pending[0].first:
                 # Another thread was interrupted during a fold, and the replica was reset.
                 replica.open()
@@ -344,8 +347,8 @@ class Appender(Generic[S]):
                     this = sort_proposals(replica, draft, pending[: attempts.most])
                 this.later += pending[attempts.most :]
                 if this.taken:
-                    # Last: the producer of an overdue transaction may end it in this same record. Then the producer's
-                    # outcome counts.
+                    # Add the aborts last. The producer of an overdue transaction may end it in this same record, and
+                    # then the producer's outcome counts.
                     if attempts.with_overdue:
                         self.machine.add_overdue(draft, self.store.clock.now_ms())
                     record = self._record(draft, this.taken, attempts.append_id, included)
@@ -378,8 +381,8 @@ class Appender(Generic[S]):
             if len(body) > LARGEST_RECORD_BYTES:
                 this.taken[0].fail(
                     InvalidRequest(
-                        f"{self.store.url}: a record of {len(body)} bytes is larger than the {LARGEST_RECORD_BYTES} "
-                        "that a slot holds; commit fewer files at once"
+                        f"{self.store.url}: a record has {len(body)} bytes, but a slot holds at most "
+                        f"{LARGEST_RECORD_BYTES}. Commit fewer files in one call"
                     )
                 )
                 pending = this.later
@@ -438,10 +441,10 @@ class Appender(Generic[S]):
         return included
 
     def _refuse(self, proposal: Proposal, error: BaseException, base: _Base) -> None:
-        """Fail a proposal that is refused at the log's tail, unless another process has appended it before."""
+        """Fail a proposal that the newest state refuses, unless another process has appended it before."""
         published = proposal.published
         if published is not None and published.opening != base.opening:
-            # The replica was opened again and passed over records. The request may be in one of them.
+            # The replica was opened again and skipped records. The request may be in one of them.
             try:
                 found = self.find_request(published.slot, published.request_id)
             except OutcomeLost as lost:
@@ -460,7 +463,7 @@ class Appender(Generic[S]):
     def _unknown_request(self, proposal: Proposal, published: Published) -> CommitStateUnknown:
         replica = self.replica
         with replica.lock:
-            # A record that was folded meanwhile and has the request would have told the proposal.
+            # If this replica had folded a record with the request, ``has_landed`` would be true.
             was_followed = replica.opening == published.opening and published.request_id in replica.awaited
             slot = replica.slot if was_followed and not proposal.has_landed else published.slot
         return CommitStateUnknown(
@@ -498,9 +501,13 @@ class Appender(Generic[S]):
         )
 
     def _claim(self, base: _Base, draft: Any, taken: list[Proposal], record: SlotRecord, body: bytes) -> bool | None:
-        """Put a record into the slot after ``base``. True: it landed. False: another record did. None: reopened, retry.
+        """Put a record into the slot after ``base``.
 
         Another thread may refresh the replica meanwhile, and so fold this record or the winner's.
+
+        Returns:
+            True if the record landed. False if another record has the slot. None if the replica was opened again: then
+            the caller tries again.
         """
         replica = self.replica
         slot, append_id = record.slot, record.append_id
@@ -508,8 +515,8 @@ class Appender(Generic[S]):
         if slot > 0 and not replica.is_long_after(base.proved) and self.store.is_missing(slot_path(slot - 1)):
             # No process deletes the newest slot. A record after a missing one would make the store unreadable.
             raise StoreVanished(
-                f"{self.store.url}: slot {slot - 1} is missing, which this process has read: an earlier state of the "
-                "store was put in its place. Nothing was written. Call eoslog.connect() again to go on from that state"
+                f"{self.store.url}: slot {slot - 1} is missing, although this process has read it: an earlier state "
+                "replaced the store. Nothing was written. Call eoslog.connect() again to continue from that state"
             )
         for proposal in taken:
             proposal.in_flight = InFlight(slot, append_id)
@@ -554,14 +561,14 @@ class Appender(Generic[S]):
                 self.replica.adopt_own_checkpoint(entry.reference, root)
 
     def _is_genuine(self, base: _Base, slot: int, append_id: str) -> bool:
-        """Whether a slot that was just won continues the log.
+        """Return True if the record that this process has just put is part of the log.
 
-        It does if the replica was fresh when the draft was made. Otherwise the slot's name may have been deleted before
-        the put, and the record is not part of the log. The replica of the draft counts, not the replica of now: another
-        thread may have reopened it since.
+        It is, if the replica was fresh when the draft was made. Otherwise an earlier record of this slot may have been
+        deleted before the put, and then the new record is not part of the log. ``base`` tells whether the replica was
+        fresh then. The present replica does not: another thread may have opened it again since.
 
         Raises:
-            CommitStateUnknown: the object store gave no answer that shows it.
+            CommitStateUnknown: the object store did not answer.
         """
         if base.slot >= 0 and not self.replica.is_long_after(base.proved):
             return True
@@ -577,10 +584,10 @@ class Appender(Generic[S]):
         """Find a request that was published when ``slot`` was the newest slot this process knew.
 
         Returns:
-            Its entries as they stand in the log, and their slot. None if no record has it yet.
+            Its entries in the log, and their slot. None if no record has it yet.
 
         Raises:
-            OutcomeLost: a slot that may have it has been deleted, or is damaged.
+            OutcomeLost: a slot that may hold it has been deleted, or is damaged.
             StoreUnavailable, StoreAccessDenied, NotAStore
         """
         newest = self.replica.read(lambda state, newest: newest)
@@ -588,9 +595,9 @@ class Appender(Generic[S]):
             record = self.replica.record_at(later)
             if record is None:
                 raise OutcomeLost(
-                    f"a request was published after slot {slot}, and slot {later} is gone or damaged, which may have "
-                    "it; look at the work itself to learn whether it landed (admin.last_committed, the group's "
-                    "offsets, or the rows)"
+                    f"a request was published after slot {slot}. Slot {later} may hold it, but is deleted or damaged. "
+                    "Look at the work itself to learn whether it landed: admin.last_committed, the group's offsets, or "
+                    "the rows"
                 )
             for request in record.requests or ():
                 if request.request_id == request_id:

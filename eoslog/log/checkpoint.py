@@ -1,7 +1,7 @@
 """Checkpoints: the state after a slot, as a small root and the parts it names.
 
-Small parts stand in the root itself, so that a cold reader needs one request; a part that did not change since the
-checkpoint before is shared with it.
+Small parts are stored in the root itself, so that a process that opens the log needs one request. Two checkpoints share
+each part that did not change between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eoslog.storage.object_store import ObjectNotFound, ObjectStore
 
 S = TypeVar("S")
 INLINE_PART_BYTES = 64 << 10
-"""A larger part is an object of its own: while it does not change it is not written again, as the root always is."""
+"""A larger part is an object of its own (bytes). Every checkpoint writes its root again, but not unchanged objects."""
 INLINE_TOTAL_BYTES = 256 << 10
 """The largest total size of the parts in a root (bytes)."""
 
@@ -33,9 +33,9 @@ class CheckpointPart(BaseModel):
 
     name: str
     changed_slot: int
-    """The last slot that changed it: a part that did not change is shared with the checkpoint before."""
+    """The last slot that changed the part. If it is the same as in the checkpoint before, the two share the part."""
     length: Annotated[int, Field(strict=True, ge=0)]
-    """Bytes, before base64."""
+    """The length of the part in bytes, before base64."""
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
     """CRC-32C of these bytes."""
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")] | None = None
@@ -110,16 +110,16 @@ def write_checkpoint(
 
 
 def read_root(store: ObjectStore, reference: CheckpointReference) -> CheckpointRoot:
-    """The root of a checkpoint.
+    """Read the root of a checkpoint.
 
     Raises:
-        CorruptRecord: it is missing, or not what the reference says.
+        CorruptRecord: the root is missing, or differs from the reference.
         UnsupportedFormat: a newer version wrote it.
     """
     body = _checked(reference.path, _get(store, [reference.path])[0], reference.length, reference.crc32c)
     root = decode_root(body, reference.path)
     if root.slot != reference.slot:
-        raise CorruptRecord(f"checkpoint {reference.path} is of slot {root.slot}, not {reference.slot}")
+        raise CorruptRecord(f"checkpoint {reference.path} holds the state of slot {root.slot}, not {reference.slot}")
     return root
 
 
@@ -139,10 +139,10 @@ def decode_root(body: bytes, name: str) -> CheckpointRoot:
 
 
 def inline_body(part: CheckpointPart) -> bytes:
-    """The bytes of a part that stands in its root.
+    """Return the bytes of a part that is stored in its root.
 
     Raises:
-        CorruptRecord: they are damaged.
+        CorruptRecord: the bytes are damaged.
     """
     return _checked(f"part {part.name!r}", _decoded(part), part.length, part.crc32c)
 
@@ -157,10 +157,10 @@ def _decoded(part: CheckpointPart) -> bytes | None:
 def read_checkpoint(
     store: ObjectStore, machine: Machine[S], reference: CheckpointReference
 ) -> tuple[S, CheckpointRoot]:
-    """The state that a checkpoint holds.
+    """Read a checkpoint. Return its state and its root.
 
     Raises:
-        CorruptRecord: an object of it is missing or damaged.
+        CorruptRecord: the root or a part is missing or damaged.
     """
     root = read_root(store, reference)
     bodies: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""Conditional append: put the same bytes to the same slot until it is known which process has the slot.
+"""Conditional append: put the same bytes to the same slot until it is known which record has the slot.
 
 A put without an answer may land at any later moment. So the writer concludes nothing from a missing answer, and never
 moves to the next slot before it knows that this slot is taken.
@@ -25,7 +25,7 @@ class _Occupant(NamedTuple):
 
 
 class ConditionalAppend:
-    """Puts slots of one log, and reads who has them."""
+    """Puts records into slots of one log, and reads which record has a slot."""
 
     def __init__(self, store: ObjectStore, environment: Environment, timeout_ms: int) -> None:
         self._store = store
@@ -35,14 +35,14 @@ class ConditionalAppend:
     def put_until_known(
         self, slot: int, body: bytes, append_id: str, *, deadline_ms: int | None = None
     ) -> bytes | None:
-        """Put a slot until its outcome is known.
+        """Put a record into a slot, again and again until the outcome is known.
 
         Args:
-            deadline_ms: when the callers give up (elapsed time, ms). The log's own limit applies, too. At least one put
-                is sent.
+            deadline_ms: when the callers give up (elapsed time, ms). ``LogConfig.commit_timeout_ms`` applies, too. At
+                least one put is sent.
 
         Returns:
-            None if this record has the slot, else the bytes of the record that has it.
+            None if this record has the slot; otherwise the bytes of the record that has it.
 
         Raises:
             CommitStateUnknown: the record may have landed, or may land later.
@@ -76,9 +76,9 @@ class ConditionalAppend:
                     except EosLogError as error:
                         raise self.unknown(slot, append_id) from error
                     if found is None:
-                        # The slot was taken, and has been deleted since. It may have been this record.
+                        # A record was in the slot, and has been deleted since. It may have been this record.
                         raise self.unknown(slot, append_id)
-                    # The object store's client may retry inside, and then reports its own success as a lost race.
+                    # The object store's client may retry internally, and then see its own put as a lost race.
                     if found.record.append_id == append_id:
                         self._environment.reached("log.slot.own_record_found")
                         return None
@@ -87,7 +87,9 @@ class ConditionalAppend:
             if self._environment.monotonic_ms() > deadline:
                 if may_have_landed:
                     raise self.unknown(slot, append_id)
-                raise StoreUnavailable(f"{self._store.url} kept refusing to create slot {slot}; nothing was appended")
+                raise StoreUnavailable(
+                    f"{self._store.url} refused every put of slot {slot} until the time was up. Nothing was appended"
+                )
             attempt += 1
             self.back_off(attempt, deadline)
 
@@ -97,7 +99,7 @@ class ConditionalAppend:
         while True:
             try:
                 body = self._store.get(slot_path(slot)).body
-                # The record may have requests of this process, which are acknowledged once it is folded.
+                # The record may hold requests of this process. The fold acknowledges them, so it must be durable.
                 self._store.make_durable(slot_path(slot))
                 return _Occupant(body, decode_line(first_line(body), slot))
             except ObjectNotFound:
@@ -116,7 +118,8 @@ class ConditionalAppend:
     def continues(self, replica: Replica[Any], slot: int, append_id: str, deadline_ms: int | None = None) -> bool:
         """Return True if the record in ``slot`` is part of the log.
 
-        It is not if the slot's name was deleted before this record was put. Then the slots above do not continue it.
+        It is not, if an earlier record of this slot was deleted before this one was put. Then the next slots continue
+        the deleted record, not this one.
         """
         slots = replica.slots_from(slot)
         if slots != list(range(slot, slot + len(slots))):
@@ -127,21 +130,21 @@ class ConditionalAppend:
         return successor is not None and successor.record.prev == append_id
 
     def _deadline(self, deadline_ms: int | None) -> int:
-        """Return when to give up: the callers' deadline or the log's own, whichever is earlier (elapsed time, ms)."""
+        """Return the earlier of the callers' deadline and the log's own limit (elapsed time, ms)."""
         own_ms = self._environment.monotonic_ms() + self._timeout_ms
         return own_ms if deadline_ms is None else min(own_ms, deadline_ms)
 
     def unknown(self, slot: int, append_id: str) -> CommitStateUnknown:
         return CommitStateUnknown(
-            f"{self._store.url}: it is not known whether the put of slot {slot} landed; it may land later. A producer "
-            "repeats the same call: its work is recognized and never done twice. After any other append call "
+            f"{self._store.url}: it is not known whether the put of slot {slot} landed; it may land later. After a "
+            "producer's call, repeat that call: its work is never done twice. After any other append, call "
             "Store.resolve(error)",
             slot=slot,
             append_id=append_id,
         )
 
     def back_off(self, attempt: int, deadline_ms: int | None = None) -> None:
-        """Wait before the next attempt, not beyond a deadline."""
+        """Wait before the next attempt, but not past the deadline."""
         wait_ms = _BACKOFF.pause_ms(attempt, self._environment.jitter())
         if deadline_ms is not None:
             wait_ms = max(0, min(wait_ms, deadline_ms + 1 - self._environment.monotonic_ms()))

@@ -1,7 +1,8 @@
-"""The log of a store: contiguous slots, each put if absent.
+"""The log of a store: its reads, its appends and its checkpoints, as one process sees them.
 
-A process that puts slot n+1 proves that slot n was the newest. Reads and appends go through here. See ``Replica`` for
-the state that reads use, and ``Appender`` for the way of a request into a slot.
+A log is a sequence of consecutive slots. Each slot is put if absent, so a process that puts slot n+1 proves that slot n
+was the newest. ``Replica`` holds the state for reads. ``Appender`` brings a request into a slot. ``Checkpointing``
+decides when a checkpoint is due.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ _LONGEST_WAIT_S = 2.0
 
 
 class Checkpointing:
-    """Decides when a checkpoint is written, and writes one at a time. If it fails, no append fails.
+    """Decides when a checkpoint is due, and writes one at a time. A failed checkpoint fails no append.
 
-    The process whose append made it due writes it, in the background.
+    The process whose append makes a checkpoint due writes it, in the background.
     """
 
     def __init__(self, environment: Environment, write: Callable[[], object]) -> None:
@@ -59,10 +60,10 @@ class Checkpointing:
         self._idle = threading.Event()
         self._idle.set()
         self._runner = 0
-        """The thread that writes a checkpoint, 0 if none does. Its own appends do not wait for it."""
+        """The id of the thread that writes a checkpoint; 0 if none does. Its own appends do not wait for it."""
 
     def run_if_due(self, replica: Replica[Any]) -> None:
-        """Write a checkpoint if enough slots followed the last one: in the background, or here if it is overdue."""
+        """Write a checkpoint if enough slots followed the last one. An overdue one is written in this thread."""
         every = replica.config.checkpoint_slots
         since = replica.slots_since_checkpoint()
         if since < every and not (since >= min(_AT_MOST_EVERY, every) and replica.tail_overflows()):
@@ -127,7 +128,7 @@ class Log(Generic[S]):
             self.config = self.replica.config = replace(self.config, slot_retention_ms=slot_retention_ms)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
-        """Call ``function`` with the state and its slot; by default with those of the newest slot of the log.
+        """Call ``function`` with a state and its slot, and return its answer. By default the slot is the newest one.
 
         A read does not wait for records that other threads put. The state does not change while ``function`` runs, and
         no thread can append meanwhile. So ``function`` should be quick, and send no requests.
@@ -147,15 +148,15 @@ class Log(Generic[S]):
         (see ``ShareableRequest``).
 
         Args:
-            timeout_ms: begin no further attempt after so long. A record with requests of several threads is given up
-                when the first of their deadlines passes.
-            attempts: each put and each publication of the request is noted here before it is sent.
+            timeout_ms: begin no further attempt after this time (ms). If a record holds requests of several threads,
+                the earliest of their deadlines applies to it.
+            attempts: the log notes here each put and each publication of the request, before it is sent.
 
         Raises:
-            CommitStateUnknown: the outcome of the record was not known in time, or its slot was deleted meanwhile, or
-                another process may still append the request.
+            CommitStateUnknown: the outcome is unknown. The object store did not answer in time, the slot was deleted
+                in the meantime, or another process may still append the request.
             StoreUnavailable: the time was up, and nothing was appended.
-            What the request raises on the newest state.
+            The error with which the newest state refuses the request.
         """
         proposal = Proposal(request, deadline_ms=self._deadline(timeout_ms), attempts=attempts or AppendAttempts())
         self.appender.settle(proposal)
@@ -167,19 +168,19 @@ class Log(Generic[S]):
         """Write slot 0 of a log that does not exist yet.
 
         Raises:
-            What the request raises if another process has created the log meanwhile.
+            The error of the request, if another process has created the log in the meantime.
         """
         proposal = Proposal(request, first=True)
         self.appender.settle(proposal)
         proposal.result()
 
     def resolve(self, slot: int, append_id: str, *, timeout_ms: int | None = None) -> bool:
-        """Return whether the record of an append that raised ``CommitStateUnknown`` landed.
+        """Return True if the append that raised ``CommitStateUnknown`` has landed.
 
-        If its slot is empty, a no-op is appended there first, so that the record cannot land later.
+        If its slot is empty, append a no-op there first. Then the record cannot land later.
 
         Args:
-            timeout_ms: begin no further attempt after so long (ms); None: as long as the log's settings say.
+            timeout_ms: begin no further attempt after this time (ms). None: ``LogConfig.commit_timeout_ms``.
 
         Raises:
             CommitStateUnknown: the object store does not answer, or refuses the request.
@@ -193,7 +194,7 @@ class Log(Generic[S]):
             ) from error
 
     def winner(self, slot: int, *, timeout_ms: int | None = None) -> str:
-        """Return the append id of the record that has a slot. If the slot is empty, append a no-op there first.
+        """Return the append id of the record in a slot. If the slot is empty, append a no-op there first.
 
         Raises:
             OutcomeLost: the slot has been deleted, or is damaged.
@@ -218,15 +219,15 @@ class Log(Generic[S]):
         ):
             return append_id
         raise OutcomeLost(
-            f"an append to slot {slot} was not answered, and the slot {why}; look at the work itself to learn whether "
-            "it landed (admin.last_committed, the group's offsets, or the rows)"
+            f"an append to slot {slot} was not answered, and the slot {why}. Look at the work itself to learn whether "
+            "it landed: admin.last_committed, the group's offsets, or the rows"
         )
 
     def _deadline(self, timeout_ms: int | None) -> int | None:
         return None if timeout_ms is None else self.environment.monotonic_ms() + timeout_ms
 
     def _may_be_deleted(self, slot: int) -> bool:
-        """Return True for slots below the older of the two checkpoints that the log names: only those are deleted."""
+        """Return True if the slot is below the older of the log's two checkpoints. Other slots are never deleted."""
         older = self.replica.previous_checkpoint
         return older is not None and slot < older.slot
 
@@ -252,7 +253,7 @@ class Log(Generic[S]):
                 return self._checkpoint_once()
             except InvalidEntry as error:
                 problem = str(error)
-        raise StoreUnavailable(f"{self.store.url}: no checkpoint could be written: {problem}")
+        raise StoreUnavailable(f"{self.store.url}: no checkpoint could be written: {problem}. Try again")
 
     def _checkpoint_once(self) -> CheckpointReference:
         replica = self.replica

@@ -1,4 +1,4 @@
-"""What the log needs of the state machine whose entries it holds. It knows nothing else of it."""
+"""The interface between the log and the state machine whose entries it holds. The log uses nothing else of it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class Request(Protocol[T_co]):
         no entry, its answer holds at the newest slot.
 
         Raises:
-            The error that refuses it.
+            The error with which the draft's state refuses the request.
         """
 
 
 @runtime_checkable
 class ShareableRequest(Request[T_co], Protocol[T_co]):
-    """A request that any process may append for the one that makes it. Several processes may try.
+    """A request that any process may append on behalf of its own process. Several processes may try.
 
-    After the request was done, every later state must refuse it. After the newest state refused it, every later state
+    Once the request has landed, every later state must refuse it. Once the newest state refuses it, every later state
     must refuse it, too.
     """
 
     @property
     def shared_entries(self) -> Sequence[Any]:
-        """The entries, without their results (offsets, the next epoch); none if only its own process may append it."""
+        """The entries, without their results (offsets, the next epoch). Empty if only its own process may append it."""
 
     def shared_answer(self, entries: Sequence[Mapping[str, Any]], slot: int) -> T_co:
         """Return the answer, made from the request's entries in the log and their slot.
@@ -59,12 +59,12 @@ class ShareableRequest(Request[T_co], Protocol[T_co]):
 
 
 def shared_entries(request: Request[Any] | None) -> Sequence[Any]:
-    """The entries of a request that other processes may append; none if they may not."""
+    """Return the entries that other processes may append for this request; empty if they may append none."""
     return request.shared_entries if isinstance(request, ShareableRequest) else ()
 
 
 class Part(Protocol):
-    """A piece of a state, which need not be written again while its changed slot stays the same."""
+    """A piece of a state. The next checkpoint shares it if its ``changed_slot`` is the same as before."""
 
     @property
     def name(self) -> str: ...
@@ -83,7 +83,7 @@ class Machine(Protocol[S]):
     def initial(self) -> S: ...
 
     def frozen_copy(self, state: S) -> S:
-        """The state as it is now, untouched by what is folded later."""
+        """Return a copy of the state. Records that are folded later do not change the copy."""
 
     def new_draft(self, state: S, slot: int) -> Any: ...
 
@@ -94,13 +94,13 @@ class Machine(Protocol[S]):
         """Append the entries of a request of another process, with the results that they get in this draft.
 
         Raises:
-            Any error: the request was done before, may not be done, or is malformed.
+            Any error: the request has landed before, is not allowed, or is malformed.
         """
 
     def encode_entry(self, entry: Any) -> dict[str, Any]: ...
 
     def fold(self, state: S, slot: int, entries: Sequence[object]) -> str | None:
-        """Apply all entries of a record or none. Returns why none was applied."""
+        """Apply all entries of a record, or none. Return the reason if none was applied, otherwise None."""
 
     def check_upload(self, state: S, upload_ms: int) -> None:
         """Raise an error if objects written at ``upload_ms`` may have been deleted by vacuum."""

@@ -1,7 +1,7 @@
 """One process's replica of the log: the state after the newest slot it knows, and the last freshness check.
 
-A replica whose last freshness check is older than half the retention of slots is not continued. It is opened again,
-because the slots after it may have been deleted. A missing slot then does not prove that the log ends there.
+A replica expires when its last freshness check is older than half the retention of slots. An expired replica is opened
+again, because the next slots may have been deleted. Then a missing slot does not prove that the log ends there.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ reach so far, few records are left, and the fourth round is small again.
 """
 _ROUND_OF_FIRST_PROBE = 2
 _BYTES_A_SLOT = 2048
-"""To load this many bytes of a checkpoint costs as much CPU as to read and fold one slot, on S3."""
+"""On S3, loading this many bytes of a checkpoint costs as much CPU as reading and folding one slot."""
 _BYTES_A_CHEAP_SLOT = 256
 """The same on a local disk, where requests are cheap."""
 _OPENED_AT_ONCE = 256
@@ -70,9 +70,9 @@ class LogConfig:
     """How the log behaves. The defaults suit every store."""
 
     slot_retention_ms: int = 24 * 3600 * 1000
-    """Slots younger than this are never deleted, and a replica is trusted for half of it."""
+    """Slots younger than this are never deleted (ms). A process trusts its replica for at most half of it."""
     checkpoint_slots: int = 64
-    """A checkpoint is written after so many slots."""
+    """A checkpoint is due after this many slots."""
     commit_timeout_ms: int = 60_000
     """How long an append tries to learn the outcome of its put (ms) before it raises ``CommitStateUnknown``."""
 
@@ -110,17 +110,17 @@ class Replica(Generic[S]):
         self.checkpoint_bytes = 0
         """The size of the newest checkpoint that this process read or wrote, with all its parts."""
         self.is_contended = False
-        """Whether the newest record shows that processes share records."""
+        """True if the newest record shows that processes share records."""
         self.opening = 0
-        """How often this replica was opened. An opening may pass over slots."""
+        """How often this replica was opened. An opening may skip slots."""
         self.included: dict[str, None] = {}
         """The names of the publications whose requests are in the newest records, the oldest first."""
         self.awaited: dict[str, Callable[[Sequence[dict[str, Any]], int], None]] = {}
-        """By request id: the function to call with its entries and slot when a record that has it is folded."""
+        """Callbacks by request id. The fold calls one with the request's entries and slot when a record has it."""
         self.invalid: str | None = None
-        """Why the fold refused a record, if it refused one. Then writers stop."""
+        """The reason why the fold skipped an invalid record; None if it skipped none. Otherwise writers stop."""
         self.proved_ms = 0
-        """The store's time at which ``slot`` was known to be the newest."""
+        """The store's time at which ``slot`` was last known to be the newest (ms)."""
         self._proved_monotonic_ms = 0
         self._tail: deque[tuple[int, bytes]] = deque()
         self._tail_bytes = 0
@@ -134,46 +134,46 @@ class Replica(Generic[S]):
         return self.is_long_after(self.proved())
 
     def proved(self) -> Moment:
-        """When ``slot`` was last known to be the newest."""
+        """Return the time at which ``slot`` was last known to be the newest."""
         with self.lock:
             return Moment(self.proved_ms, self._proved_monotonic_ms)
 
     def is_long_after(self, moment: Moment) -> bool:
-        """Whether a slot that was put at the moment, or later, may have been deleted by now."""
+        """Return True if a slot that was put at this moment, or later, may have been deleted since."""
         half = self.config.slot_retention_ms // 2
         elapsed_ms = self.environment.monotonic_ms() - moment.monotonic_ms
         return elapsed_ms > half or self.store.clock.latest_claim_ms - moment.date_ms > half
 
     def moment(self) -> Moment:
-        """Return the present. Taken before a request, it is a lower bound of the time at which the answer held."""
+        """Return the present time. Callers take it before a request, as a lower bound of the time of the answer."""
         return Moment(self.store.clock.last_date_ms, self.environment.monotonic_ms())
 
     def prove(self, asked: Moment) -> None:
-        """Note that ``slot`` was the newest at ``asked``: a request sent then found no later slot, or put this one."""
+        """Note that ``slot`` was the newest at ``asked``. A request sent then found no later slot, or put this slot."""
         with self.lock:
             self.proved_ms, self._proved_monotonic_ms = self.dated(asked)
 
     def dated(self, asked: Moment) -> Moment:
-        """Return ``asked`` with the date of the first answer if it had none, and never after the newest date."""
+        """Return ``asked`` with a date: its own or that of the first answer, but never later than the newest date."""
         clock = self.store.clock
         return Moment(min(asked.date_ms or clock.first_date_ms, clock.last_date_ms), asked.monotonic_ms)
 
     def tail_lines(self) -> list[bytes]:
-        """The lines that the next record repeats for cold readers."""
+        """Return the lines that the next record repeats for processes that open the log."""
         return [line for _, line in self._tail]
 
     def slots_since_checkpoint(self) -> int:
         return self.slot - (self.checkpoint.slot if self.checkpoint is not None else -1)
 
     def tail_overflows(self) -> bool:
-        """Whether the repeated tail no longer reaches back to the checkpoint."""
+        """Return True if the repeated tail no longer reaches back to the checkpoint."""
         return self.store.tail_bytes > 0 and len(self._tail) < self.slots_since_checkpoint()
 
     def refresh(self) -> None:
-        """Fold to the newest slot. One small request when there is nothing new.
+        """Fold all records up to the newest slot. If there is no new slot, this sends one small request.
 
-        Several threads may refresh at once, also while another thread puts a record. The first thread that has read a
-        slot folds it, and the others pass over it.
+        Several threads may refresh in parallel, also while another thread puts a record. The first thread that has read
+        a slot folds it, and the others skip it.
         """
         if not self.is_open or self.is_stale():
             self.open()
@@ -184,8 +184,8 @@ class Replica(Generic[S]):
             first = self.slot + 1
             ahead = _READ_AHEAD[min(number, len(_READ_AHEAD) - 1)]
             wanted = range(first, first + ahead)
-            # After two new records there may be very many more. One request further ahead finds out. Not while this
-            # process awaits a request of its own: it may be in a record that an opening passes over.
+            # After two new records there may be very many more. One request for a slot far ahead shows this. Do not
+            # send it while this process awaits a published request: an opening may skip the record that holds it.
             probes = may_be_far_behind and number >= _ROUND_OF_FIRST_PROBE and not self.awaited
             probed = [wanted[-1] + self._slots_worth_an_opening()] if probes else []
             found = self._read([*wanted, *probed])
@@ -200,7 +200,7 @@ class Replica(Generic[S]):
             for slot, body in zip(wanted, found, strict=True):
                 if body is None:
                     with self.lock:
-                        # Otherwise another thread has folded further, and this read proves nothing about its slot.
+                        # If another thread has folded further, this read does not show that its slot is the newest.
                         if self.slot == slot - 1:
                             self.prove(asked)
                     return
@@ -210,26 +210,26 @@ class Replica(Generic[S]):
                     return
 
     def _slots_worth_an_opening(self) -> int:
-        """Return about how many slots cost as much to read and fold as it costs to open the log."""
+        """Return the number of slots whose reading and folding costs about as much as opening the log."""
         checkpoint = self.checkpoint
         size = max(self.checkpoint_bytes, checkpoint.length if checkpoint is not None else 0)
         if self.store.tail_bytes > 0:
             return self.config.checkpoint_slots + size // _BYTES_A_SLOT
-        # An opening reads one by one what was appended since the checkpoint.
+        # Without a repeated tail, an opening reads each slot since the checkpoint.
         return 2 * self.config.checkpoint_slots + size // _BYTES_A_CHEAP_SLOT
 
     def _leap(self, slot: int, body: bytes) -> bool:
-        """Open the log at its newest slot if a record far ahead knows a newer checkpoint than the end of this replica.
+        """Open the log again if a record far ahead names a checkpoint that is newer than this replica.
 
         Returns:
-            False if this replica does not reach that record. Then it goes on slot by slot, which needs no checkpoint.
+            True if this replica has reached that record. Otherwise the caller continues slot by slot.
         """
         try:
             record = decode_line(first_line(body), slot)
             if record.checkpoint is None or record.checkpoint.slot <= self.slot:
                 return False
             self.environment.reached("log.replica.far_behind")
-            # Replace no state by force: this replica is sound, and another thread may have folded further meanwhile.
+            # Pass None: this replica is sound, and another thread may have folded further. So only go forward.
             self._open_once(None)
         except EosLogError as error:
             _logger.info("%s: the log is followed slot by slot: %s", self.store.url, error)
@@ -239,7 +239,7 @@ class Replica(Generic[S]):
         return self.slot >= slot
 
     def _read(self, slots: Iterable[int]) -> list[bytes | None]:
-        """Read slots. What is returned is durable: no reader may show, and no writer acknowledge, what may be lost."""
+        """Read slots; None for a missing one. Returned records are durable: no reader shows rows that may be lost."""
         paths = [slot_path(slot) for slot in slots]
         found: list[bytes | None]
         if len(paths) == 1:
@@ -256,7 +256,7 @@ class Replica(Generic[S]):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock while the state is changed. After an interrupt half-way, no other thread reads that state."""
+        """Hold the lock while the state is changed. An interrupt resets the replica: no thread reads half a change."""
         with self.lock:
             try:
                 yield
@@ -269,7 +269,7 @@ class Replica(Generic[S]):
         """Fold the record of the next slot, unless another thread has done so.
 
         Returns:
-            False if the record does not continue this replica. Then the caller opens the replica again.
+            False if the record does not continue this replica. Then the caller must open the replica again.
         """
         line = first_line(body)
         record = decode_line(line, slot)
@@ -282,7 +282,7 @@ class Replica(Generic[S]):
             return True
 
     def fold(self, record: SlotRecord, line: bytes) -> None:
-        """Apply a record that continues this replica. An invalid record changes nothing, and is logged."""
+        """Apply a record that continues this replica. An invalid record changes no state, and an error is logged."""
         entries = [entry for entry in record.entries if entry.get("type") != CHECKPOINT_ENTRY]
         checkpoints: list[CheckpointReference] = []
         try:
@@ -311,7 +311,7 @@ class Replica(Generic[S]):
                 told(entries_of(record, request), record.slot)
 
     def advance(self, record: SlotRecord, line: bytes) -> None:
-        """Step to a slot whose entries have been applied."""
+        """Move to a slot whose entries have been applied."""
         slot = self.slot = record.slot
         self.append_id = record.append_id
         self.is_contended = bool(record.contended)
@@ -330,15 +330,15 @@ class Replica(Generic[S]):
         """Check that readers will adopt a checkpoint.
 
         Raises:
-            InvalidEntry: the checkpoint is older than the current one, or shares parts with one that was replaced, or
-                vacuum may have deleted its objects.
+            InvalidEntry: the checkpoint is not newer than the current one; or it shares parts with a checkpoint that
+                was replaced; or vacuum may have deleted its objects.
         """
         obstacle = self._obstacle(entry)
         if obstacle is not None:
             raise InvalidEntry(obstacle)
 
     def _obstacle(self, entry: CheckpointEntry) -> str | None:
-        """Return why a checkpoint is ignored; None if it is adopted.
+        """Return the reason to ignore a checkpoint; None if it is adopted.
 
         An ignored checkpoint does not make its record invalid. Entries of older checkpoints may land after a newer one,
         and a reader that begins at the newer one meets them in the fold.
@@ -350,7 +350,7 @@ class Replica(Generic[S]):
             return f"there is a checkpoint of slot {self.checkpoint.slot} already"
         live = {each.slot for each in (self.checkpoint, self.previous_checkpoint) if each is not None}
         if entry.shares_with is not None and entry.shares_with not in live:
-            return f"the checkpoint shares parts with that of slot {entry.shares_with}, which was replaced"
+            return f"the checkpoint shares parts with slot {entry.shares_with}, whose checkpoint was replaced"
         try:
             self.machine.check_upload(self.state, entry.upload_ms)
         except EosLogError as error:
@@ -378,10 +378,10 @@ class Replica(Generic[S]):
         self.checkpoint_bytes = sum(part.length for part in root.parts)
 
     def newest_slot(self) -> int:
-        """Find the newest slot. It takes one LIST if the object store lists in order.
+        """Find the newest slot. This sends one LIST if the object store lists in order.
 
         Raises:
-            NotAStore: there is no slot at all.
+            NotAStore: no slot exists.
         """
         if self.store.lists_in_order:
             listed = self.store.list(SLOTS, limit=GROUP_SIZE)
@@ -390,11 +390,11 @@ class Replica(Generic[S]):
             listed = self.store.list(f"{SLOTS}{groups[0]}/") if groups else iter(())
         slots = [slot for slot in (slot_of(info.path) for info in listed) if slot is not None]
         if not slots:
-            raise NotAStore(f"{self.store.url} holds no log: create a store there first")
+            raise NotAStore(f"{self.store.url} holds no log. Create a store there first")
         return max(slots)
 
     def slots_from(self, first: int) -> list[int]:
-        """The slots that exist at or after ``first``, ascending."""
+        """Return the slots that exist at or after ``first``, ascending."""
         found = []
         for info in self.store.list(SLOTS):
             slot = slot_of(info.path)
@@ -411,8 +411,8 @@ class Replica(Generic[S]):
 
         Raises:
             NotAStore, CorruptRecord, UnsupportedFormat
-            StoreUnavailable: the log changed while it was read, or reading took longer than half the retention of
-                slots, each time.
+            StoreUnavailable: at each attempt the log changed while it was read, or reading took longer than half the
+                retention of slots.
         """
         problem = ""
         with self.lock:
@@ -428,17 +428,21 @@ class Replica(Generic[S]):
             if not self.is_stale():
                 return
         if problem:
-            raise StoreUnavailable(f"{self.store.url}: the log changes faster than it can be read: {problem}")
+            raise StoreUnavailable(
+                f"{self.store.url}: the log changes faster than it can be read: {problem}. Try again"
+            )
         raise StoreUnavailable(
             f"{self.store.url}: reading the log took longer than half the retention of slots "
             f"({self.config.slot_retention_ms} ms); try again"
         )
 
     def _open_once(self, replaced: _Replaced | None) -> None:
-        """
+        """Open the log once.
+
         Args:
-            replaced: the state that this opening replaces, even by an earlier state. If another thread has replaced or
-                advanced it meanwhile, or if this is None, only a later state replaces the state that is there now.
+            replaced: the state before the opening. While the replica still has this state, the opened state replaces
+                it, even if its slot is earlier. In any other case, and if this is None, the opened state replaces the
+                present state only if its slot is not earlier.
         """
         asked = self.moment()
         newest = self.newest_slot()
@@ -476,7 +480,7 @@ class Replica(Generic[S]):
                 self.prove(asked)
 
     def read(self, function: Callable[[S, int], T], *, refresh: bool = True) -> T:
-        """Call ``function`` with the state and its slot; by default with those of the newest slot of the log.
+        """Call ``function`` with a state and its slot, and return its answer. By default the slot is the newest one.
 
         The state does not change while ``function`` runs, so it should be quick and send no requests.
         """
@@ -517,7 +521,7 @@ class Replica(Generic[S]):
         objects are kept for a while.
 
         Returns:
-            If no checkpoint could be read: why the newest one could not.
+            The problem of the newest checkpoint, if no checkpoint could be read; otherwise None.
         """
         newest_problem: CorruptRecord | None = None
         tried: set[CheckpointReference] = set()
@@ -553,7 +557,7 @@ class Replica(Generic[S]):
 
 
 def decode_checkpoint_entry(value: Any) -> CheckpointEntry:
-    """Raises: InvalidEntry: it is malformed."""
+    """Decode a checkpoint entry. Raises: InvalidEntry: the entry is malformed."""
     try:
         return CheckpointEntry.model_validate(value)
     except ValidationError as error:

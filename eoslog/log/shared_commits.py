@@ -1,4 +1,4 @@
-"""Shared commits: under contention, processes publish what they want to append, and one of them appends it for all.
+"""Shared commits: under contention, processes publish their requests, and one process appends them for all.
 
 This is flat combining over the object store. A process that lost races publishes its requests: it puts them into one
 object. Then it lists the publications. The process whose publication is the first reads the others, and puts one record
@@ -7,9 +7,9 @@ list puts it. Processes of one host need no list and no object: they send their 
 (see ``host_queue``).
 
 The order is a hint. Put-if-absent alone decides which record a slot gets, and each record is validated against the
-state before it. A published request may reach the log late, or through several processes. So a request is published
-only if the state machine refuses it after it was done: a batch, by its producer epoch and sequence, and the end of a
-transaction, by its epoch. The log need not remember which requests it has.
+state before it. A published request may reach the log late, or through several processes. So a process publishes only
+requests that the state machine refuses the second time. It refuses a batch by its producer epoch and sequence, and the
+end of a transaction by its epoch. The log need not remember which requests it has.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from eoslog.storage.object_store import ObjectInfo, ObjectStore
 _logger = logging.getLogger(__name__)
 _LARGEST_REQUEST_BYTES = 256 << 10
 _LARGEST_REQUESTS_BYTES = 2 << 20
-"""The most bytes of all requests of a publication. The JSON around them comes on top."""
+"""The largest total size of a publication's requests (bytes), without the JSON around them."""
 _LARGEST_REQUESTS_IN_MESSAGE_BYTES = LARGEST_MESSAGE_BYTES // 2
 _LARGEST_PUBLICATION_BYTES = 4 << 20
 _MOST_READ_BYTES = 8 << 20
-"""The most bytes of all publications that a process reads for one record."""
+"""The largest total size of the publications that a process reads for one record (bytes)."""
 _MOST_REQUESTS = 1024
 _SHORTEST_PATIENCE_MS = 50
 _LONGEST_PATIENCE_MS = 2_000
@@ -65,7 +65,7 @@ class Message(Publication):
     """The requests of one process as a message to the process whose turn it is."""
 
     name: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
-    """What an object's path has: the ids of the requests begin with it."""
+    """A random name, with which the ids of the requests begin. A publication has this name in its path."""
 
 
 class OthersPublication(NamedTuple):
@@ -90,7 +90,7 @@ class OwnPublication:
         self.sizes: dict[str, int] = {}
         """The size of each publication in the list (bytes)."""
         self.patient_until_ms = 0
-        """Until when to wait for the processes of ``before`` (elapsed time, ms)."""
+        """When to stop waiting for the processes of ``before`` (elapsed time, ms)."""
 
     @property
     def newest_slot(self) -> int:
@@ -100,17 +100,17 @@ class OwnPublication:
 
     @property
     def patience_ms(self) -> int:
-        """How long to wait for a record of the processes before this one (ms)."""
+        """The longest wait for a record of the processes before this one (ms)."""
         patience_ms = max(_SHORTEST_PATIENCE_MS, 3 * self.put_ms) + len(self.before) * self.put_ms
         return min(patience_ms, _LONGEST_PATIENCE_MS)
 
     def pause_ms(self, jitter: float) -> float:
-        """How long to wait between two GETs of the next slot (ms)."""
+        """Return the pause between two GETs of the next slot (ms)."""
         return min(100.0, max(2.0, self.put_ms / 8)) * (0.5 + jitter)
 
 
 class SharedCommits:
-    """Publishes the requests of one process, and reads those of the others."""
+    """Publishes the requests of one process, and reads the requests of other processes."""
 
     def __init__(self, store: ObjectStore, environment: Environment, machine: Machine[Any]) -> None:
         self._store = store
@@ -121,7 +121,7 @@ class SharedCommits:
 
     @property
     def is_possible(self) -> bool:
-        """Whether processes may share records in this store."""
+        """True if this process may publish requests in this store."""
         return self._is_allowed
 
     def publish(self, replica: Replica[Any], proposals: Iterable[Proposal]) -> OwnPublication:
@@ -146,7 +146,7 @@ class SharedCommits:
             _logger.warning("%s: requests cannot be published: %s", self._store.url, error)
             self._is_allowed = False
         except EosLogError as error:
-            # The publication may land late. In any case this process goes on to append the requests itself.
+            # The publication may land late. This process continues to append the requests itself.
             _logger.debug("%s: a publication was not answered: %s", self._store.url, error)
         return OwnPublication(path, self._environment.monotonic_ms() - began_ms)
 
@@ -174,21 +174,21 @@ class SharedCommits:
             size += request_bytes
             published = Published(replica.slot, f"{name}-{len(requests)}", replica.opening)
             requests.append(PendingRequest(entries=entries))
-            # Mark it before it is sent: it may arrive without an answer.
+            # Mark the proposal before it is sent: the put may land without an answer.
             proposal.published = published
             replica.awaited[published.request_id] = proposal.tell
             proposal.attempts.publications.append(published)
         return tuple(requests)
 
     def of_messages(self, replica: Replica[Any], messages: Sequence[bytes]) -> list[OthersPublication]:
-        """Return the requests in each message of another process; none if it is malformed, or if a record has them."""
+        """Return the requests in each message. A message that is malformed or already in a record has none."""
         return [OthersPublication("", self._requests_in(replica, message)) for message in messages]
 
     def _requests_in(self, replica: Replica[Any], body: bytes) -> Sequence[tuple[str, PendingRequest]]:
         try:
             message = Message.model_validate(from_json(body))
         except (ValidationError, ValueError) as error:
-            _logger.warning("%s: a message of another process is passed over: %s", self._store.url, error)
+            _logger.warning("%s: a malformed message of another process is skipped: %s", self._store.url, error)
             return ()
         return () if message.name in replica.included else _with_ids(message.name, message.requests)
 
@@ -207,7 +207,7 @@ class SharedCommits:
         own.sizes = {info.path: info.size for info in self._without_old(listed) if not _is_included(replica, info.path)}
         fresh = list(own.sizes)
         if own.path not in fresh:
-            # The put got no answer and has not landed, or another process has appended the requests and deleted them.
+            # The put has not landed, or another process has appended the requests and deleted the publication.
             own.before, own.after = [], fresh
             return True
         before = [path for path in fresh if path < own.path]
@@ -223,12 +223,12 @@ class SharedCommits:
     def _without_old(self, listed: Sequence[ObjectInfo]) -> list[ObjectInfo]:
         oldest_ms = self._store.clock.last_date_ms - LONGEST_PENDING_MS
         old = [info.path for info in listed if info.last_modified_ms < oldest_ms]
-        # Their processes have died, or append the requests themselves.
+        # The processes of old publications have died, or append the requests themselves.
         self.delete([path for path in old if pending_name(path) is not None])
         return [info for info in listed if info.last_modified_ms >= oldest_ms]
 
     def of_others(self, own: OwnPublication) -> list[OthersPublication]:
-        """The publications of others, in the order of the list, up to ``_MOST_READ_BYTES``."""
+        """Return the publications of other processes, in the order of the list, up to ``_MOST_READ_BYTES``."""
         paths: list[str] = []
         room = _MOST_READ_BYTES
         for path in own.before + own.after:
@@ -256,7 +256,7 @@ class SharedCommits:
                 raise ValueError(f"it is larger than {_LARGEST_PUBLICATION_BYTES} bytes")
             requests = Publication.model_validate(from_json(body)).requests
         except (ValidationError, ValueError) as error:
-            _logger.warning("%s: %s is passed over: %s", self._store.url, path, error)
+            _logger.warning("%s: publication %s is skipped: %s", self._store.url, path, error)
             return OthersPublication(path, ())
         return OthersPublication(path, _with_ids(name.name, requests))
 
@@ -265,7 +265,7 @@ class SharedCommits:
             self.delete([own.path])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete publications in the background. To delete one too early is safe: its process has the requests, too."""
+        """Delete publications in the background. Deleting one too early is safe: its process still has the requests."""
         if not paths:
             return
         with suppress(RuntimeError):  # The interpreter exits. Another process deletes them later.
@@ -275,7 +275,7 @@ class SharedCommits:
         try:
             self._store.delete_many(paths)
         except EosLogError as error:
-            _logger.debug("%s: publications are left behind: %s", self._store.url, error)
+            _logger.debug("%s: publications could not be deleted: %s", self._store.url, error)
 
 
 def _with_ids(name: str, requests: Sequence[PendingRequest]) -> list[tuple[str, PendingRequest]]:

@@ -1,9 +1,8 @@
-"""Deleting what the log no longer needs: slots below both checkpoints, checkpoints that nothing names, and old
-publications.
+"""Deletion of objects that the log no longer needs: old slots, replaced checkpoints, and old publications.
 
-A paused writer could put a slot again whose object was deleted. So slots are deleted in ascending order and only when
-they are older than their retention, and no process trusts a replica for longer than half of it. A process may die after
-each step, and each step may be repeated.
+A paused writer could put a record under the name of a deleted slot. Three rules make this harmless. Only slots older
+than the retention of slots are deleted. They are deleted in ascending order. No process trusts its replica for longer
+than half of the retention. A process may die after each step, and each step may be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _DELETED_AT_ONCE = 500
 
 
 class _Named(NamedTuple):
-    """What the log's state names at one slot."""
+    """The state after one slot, and the two checkpoints that the log names there."""
 
     state: Any
     current: CheckpointReference
@@ -41,9 +40,9 @@ class _Named(NamedTuple):
 
 
 def delete_old_slots(log: Log[S]) -> int:
-    """Delete slots that no cold reader needs and that are older than their retention. Returns how many.
+    """Delete slots below the older of the log's two checkpoints that are older than the retention. Return their number.
 
-    Only slots below the older of the log's two checkpoints go, and only after both were read back whole.
+    Nothing is deleted unless both checkpoints can be read completely.
     """
     named = _named(log)
     if named is None:
@@ -55,7 +54,7 @@ def delete_old_slots(log: Log[S]) -> int:
         for info in log.store.list(SLOTS, start_after=slot_group(floor).rstrip("/"))
         if (slot := slot_of(info.path)) is not None and slot < floor
     )
-    # Judged by the store's clock as of its last answer: never later than it is there.
+    # Use the date of the store's last answer: it is never later than the store's time.
     newest_deletable_ms = log.store.clock.last_date_ms - log.config.slot_retention_ms
     paths = [info.path for _, info in _old_enough(listed, floor, newest_deletable_ms)]
     if not paths:
@@ -90,10 +89,10 @@ def _old_enough(
 
 
 def delete_old_checkpoints(log: Log[S]) -> int:
-    """Delete checkpoint objects that neither of the log's checkpoints names and that no entry can name any more.
+    """Delete objects of checkpoints that the log no longer uses. Return the number of deleted objects.
 
-    An object uploaded at or before the state's horizon can no longer be named: the entry would be refused. Returns how
-    many were deleted.
+    Neither of the log's two checkpoints names these objects, and no later entry can name them: they were uploaded at or
+    before the state's horizon, so the state machine would refuse the entry.
     """
     named = _named(log)
     if named is None:
@@ -118,12 +117,12 @@ def delete_old_checkpoints(log: Log[S]) -> int:
 
 
 def delete_old_publications(log: Log[S]) -> int:
-    """Delete publications older than ``LONGEST_PENDING_MS``. Returns how many were deleted.
+    """Delete publications older than ``LONGEST_PENDING_MS``. Return their number.
 
     Writers that compete for slots delete them too. But after a process died, there may be no competition any more.
     """
     listed = [info for info in log.store.list(PENDING) if pending_name(info.path) is not None]
-    # Judged by the store's clock as of its last answer: never later than it is there.
+    # Use the date of the store's last answer: it is never later than the store's time.
     oldest_ms = log.store.clock.last_date_ms - LONGEST_PENDING_MS
     paths = sorted(info.path for info in listed if info.last_modified_ms < oldest_ms)
     for first in range(0, len(paths), _DELETED_AT_ONCE):
@@ -132,7 +131,7 @@ def delete_old_publications(log: Log[S]) -> int:
 
 
 def _named(log: Log[S]) -> _Named | None:
-    """The state and the two checkpoints as of now; None if there are not two yet."""
+    """Return the newest state and the log's two checkpoints; None if the log has fewer than two."""
 
     def look(state: S, slot: int) -> _Named | None:
         current, previous = log.replica.checkpoint, log.replica.previous_checkpoint

@@ -1,11 +1,11 @@
 """The slots of a log: the paths of the log's objects, and the records in the slots.
 
-Only slots have names that can be guessed. Slots are grouped by thousands, and the groups are numbered downwards. So
-where a store lists in order, the first page of a LIST shows the newest slots. To find the tail costs one request,
-however long the log is.
+A slot has a predictable name; all other objects have random names. Slots are grouped by thousands, and the groups are
+numbered downwards. So where an object store lists in order, the first page of a LIST shows the newest slots. Finding
+the newest slot costs one request, however long the log is.
 
 The first line of a record holds its own entries. The second line repeats the log's tail for processes that open the
-log; followers read the first line only. The tail is copied as text, so that it costs nothing to repeat it.
+log. Processes that already follow the log read only the first line. The tail is copied as text, which costs no CPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLOTS = ROOT + "slot/"
 CHECKPOINTS = ROOT + "checkpoint/"
 PENDING = ROOT + "pending/"
 LONGEST_PENDING_MS = 10 * 60 * 1000
-"""Older publications are deleted: their process has died, or appends the requests itself."""
+"""Older publications are deleted (ms). Their process has died, or it appends the requests itself."""
 GROUP_SIZE = 1000
 _SLOTS_AT_ONCE = 32
 """How many slots ``records_backwards`` reads in parallel."""
@@ -83,20 +83,20 @@ class CheckpointReference(BaseModel):
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     path: Annotated[str, Field(pattern=r"^__transaction_state/checkpoint/[0-9a-zA-Z._-]+$")]
     length: Annotated[int, Field(strict=True, ge=0)]
-    """Bytes of its root."""
+    """The length of its root in bytes."""
     crc32c: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
     """CRC-32C of its root."""
 
 
 class CheckpointEntry(BaseModel):
-    """The one entry that is the log's own: a checkpoint was written, and cold readers may begin there."""
+    """The log's own entry: a checkpoint was written, and a process that opens the log may start from it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     type: Literal["checkpoint"] = "checkpoint"
     reference: CheckpointReference
     upload_ms: Annotated[int, Field(strict=True, ge=0, lt=2**53)]
-    """A lower bound of the time at which its first object was written."""
+    """A lower bound of the time at which its first object was written (ms by the store's clock)."""
     shares_with: Annotated[int, Field(strict=True, ge=0, lt=2**43)] | None = None
     """The slot of the earlier checkpoint whose parts this checkpoint shares; None if it shares none."""
 
@@ -121,7 +121,7 @@ class SlotRecord(BaseModel):
     format: Annotated[int, Field(strict=True, ge=1)] = FORMAT_VERSION
     slot: Annotated[int, Field(strict=True, ge=0, lt=2**43)]
     append_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    """The append id: a random name of this record. At most one slot of the log has it."""
+    """A random name of this record, by which its writer recognizes it. At most one slot of the log has it."""
     prev: Annotated[str, Field(pattern=r"^([0-9a-f]{32})?$")]
     """The append id of the record before."""
     checkpoint: CheckpointReference | None = None
@@ -129,15 +129,15 @@ class SlotRecord(BaseModel):
     previous_checkpoint: CheckpointReference | None = None
     """The checkpoint before that one."""
     entries: tuple[dict[str, Any], ...] = ()
-    """What the record changes, in order."""
+    """The changes of the state, in order."""
     requests: tuple[IncludedRequest, ...] | None = None
     """The published requests whose entries are in this record."""
     contended: bool | None = None
-    """True if another process published some of these requests. Then every writer publishes at once."""
+    """True if another process published some of these requests. Then each writer publishes without a race first."""
 
 
 def entries_of(record: SlotRecord, request: IncludedRequest) -> Sequence[dict[str, Any]]:
-    """The entries of a published request in the record that includes it."""
+    """Return the entries of a published request in the record that includes it."""
     return record.entries[request.first_entry : request.first_entry + request.entry_count]
 
 
@@ -146,7 +146,7 @@ def encode_line(record: SlotRecord) -> bytes:
 
 
 def with_tail(line: bytes, tail: Sequence[bytes]) -> bytes:
-    """A whole record: its own line, and the lines of the records before it."""
+    """Return the bytes of a slot: the record's own line, and the lines of the records before it."""
     if not tail:
         return line + b"\n"
     return line + b'\n{"tail":[' + b",".join(tail) + b"]}\n"
@@ -158,20 +158,20 @@ def first_line(body: bytes) -> bytes:
 
 
 def decode_line(line: bytes, slot: int) -> SlotRecord:
-    """The record in a line.
+    """Return the record in a line.
 
     Raises:
-        CorruptRecord: it is not the record of ``slot``.
-        UnsupportedFormat: a newer version wrote it.
+        CorruptRecord: the line is not the record of ``slot``.
+        UnsupportedFormat: a newer version of eoslog wrote the record.
     """
     try:
         return _checked(from_json(line), slot)
     except ValueError as error:
-        raise CorruptRecord(f"the record of slot {slot} is no JSON object: {error}") from None
+        raise CorruptRecord(f"the record of slot {slot} is not a JSON object: {error}") from None
 
 
 def decode_tail(body: bytes, slot: int) -> list[tuple[bytes, SlotRecord]]:
-    """The records that the second line repeats, the oldest first, each with its line.
+    """Return the records that the second line repeats, the oldest first, each with its line.
 
     A line keeps every field, including fields of a later version that this version does not know.
     """
@@ -197,7 +197,7 @@ def _checked(value: Any, slot: int) -> SlotRecord:
     except ValidationError as error:
         raise CorruptRecord(f"the record of slot {slot} is malformed: {first_problem(error)}") from None
     if record.slot != slot:
-        raise CorruptRecord(f"the record of slot {slot} says that it is of slot {record.slot}")
+        raise CorruptRecord(f"the record in slot {slot} states slot {record.slot} as its own")
     return record
 
 

@@ -17,7 +17,7 @@ _TOLERANCE_MS = 60_000
 
 
 class _Reading(NamedTuple):
-    """What the clock has learned so far. Threads read it without the lock, so it is replaced as a whole."""
+    """The knowledge of the clock. Threads read it without the lock, so it is replaced as a whole."""
 
     date_ms: int = 0
     monotonic_ms: int = 0

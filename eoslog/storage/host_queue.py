@@ -1,13 +1,13 @@
 """Turns: processes of one host that append to the same local store do so one after the other.
 
-The process that has the turn listens to a name, an abstract Unix socket. The others connect to it, send what they want
-to append, and wait. The process that has the turn can append that for them. At its end it hands the socket to the first
-process that still waits, with the connections of the rest. If it dies instead, the kernel closes the socket: then all
-wake, and the first to listen to the name has the turn.
+The holder is the process that has the turn. It listens to a name, an abstract Unix socket. The other processes connect
+to it, send their requests, and wait. The holder may append these requests for them. At the end of its turn it passes
+the socket to the first process that still waits, with the connections of the rest. If the holder dies, the kernel
+closes the socket: then all wake, and the first process that listens to the name has the turn.
 
 A turn is a hint: put-if-absent alone decides which record a slot gets. Turns avoid races that a process would lose. A
-process waits at most a second: if the process that has the turn is stopped, the others go on without it. Only processes
-of one user share turns, because any process of the host may listen to any name.
+process waits at most a second. So if the holder is stopped, the others continue without it. Only processes of one user
+share turns, because any process of the host may listen to any name.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from weakref import WeakSet
 from eoslog.storage.environment import Environment
 
 PATIENCE_MS = 1000
-"""The longest wait for a turn."""
+"""The longest wait for a turn (ms)."""
 LARGEST_MESSAGE_BYTES = 64 << 10
 _MOST_READ_BYTES = 8 << 20
-"""The most bytes of all messages that a process reads in one turn."""
+"""The largest total size of the messages that a process reads in one turn (bytes)."""
 _MOST_CONNECTIONS = 200
-"""The most connections of a turn. A message can carry 253 sockets."""
+"""The largest number of connections that a turn accepts. One message can pass on 253 sockets."""
 _BACKLOG = 1024
 _PAUSE_MS = 0.1
 _MOST_PAUSES = 100
-"""So often a process finds that nobody listens to the name, although it is taken. Then it goes on without a turn."""
+"""The longest series of pauses while the name is taken but no process listens. Then this one goes on without a turn."""
 _CREDENTIALS = struct.Struct("3i")
 """Process id, user id and group id."""
 _APPENDED = b"appended"
 _YOUR_TURN = b"your turn"
 _ONLY_WATCHES = b"only watches"
-"""The message of a process that wants to know when a turn ends, and does not wait for it."""
+"""The message of a process that only observes when a turn ends. It does not wait for its own turn."""
 
 _open_sockets: WeakSet[socket.socket] = WeakSet()
 """The sockets of this process."""
@@ -64,19 +64,19 @@ class HostQueue:
     """The turns of one process in one store."""
 
     is_supported = sys.platform == "linux"
-    """Whether this system has such names. Without turns, processes race, and share records after lost races."""
+    """True if the system has abstract Unix sockets. Without them processes race, and share records after losing."""
 
     def __init__(self, directory: str, environment: Environment, check: Callable[[], None] = lambda: None) -> None:
         """
         Args:
-            directory: the store's. Processes that see the same directory share turns.
-            check: is called before each place. It may raise an error.
+            directory: the directory of the store. Processes that see the same directory share turns.
+            check: a function called before this process queues up. It may raise an error.
         """
         self._directory = directory
         self._environment = environment
         self._check = check
         self.is_crowded = False
-        """Whether three or more processes shared turns lately."""
+        """True if three or more processes shared turns recently."""
         self.stopped: socket.socket | None = None
         """A connection to a process whose turn lasts too long. While it is open, this process does not wait again."""
 
@@ -85,7 +85,7 @@ class HostQueue:
         """Queue up. The end of the context ends the turn, or gives up the wait for it.
 
         Args:
-            deadline_ms: until when to wait at most (elapsed time, ms). No wait is longer than a second.
+            deadline_ms: when to stop waiting (elapsed time, ms). No wait is longer than ``PATIENCE_MS``.
         """
         self._check()
         place = Place(self, self._environment, self._name(), deadline_ms)
@@ -111,7 +111,7 @@ class Place:
     ) -> None:
         """
         Args:
-            name: what the process that has the turn listens to; None: this process does not wait for others.
+            name: the name that the holder of the turn listens to; None: this process does not wait for others.
         """
         self._queue = queue
         self._environment = environment
@@ -121,18 +121,18 @@ class Place:
         self._holder: socket.socket | None = None
         """The connection to the process that has the turn."""
         self.is_appended = False
-        """Whether a process that had the turn says that it has appended what this one sent."""
+        """True if the holder of a turn has answered that it appended the requests of this process."""
         self._turn: socket.socket | None = None
         self._waiting: list[socket.socket] = []
-        """Connections from processes that wait for this turn's end, in their order."""
+        """Connections from processes that wait for the end of this turn, in the order of their arrival."""
         self._asking: list[socket.socket] = []
-        """Those of them whose messages were read."""
+        """The connections in ``_waiting`` whose messages were read."""
         self._has_answered = False
         self._pauses = 0
 
     @property
     def is_crowded(self) -> bool:
-        """Whether to send a message. With two processes it is of no use: the other one already appends."""
+        """True if this process should send a message. With only two processes a message saves no record."""
         return self._queue.is_crowded and not self._is_stopped()
 
     def take_turn(self) -> bool:
@@ -177,11 +177,11 @@ class Place:
             if message:
                 holder.send(message)
         except OSError:
-            # The turn has just ended, or begins just now.
+            # A turn has just ended, or is just beginning.
             self._stop_waiting()
 
     def _is_stopped(self) -> bool:
-        """Whether the process that has the turn is known to be stopped."""
+        """Return True if the holder of the turn is known to be stopped."""
         stopped = self._queue.stopped
         if stopped is not None and stopped.fileno() >= 0 and not _is_ready(stopped, 0):
             return True
@@ -191,10 +191,10 @@ class Place:
         return False
 
     def wait(self) -> bool:
-        """Wait until this process has its turn, another has appended for it, or nobody has the turn.
+        """Wait until this process has the turn, another has appended for it, or no process has the turn.
 
         Returns:
-            False if that takes too long.
+            False if the wait takes too long.
         """
         left_ms = self._end_ms - self._environment.monotonic_ms()
         if left_ms <= 0 or self._queue.stopped is not None:
@@ -242,7 +242,7 @@ class Place:
         return found
 
     def answer(self, count: int) -> None:
-        """Tell the processes with the first ``count`` of the messages that they need not wait any more."""
+        """Tell the processes that sent the first ``count`` messages that their requests were appended."""
         for other in self._asking[:count]:
             _tell(other, _APPENDED)
             self._waiting.remove(other)
@@ -252,7 +252,7 @@ class Place:
     def _accept(self) -> None:
         if self._turn is None:
             return
-        # Not without end: another user may connect again and again.
+        # Accept a limited number: another user may connect again and again.
         for _ in range(_BACKLOG):
             if len(self._waiting) >= _MOST_CONNECTIONS:
                 return
@@ -280,7 +280,7 @@ class Place:
         try:
             self._hand_over(self._turn)
         finally:
-            # Close all if an interrupt comes, too: its traceback may keep this object.
+            # Close all sockets, also after an interrupt: its traceback may keep this object alive.
             for each in (self._turn, *self._waiting):
                 _close(each)
             self._turn, self._waiting = None, []
@@ -317,7 +317,7 @@ def _close(opened: socket.socket) -> None:
 
 
 def _peek(other: socket.socket) -> bytes:
-    """Read a message and leave it there: if it is not used now, the next process that has the turn reads it."""
+    """Read a message without removing it. If it is not used now, the next holder of the turn reads it."""
     try:
         return other.recv(LARGEST_MESSAGE_BYTES, socket.MSG_PEEK)
     except OSError:
@@ -340,7 +340,7 @@ def _tell(other: socket.socket, answer: bytes, *sockets: socket.socket) -> bool:
 
 
 def _receive(holder: socket.socket) -> tuple[bytes, list[socket.socket], bool]:
-    """Read an answer, the sockets that come with it, and whether this process could not open some of them."""
+    """Return an answer, the sockets that come with it, and True if this process could not open all of them."""
     descriptors = array.array("i")
     # ``socket.recv_fds`` ignores its flags. Without this flag, programs that this process starts inherit the turn.
     answer, attached, flags, _ = holder.recvmsg(

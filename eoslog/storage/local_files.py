@@ -23,7 +23,7 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[tuple[str, os.sta
 
 
 def irregular(root: str) -> Iterator[tuple[str, str]]:
-    """Yield what ``walk`` skips because it cannot be an object: its path from the root, and what it is."""
+    """Yield each path that ``walk`` skips because it cannot be an object, with its kind."""
     for directory, directories, files in os.walk(root, followlinks=False):
         below = os.path.relpath(directory, root) + "/" if directory != root else ""
         for name in sorted((*directories, *files)):

@@ -1,7 +1,7 @@
 """An object store in a local directory. An object is a temporary file that is made durable and then linked to its path.
 
-If a later object is durable, the earlier ones must be too, also in other directories. This relies on a file system that
-commits metadata in order (ext4, XFS and APFS do).
+If an object is durable, all objects that were put before it must be durable, also in other directories. This needs a
+file system that commits metadata in order, as ext4, XFS and APFS do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from eoslog.storage.object_store import (
 
 
 class LocalClockFile:
-    """A file that is touched to learn the file system's time. Each user has one, as a user may not touch another's."""
+    """A file that is touched to learn the file system's time. Each user has one: no user may touch another's file."""
 
     def __init__(self, root: str, temporary: str, environment: Environment) -> None:
         self._root = root

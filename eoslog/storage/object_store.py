@@ -1,9 +1,9 @@
 """The only interface to storage: a flat namespace of immutable objects with a reliable put-if-absent.
 
 Paths are relative to the store's root, with ``/`` between their parts, and cannot leave the root (see
-``check_path``). Methods raise three errors:
+``check_path``). The methods raise these errors:
 
-- ``ObjectNotFound``.
+- ``ObjectNotFound``: no object has this path.
 - ``StoreUnavailable``: there was no answer, or the answer does not show the outcome. A put may have landed, or may land
   later.
 - ``StoreAccessDenied``: the request was refused. Nothing was written.
@@ -143,7 +143,7 @@ class ObjectStore(ABC):
         return 0
 
     def irregular(self) -> Iterator[tuple[str, str]]:
-        """Yield what cannot be an object, and what it is: a link, a special file, or a path that is too long."""
+        """Yield each path that cannot be an object, and the reason: a link, a special file, or too long a path."""
         return iter(())
 
     def unfinished_uploads(self) -> Iterator[str]:
@@ -151,7 +151,7 @@ class ObjectStore(ABC):
         return iter(())
 
     def make_durable(self, path: str) -> None:  # noqa: B027 - optional: in other stores, what can be read is durable
-        """Return when an object that was read is durable, with all objects of its directory that were read before it.
+        """Wait until an object that was read is durable, and all objects of its directory that were read before it.
 
         Raises:
             StoreUnavailable, StoreAccessDenied
@@ -169,7 +169,7 @@ class ObjectStore(ABC):
         return False
 
     host_queue: HostQueue | None = None
-    """Where the writers of this machine queue up before they append; None if they do not."""
+    """The queue of this host's processes that append to the store; None if the store has none."""
 
     def _get_or_none(self, path: str) -> StoredObject | None:
         try:

@@ -28,7 +28,7 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def forks() -> int:
-    """The number of forks between this process and its first ancestor that imported this module.
+    """Return the number of forks between this process and its first ancestor that imported this module.
 
     It identifies the process that opened an object, because every object was opened by this process or an ancestor.
     Unlike a process id it never repeats among ancestors, and it costs no system call.
@@ -141,8 +141,8 @@ class Exclusive:
 class ExclusiveIterator(Iterator[T]):
     """Returns another iterator's items to one thread at a time. After an error, each call raises that error again.
 
-    Without it, two threads that advance one generator get Python's ``ValueError``. And a generator that has raised an
-    error looks finished on the next call, so a caller that retries would take part of the rows for all of them.
+    A plain generator has two problems. Two threads that advance it get Python's ``ValueError``. After an error it looks
+    finished, so a caller that retries would mistake the first rows for all rows.
     """
 
     def __init__(self, items: Iterator[T]) -> None:

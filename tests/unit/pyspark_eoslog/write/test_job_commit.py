@@ -295,7 +295,7 @@ def test_more_files_than_a_record_holds_are_refused_and_leave_nothing(
     monkeypatch.setattr(appender, "LARGEST_RECORD_BYTES", 50_000)
     before = store.read(lambda state, slot: (slot, state.frozen_copy()))
 
-    with pytest.raises(InvalidRequest, match="commit fewer files at once"):
+    with pytest.raises(InvalidRequest, match="Commit fewer files in one call"):
         commit(store, *messages)
 
     assert store.read(lambda state, slot: (slot, state.frozen_copy())) == before

@@ -215,9 +215,9 @@ class Store(Session):
     ) -> Iterator[Commit]:
         """Iterate over the commits to these topics, in the order of the log. Each commit comes whole and once.
 
-        The iterator ends with the newest commit of now. To continue later, or in another process, give the last
-        ``Commit.slot`` as ``after_slot``. An open transaction hides no other commit, and is returned after it commits.
-        Only one thread at a time may use the iterator.
+        The iterator ends with the commit that was the newest at this call. To continue later, or in another process,
+        give the last ``Commit.slot`` as ``after_slot``. An open transaction hides no other commit, and is
+        returned after it commits. Only one thread at a time may use the iterator.
 
         Args:
             after_slot: start after this slot; -1 is the beginning of the log.

@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 MOST_BYTES = 128 << 20
 """The size limit of a process's cached indexes. It is enough for some hundred thousand files."""
 _STAYS = 16
-"""In a full cache, one of so many new values counts as used again."""
+"""In a full cache, one of this many new values counts as used again."""
 _TXNINDEX = "eoslog.txnindex"
 # Nearly all values are distinct, and readers never skip rows of an index. Dictionaries and statistics would only make
 # it larger and slower to read.

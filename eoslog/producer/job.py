@@ -1,6 +1,7 @@
 """A job: its tasks upload files, and one slot commits the transactions of all of them, or none.
 
-A job consists of plain values, so one process may plan it, others run its tasks, and another one commit it.
+A job consists of plain values, so one process may plan it, others run its tasks, and another one commit it. For the
+planner, this module also finds the topics to write to.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _LONGEST_NAME = 200
 
 
 class WorkVersion(NamedTuple):
-    """The version of an application's work, and the streaming query that counted it."""
+    """The version of an application's work, and the streaming query that gave it this number."""
 
     version: int
     query_id: str | None = None
@@ -44,11 +45,11 @@ class Job:
     sink: str
     """The scope of the version: a topic with its id, or ``*``."""
     version: int | None = None
-    """The number of this work; None if nobody counts it."""
+    """The number of this work; None if the application gives no number."""
     application_id: str | None = None
-    """The application that counts; None if it is the job itself."""
+    """The application that numbers its work; None if it is the job itself."""
     query_id: str | None = None
-    """The streaming query that counts; None outside of streams."""
+    """The streaming query that numbers the work; None outside of streams."""
     starts_anew_after: WorkVersion | None = None
     """The last committed version, if the application restarts its count after it."""
     is_micro_batch: bool = False
@@ -106,7 +107,8 @@ class Job:
             rows: refuse a replayed micro-batch that was committed with another number of rows; None does not compare.
             replaces: the id of a topic whose existing rows are deleted in the same step.
             new_columns: the columns that the topic lacked at planning.
-            held_back: True if the tasks uploaded nothing, because the work was committed before. That is only checked.
+            held_back: True if the tasks uploaded nothing, because the work was committed before. Then this call commits
+                nothing, and only checks that.
             duration_ms, operation, query_name, batch_id, engine: what the history shows of the commit.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The calls of a producer: which call is allowed in which phase, one call at a time, its time limit and its duration.
+"""The rules of a producer's calls: the phase that allows a call, one call at a time, and its time limit.
 
 ``ProducerCall`` is a class and not a generator, because a send must cost little more than taking the lock.
 """
@@ -175,7 +175,7 @@ def _advice(phase: ProducerPhase, call: str) -> str:
         _P.PREPARED: "the transaction is prepared, complete, commit or abort it first",
         _P.COMMITTING: "the commit was not answered, repeat commit_transaction()",
         _P.ABORTING: "the abort was not answered, repeat abort_transaction()",
-        _P.ABORTABLE_ERROR: "call abort_transaction(), then go on",
+        _P.ABORTABLE_ERROR: "call abort_transaction(), then continue",
         _P.FATAL_ERROR: "close this producer and open another",
         _P.CLOSED: "open another producer",
     }[phase]

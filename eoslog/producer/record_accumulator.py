@@ -27,7 +27,7 @@ class _Records:
 
     topic: Topic
     awaited: AwaitedRows
-    """The rows of the partition that have no offsets yet. ``rows`` come after them and are not counted there yet."""
+    """The futures of the partition's rows. Its ``count`` does not include ``rows`` yet."""
     rows: list[RecordRow] = field(default_factory=list)
 
 

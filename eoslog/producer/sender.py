@@ -1,6 +1,7 @@
 """The path of a producer's rows into the log (Kafka's ``Sender``): they are collected, uploaded and appended.
 
-A step that failed may be repeated as a whole. It continues where it stopped: nothing is lost or written twice.
+A step that failed may be repeated as a whole. It continues where it stopped: nothing is lost or written twice. The
+module also holds the batches in flight, and counts rows, files and bytes for the summary in the commit entry.
 """
 
 from __future__ import annotations

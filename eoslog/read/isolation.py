@@ -46,7 +46,7 @@ def visible_end(partition: Partition, isolation: IsolationLevel) -> int:
 def is_visible(
     batch: Batch, isolation: IsolationLevel, after_slot: int, slot: int | None, time_ms: int | None = None
 ) -> bool:
-    """Return True if a batch below the visible end is visible. A control row is visible if the rows that it ends are.
+    """Return True if a batch below the visible end is visible. A control row is visible if its transaction's rows are.
 
     Args:
         after_slot: ``snapshot`` only: the transaction ended after this slot.

@@ -245,7 +245,7 @@ class ReadPlanner:
     as_of: AsOf | None = None
     """For ``snapshot``, its end; None for the newest state."""
     control_rows: bool = False
-    """Whether plans include control rows. A control row is visible if the rows that it ends are."""
+    """True if plans include control rows. A control row is visible if the rows of its transaction are visible."""
     predicate: Predicate | None = None
     """Plans leave out batches that cannot match, by their statistics, offsets and producer. They may still include rows
     that do not match."""

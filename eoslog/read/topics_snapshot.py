@@ -21,7 +21,7 @@ class TopicSelection:
     pattern: str | None = None
     """A regular expression that must match a topic's whole name."""
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The partitions to read, ascending, by their topics. Others of these topics are not read."""
+    """The partitions to read, ascending, by topic. Other partitions of these topics are not read."""
 
     def __bool__(self) -> bool:
         return bool(self.names or self.pattern or self.assigned)
@@ -49,7 +49,7 @@ class TopicsSnapshot:
     """The log's time at ``slot``."""
     topics: tuple[TopicView, ...]
     oldest_start_ms: int | None
-    """The begin of the oldest open transaction (ms by the store's clock); None if none is open."""
+    """The start of the oldest open transaction (ms by the store's clock); None if none is open."""
     is_complete: bool = True
     """False if a topic or partition that the selection names does not exist."""
 

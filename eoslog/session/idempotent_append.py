@@ -1,8 +1,8 @@
 """Idempotent append: a request that got no answer is repeated until its outcome is known.
 
-An attempt without an answer may have landed. Usually the next attempt finds the work of that attempt in the state. It
-does not if the state has changed since, for example because another producer has taken over. Then the slot of the
-unanswered attempt, or the records after its publication, show whether it landed.
+An attempt without an answer may have landed. Usually the next attempt finds the work of that attempt in the state. If
+the state has changed since, for example because another producer has taken over, it cannot. Then the slot of the
+unanswered attempt, or the records after its publication, show whether the attempt landed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IdempotentAppend:
         """
         Args:
             home: the process of the caller.
-            limits: of the caller's running call; None: as long as the log's settings say.
+            limits: the time limits of the caller. None: ``LogConfig.commit_timeout_ms``.
         """
         self._store = store
         self._home = home

@@ -1,4 +1,7 @@
-"""The connection of one process to a store: its log, its clock, its settings, its counters, and lookups by name."""
+"""The connection of one process to a store: it reads the state and appends requests, by the store's clock.
+
+This module also creates a store, aborts overdue transactions, and finds topics and partitions by name.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,9 @@ class Session:
             # Another process may have created the store between the two requests.
             existing = self._existing_description()
             if existing is None:
-                raise NotAStore(f"{self.url} holds files that are not a store's; choose an empty place for a new store")
+                raise NotAStore(
+                    f"{self.url} holds objects that belong to no store. Choose an empty URL for a new store"
+                )
         if existing is None:
             probe_put_if_absent(self.object_store, self.environment)
             self.environment.reached("store.create.probed")
@@ -269,7 +274,7 @@ class Session:
 
 
 class OverdueTransactions:
-    """The transactions of one store that have been open for longer than their timeouts."""
+    """Aborts the transactions of one store that have been open for longer than their timeouts."""
 
     def __init__(self, store: Session) -> None:
         self._store = store
@@ -281,7 +286,7 @@ class OverdueTransactions:
         If the newest known state has none of them, no request is sent.
 
         Args:
-            timeout_ms: start no further attempt after this time; None: as long as the log's settings say.
+            timeout_ms: start no further attempt after this time (ms). None: ``LogConfig.commit_timeout_ms``.
 
         Returns:
             The transactional ids that were aborted.
@@ -366,7 +371,7 @@ def _described(state: StoreState, transaction: Transaction, now_ms: int) -> str:
 
 
 def find_topic(store: Session, name: str) -> Topic:
-    """Return the topic of the known state. Read the newest state only if that has no such topic.
+    """Return a topic of the known state. Read the newest state only if the known state has no such topic.
 
     Raises:
         UnknownTopicOrPartition

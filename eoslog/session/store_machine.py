@@ -35,11 +35,11 @@ class StoreMachine:
 
     def append_for_another(self, draft: Draft, entries: Sequence[object]) -> None:
         if not entries:
-            raise InvalidEntry("a request without entries")
+            raise InvalidEntry("a request has no entries")
         for value in entries:
             entry = decode_entry(value)
-            # Only these two types are safe for another process to append. Once done, the state refuses them forever: a
-            # batch by its sequence, and an end of a transaction by its epoch.
+            # Only these two types are safe for another process to append. Once they have landed, every later state
+            # refuses them: a batch by its sequence, and the end of a transaction by its epoch.
             if isinstance(entry, BatchAppended):
                 transactions.check_not_outlived(draft, entry)
             elif isinstance(entry, TransactionEnded) and transactions.is_shareable_end(entry):

@@ -101,7 +101,7 @@ class TimeLimits:
             self._environment.sleep_ms(min(pause_ms, self.remaining_ms()))
 
     def begin_delivery(self) -> None:
-        """Start the delivery timeout, unless it runs since an earlier call."""
+        """Start the delivery timeout, unless an earlier call has started it."""
         if self._delivery_began_ms is None:
             self._delivery_began_ms = self._environment.monotonic_ms()
 

@@ -1,7 +1,8 @@
 """A draft: the state of a store with a record that is not yet in the log.
 
 A record is applied to a draft entry by entry. ``merge`` then changes the state. A draft that is dropped leaves no
-trace. A record with one invalid entry therefore changes nothing at all, and a lost race costs nothing.
+trace. So a record with one invalid entry changes nothing, and a lost race costs nothing. ``AppendEntry`` is the
+simplest request: it appends one entry to a draft.
 """
 
 from __future__ import annotations
@@ -164,8 +165,8 @@ class Draft:
     def child(self) -> Draft:
         """Return a draft on top of this one.
 
-        Several writers may share a record. Each one's entries go into a child of their own, so a refusal drops only
-        these.
+        Several writers may share a record. The entries of each writer go into a child draft. So if the state refuses
+        one, only the entries of that writer are dropped.
         """
         return Draft(self, self.slot, self._apply, self.added_columns)
 

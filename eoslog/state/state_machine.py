@@ -90,7 +90,8 @@ def apply_entry(draft: Draft, entry: Entry) -> Entry:
     try:
         return _APPLY[entry.type](draft, entry) or entry
     except BaseException:
-        # A request may pass over a refusal, as of a duplicate. Then the entry is not in the record, nor is its time.
+        # A request may continue after a refusal, for example of a duplicate. The refused entry is not in the record, so
+        # its time must not count.
         draft.time_ms = before_ms
         raise
 

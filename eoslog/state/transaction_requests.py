@@ -1,4 +1,4 @@
-"""The requests to the transaction coordinator: from producers, and from others that abort a producer's transaction.
+"""The requests to the transaction coordinator: from producers, and from processes that abort a producer's transaction.
 
 A request is a value. ``apply`` validates it on a draft, appends its entries, and returns the answer. The answer holds
 only at the slot of the draft. When the log loses the race for a slot, it calls ``apply`` again on a newer state.
@@ -56,7 +56,7 @@ _MOST_PARTITIONS_ABORTED_A_RECORD = 50_000
 The control row of each partition takes about 100 bytes of the record.
 """
 _MOST_STATISTICS_BYTES = 16 << 20
-"""The limit for one entry. A record has room for so much escaped JSON beside the largest number of prepared files."""
+"""The limit for one entry (bytes). A record has room for this much beside the largest number of prepared files."""
 
 
 class InitAnswer(NamedTuple):

@@ -151,7 +151,7 @@ def _named_job(options: Options) -> str | None:
 
 
 def _check_version(options: Options) -> None:
-    """Raises: InvalidOption: an option that tells which work this is lacks another one."""
+    """Raises: InvalidOption: an option of the application version lacks the option that it needs."""
     if options.version is None:
         if options.application_id is not None:
             raise InvalidOption("option 'txnAppId' needs option 'txnVersion', the number of this piece of work")
@@ -198,7 +198,7 @@ def commit_tasks(
     """Commit the files that the tasks uploaded. If the version of the job was committed before, this is a no-op.
 
     Args:
-        job: the job, without its query: the messages tell it.
+        job: the job, without its query. The query comes from the messages.
         owner, take_over, replaces, operation, query_name: as in ``Job.commit``.
         fail_on_data_loss: refuse a replayed micro-batch that was committed with another number of rows.
 
@@ -270,7 +270,7 @@ def common(values: Iterable[T]) -> T | None:
 def same_for_all(messages: Sequence[TaskCommit | None], *, of_stream: bool = False) -> list[TaskCommit]:
     """Return the messages of a commit, after a check that each task sent one and that all belong to one run.
 
-    The tasks of a streaming query all know their query. Those of a batch write in ``foreachBatch`` may not.
+    All tasks of a streaming query know their query. Tasks of a batch write in ``foreachBatch`` may not know it.
 
     Raises:
         IllegalState: a message is missing, or messages are of different runs.

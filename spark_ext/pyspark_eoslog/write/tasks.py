@@ -44,7 +44,7 @@ class WritePlan:
     """A lower bound of the time at which any task begins to upload (ms by the store's clock)."""
     planned_ms: int
     replayed: bool = False
-    """True if this version was committed before. Then tasks write nothing, and the commit checks which run it was."""
+    """True if this version was committed before. Then tasks write nothing, and the commit only checks the replay."""
     last: WorkVersion | None = None
     """The last committed micro-batch of the stream's job, if it is known at planning."""
     new_columns: NewColumns | None = None

@@ -53,7 +53,7 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
                 return plan
     # Plan again on the newest state: the topic may have been created, or columns added, in the meantime.
     plan = _plan(options, schema, store, refresh=True)
-    # Tasks upload nothing if the last committed micro-batch says so. So it must come from the newest state.
+    # If the last committed micro-batch shows a replay, tasks upload nothing. So it must come from the newest state.
     if job_id is None:
         return plan
     job = Job(job_id=job_id, sink=plan.sink, starts_anew_after=options.start_anew_after)

@@ -269,7 +269,7 @@ def test_a_place_without_a_store_is_named(tmp_path: Path) -> None:
 def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
 
-    with pytest.raises(eoslog.NotAStore, match="empty place"):
+    with pytest.raises(eoslog.NotAStore, match="empty URL"):
         eoslog.connect(str(tmp_path)).admin.create_topic("t")
 
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["mine.txt"]

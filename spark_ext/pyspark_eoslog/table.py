@@ -1,7 +1,7 @@
 """``EosLogTable``: a topic as a table, similar to ``delta.tables.DeltaTable``.
 
-It works with classic sessions and with those of Spark Connect, whose client must then reach the store itself: reads are
-planned where the table object lives.
+It works with classic sessions and with sessions of Spark Connect. The process that holds the table plans the reads. So
+a Spark Connect client must be able to reach the store.
 """
 
 from __future__ import annotations
@@ -98,27 +98,27 @@ class EosLogTable:
     ) -> DataFrame:
         """Return the visible rows, scanned by Spark's own Parquet reader. It gets the filters and columns.
 
-        Rows, offsets, names and types are those of ``spark.read.format("eoslog")``; every column may be null. What is
-        read is decided here, once: the DataFrame shows the same rows as long as its files are there. Vacuum leaves them
-        for ``deleted_file_retention_ms`` (24 hours) after others took their place; then a missing one is an error.
-        Lengths and checksums of files, which ``format("eoslog")`` compares with the log, are not looked at.
+        Rows, offsets, names and types are the same as with ``spark.read.format("eoslog")``; every column may be null.
+        This call plans the read once, so the DataFrame shows the same rows as long as its files exist. Vacuum keeps a
+        replaced file for ``deleted_file_retention_ms`` (24 hours). After that, reading a deleted file is an error.
+        Spark does not compare the lengths and checksums of files with the log, as ``format("eoslog")`` does.
 
         Args:
             isolation_level: ``read_committed`` if None; ``snapshot`` if a slot or a timestamp is given.
-            starting_offsets: the first offset by partition (inclusive), the log start where none is given; or
-                ``earliest``.
-            ending_offsets: the end by partition (exclusive), all that is visible where none is given; or ``latest``.
-            slot: for ``snapshot``: the slot by which transactions had ended; the newest if None.
-            timestamp: for ``snapshot``: the time by which transactions had ended: a datetime with a time zone, or ms
-                since the epoch.
-            transaction_consistent: under ``read_committed``: end where no committed transaction is split.
-            partitions: of the topic; all if None.
-            columns: the columns to read, in this order; all if None. Whoever selects from the DataFrame reads no more
-                than that either, so they matter only for types that Spark's Parquet reader does not know.
-            predicate: which rows to read, as in ``Store.scan``. Files without such rows, by the log's statistics, are
-                not looked at; a filter of the DataFrame leaves out parts of files, by those of Parquet.
-            metadata_columns: of a topic of columns: with ``_topic, _partition, _offset, _timestamp``.
-            include_headers: of a topic of Kafka records: with ``headers``.
+            starting_offsets: the first offset to read, by partition (inclusive), or ``earliest``. Default: the log
+                start.
+            ending_offsets: the end, by partition (exclusive), or ``latest``. Default: the end of the visible rows.
+            slot: for ``snapshot``: read the transactions that had ended by this slot; the newest slot if None.
+            timestamp: for ``snapshot``: read the transactions that had ended by this time of the log. Give a datetime
+                with a time zone, or ms since the epoch.
+            transaction_consistent: under ``read_committed``: choose ends that split no committed transaction.
+            partitions: the partitions to read; all if None.
+            columns: the columns to read, in this order; all if None. Give them to leave out a column whose type Spark's
+                Parquet reader does not support. To read less, ``select`` on the DataFrame is enough.
+            predicate: which rows to read, as in ``Store.scan``. Spark does not open files that the log's statistics
+                exclude. A filter on the DataFrame skips parts of files by the statistics of Parquet.
+            metadata_columns: for a topic of columns: add ``_topic, _partition, _offset, _timestamp``.
+            include_headers: for a topic of Kafka records: add ``headers``.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -157,21 +157,21 @@ class EosLogTable:
         """Create a temporary view of the rows that are visible now.
 
         Args:
-            options: those of ``toDF``.
+            options: the arguments of ``toDF``.
         """
         self.toDF(**options).createOrReplaceTempView(name)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Return the operations on the topic, the newest first, one row each; see ``Store.history``.
+        """Return one row for each operation on the topic, the newest first; see ``Store.history``.
 
-        It goes back as far as the log's slots do.
+        The history begins at the oldest slot that was not deleted.
         """
         return table_frames.history_frame(self._spark, self._store().history(self._topic, limit=limit))
 
     def detail(self) -> DataFrame:
         """Return one row: the store, the topic, its schema and settings, and its size.
 
-        ``numRows`` are those that ``read_committed`` shows; files and bytes are all, those of aborted rows too.
+        ``numRows`` counts the rows that ``read_committed`` shows. The files and bytes include aborted rows.
         """
         store = self._store()
         topic = store.admin.describe_topic(self._topic)
@@ -196,10 +196,10 @@ class EosLogTable:
         return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
 
     def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES) -> DataFrame:
-        """Compact small files of sealed segments, and by key a topic whose ``cleanup_policy`` says so. At once.
+        """Compact the topic in this call: small files of sealed segments, and by key if ``cleanup_policy`` says so.
 
         Args:
-            target_file_bytes: how large new files may become (bytes).
+            target_file_bytes: the largest size of a new file (bytes).
 
         Returns:
             One row for each run of segments whose files were compacted, and each partition compacted by key.
@@ -217,11 +217,11 @@ class EosLogTable:
         deleted_file_retention_ms: int | None = None,
         dry_run: bool = False,
     ) -> DataFrame:
-        """Delete files that nothing names any more, in the whole store: its topics have one log. At once.
+        """Delete, in this call, files that no entry of the log names. It covers all topics of the store.
 
         Args:
-            staged_max_age_ms, deleted_file_retention_ms: those of ``Admin.vacuum``; if None, as the settings say.
-            dry_run: tell which they are, and delete nothing.
+            staged_max_age_ms, deleted_file_retention_ms: as in ``Admin.vacuum`` (ms); if None, from the settings.
+            dry_run: return the paths of the files, and delete nothing.
 
         Returns:
             One row, with the paths of the files.
@@ -260,7 +260,7 @@ class EosLogTable:
         for name in names:
             if name not in fields:
                 raise InvalidOption(
-                    f"topic {self._topic}: column {name!r} is told by the log and not by files; read it with "
+                    f"topic {self._topic}: column {name!r} comes from the log, not from files. Read it with "
                     'spark.read.format("eoslog").option("includeTransactionColumns", "true")'
                 )
         return StructType([fields[name] for name in names])

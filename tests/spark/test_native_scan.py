@@ -83,7 +83,9 @@ def test_every_type_comes_back_from_any_path(spark: SparkSession, store: eoslog.
     rows = spark.range(2).selectExpr("id", *columns)
     table = sent(spark, store, rows)
 
-    with pytest.raises(InvalidOption, match=r"'time' is time\(6\), which Spark's Parquet reader does not know.*eoslog"):
+    with pytest.raises(
+        InvalidOption, match=r"'time' is time\(6\), which Spark's Parquet reader does not support.*eoslog"
+    ):
         table.toDF()
     found = table.toDF(columns=[name for name in rows.columns if name != "time"])
 

@@ -1,4 +1,4 @@
-"""What the log knows of a data file and the file does not: which rows to read, and their offsets and timestamps.
+"""Facts about a data file that only the log knows: which rows to read, and their offsets and timestamps.
 
 A native scan lets Spark read the files. A plan's slices become one ``PlannedFile`` for each file. Its rows are counted
 from 0 in the file, as Spark counts them in ``_metadata.row_index``.
@@ -28,11 +28,11 @@ _BLOCKS = "size:bigint,blocks:array<array<array<bigint>>>"
 
 
 class RowRange(NamedTuple):
-    """Rows of a file that have something in common."""
+    """Consecutive rows of a file."""
 
     first_row: int
     end_row: int
-    """Exclusive."""
+    """The end row (exclusive)."""
 
 
 class TimedRows(NamedTuple):
@@ -48,7 +48,7 @@ class PlannedFile:
     """The facts about one data file of a plan that Spark's Parquet reader does not find in the file."""
 
     path: str
-    """Within the store."""
+    """The path below the store's root."""
     length: int
     partition: int
     first_offset: int | None

@@ -1,7 +1,8 @@
 """The native scan: planned files as a DataFrame that Spark's own Parquet reader scans.
 
-Files of which all rows are read, and whose offsets follow from the row, cost no more than plain Parquet. The others are
-scanned apart: those that hold their offsets themselves, and those of which some rows must not be read.
+Spark scans the files in up to three groups. Files whose rows are all read, and whose offsets follow from the row
+numbers, cost no more than plain Parquet. The second group are files with their own column of offsets, or with several
+timestamps. The third group are files with rows that must not be read.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _READ_OPTIONS = {
-    # A file that vacuum deleted meanwhile, or that is damaged, is an error: never fewer rows.
+    # A deleted or damaged file must raise an error. To skip it would lose rows silently.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
-    # The schema is the topic's, and a directory of the store's root such as "year=2026" is no column.
+    # The topic has the schema. A directory such as "year=2026" in the store's root must not add a column.
     "mergeSchema": "false",
     "recursiveFileLookup": "true",
-    # No calendar but Gregorian's is ever written.
+    # eoslog writes only the proleptic Gregorian calendar.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
 }
@@ -46,11 +47,11 @@ _listing = threading.Lock()
 
 
 class NativeFiles:
-    """Where Spark finds the files of a store.
+    """The paths and options by which Spark finds the files of a store.
 
     Args:
-        store_url: of the store, as its object store names it.
-        options: those of the object store.
+        store_url: the URL of the store.
+        options: the options of its object store.
     """
 
     def __init__(self, store_url: str, options: Mapping[str, str]) -> None:
@@ -60,13 +61,13 @@ class NativeFiles:
         self.read_options = _READ_OPTIONS | (s3a_options(options) if self._is_s3 else {})
 
     def path(self, file: PlannedFile) -> str:
-        """The file's path as Hadoop reads it."""
+        """Return the file's path in Hadoop's form."""
         return f"{self._root}/{file.path}"
 
     def listing_setting(self, file_count: int, known: Callable[[str], int]) -> dict[str, str]:
-        """The setting under which Spark looks so many files up without a task for each.
+        """Return the setting with which Spark looks up this many files without a task for each.
 
-        On S3 some tasks do it, because each look is a request; on a disk the driver does it alone.
+        On S3 several tasks look up the files, because each lookup is a request. On a local disk the driver does it.
         """
         if self._is_s3:
             return {_LISTING_PARALLELISM: str(_LISTING_TASKS)} if known(_LISTING_PARALLELISM) > _LISTING_TASKS else {}
@@ -74,7 +75,7 @@ class NativeFiles:
 
 
 def s3a_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of an S3 store as those of Hadoop's ``s3a``, as far as both have them."""
+    """Return the options of an S3 store as options of Hadoop's ``s3a``. Options that Hadoop lacks are left out."""
     found = {
         hadoop: options[name]
         for name, hadoop in (
@@ -105,10 +106,10 @@ def s3a_options(options: Mapping[str, str]) -> dict[str, str]:
 def native_frame(
     spark: SparkSession, place: NativeFiles, topic: Topic, files: Sequence[PlannedFile], wanted: StructType
 ) -> DataFrame:
-    """A DataFrame of the rows of these files with the columns ``wanted``, all of which may be null.
+    """Return a DataFrame of the rows of these files with the columns ``wanted``. Every column may be null.
 
     Raises:
-        InvalidOption: Spark's Parquet reader cannot give a column.
+        InvalidOption: Spark's Parquet reader cannot read a column.
     """
     _check(topic, wanted)
     if not files:
@@ -118,7 +119,7 @@ def native_frame(
         for _, group in groupby(sorted(files, key=_kind), key=_kind):
             frames.append(_scan(spark, place, topic, list(group), wanted))
         frame = reduce(lambda left, right: left.unionAll(right), frames)
-        # A client of Spark Connect has it analysed here, where files are looked up, and not at its first action.
+        # The analysis looks up the files. Without this line, Spark Connect would do it later, without the setting.
         _ = frame.schema
     return frame
 
@@ -131,14 +132,14 @@ def _kind(file: PlannedFile) -> tuple[bool, bool]:
 def _scan(
     spark: SparkSession, place: NativeFiles, topic: Topic, files: Sequence[PlannedFile], wanted: StructType
 ) -> DataFrame:
-    """One scan of files that are read alike."""
+    """Return one scan of the files of one group."""
     stored = set(stored_schema(topic).names)
     in_file = [field for field in wanted if field.name in stored and not isinstance(field.dataType, NullType)]
     scanned = [*in_file]
     if any(file.first_offset is None for file in files):
         scanned.append(StructField(OFFSET_COLUMN.name, LongType()))
     told = file_expressions(files, [field.name for field in scanned])
-    # Parquet has no schema of no columns, so one is named that nobody asks for.
+    # Parquet cannot read without a column, so name one that the query does not use.
     schema = StructType(scanned or [StructField(OFFSET_COLUMN.name, LongType())])
     paths = [place.path(file) for file in files]
     frame = spark.read.schema(schema).options(**place.read_options).parquet(*paths)
@@ -151,7 +152,7 @@ def _scan(
 def _column(field: StructField, topic: Topic, in_file: Sequence[StructField], told: FileExpressions) -> str:
     if field in in_file:
         return quoted(field.name)
-    # Constants may be null too, as in every other read: nullif says so until Spark folds it.
+    # Constants must be nullable, as in every other read. ``nullif`` makes them nullable.
     known = {
         "topic": f"nullif('{topic.topic}', '')",
         "partition": told.partition,
@@ -164,7 +165,7 @@ def _column(field: StructField, topic: Topic, in_file: Sequence[StructField], to
 
 
 def quoted(name: str) -> str:
-    """A column's name in SQL, whatever characters it has."""
+    """Return a column's name in SQL. It may have any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -172,13 +173,13 @@ def _check(topic: Topic, wanted: StructType) -> None:
     stored = stored_schema(topic).names
     for field in wanted:
         if field.name.lower() == "_metadata" and field.name in stored:
-            reason = "has the name by which Spark tells of files"
+            reason = "has a name that Spark reserves for file metadata"
         elif contains_type(field.dataType, TimeType):
-            reason = f"is {field.dataType.simpleString()}, which Spark's Parquet reader does not know"
+            reason = f"is {field.dataType.simpleString()}, which Spark's Parquet reader does not support"
         else:
             continue
         raise InvalidOption(
-            f"topic {topic.topic}: column {field.name!r} {reason}; leave it out of columns=[…], or read the topic with "
+            f"topic {topic.topic}: column {field.name!r} {reason}. Leave it out of columns=[…], or read the topic with "
             'spark.read.format("eoslog")'
         )
 
@@ -188,7 +189,7 @@ def _nullable(schema: StructType) -> StructType:
 
 
 def _nullable_type(data_type: DataType) -> DataType:
-    """With nulls allowed in every part, as Spark reads files."""
+    """Return the type with nulls allowed in every part, as Spark reads files."""
     if isinstance(data_type, StructType):
         return _nullable(data_type)
     if isinstance(data_type, ArrayType):
@@ -200,7 +201,7 @@ def _nullable_type(data_type: DataType) -> DataType:
 
 @contextmanager
 def _listing_many(spark: SparkSession, place: NativeFiles, file_count: int) -> Iterator[None]:
-    """Change the session's setting for a while. There is no other way, so one thread after another does it."""
+    """Change a setting of the session within this context. The setting is shared, so threads take turns."""
     with _listing:
         changed = place.listing_setting(file_count, lambda name: int(spark.conf.get(name) or 0))
         before = {name: spark.conf.get(name) for name in changed}

@@ -59,10 +59,10 @@ def test_options_of_the_store_are_not_printed() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"columns": ["_slot"]}, "'_slot' is told by the log and not by files.*includeTransactionColumns"),
-        ({"columns": ["n", "at"]}, "'at' is time.*Spark's Parquet reader does not know.*columns=.*format"),
-        ({"columns": ["_metadata"]}, "'_metadata' has the name by which Spark tells of files"),
-        ({}, "'_metadata' has the name"),
+        ({"columns": ["_slot"]}, "'_slot' comes from the log, not from files.*includeTransactionColumns"),
+        ({"columns": ["n", "at"]}, "'at' is time.*Spark's Parquet reader does not support.*columns=.*format"),
+        ({"columns": ["_metadata"]}, "'_metadata' has a name that Spark reserves"),
+        ({}, "'_metadata' has a name that Spark reserves"),
         ({"columns": ["m"]}, "topic t has no column 'm'"),
         ({"predicate": "m = 1"}, "'m'"),
         ({"starting_offsets": "latest"}, "starting_offsets is 'latest'; give 'earliest' or offsets by partition"),

@@ -96,7 +96,7 @@ def _planned(store: Store, topic: str, options: Mapping[str, Any], predicate: pl
 
 
 def predicate_text(predicate: pl.Expr) -> str | None:
-    """Return a condition in SQL that each row meets for which the Polars expression is true; None: there is none."""
+    """Return a condition in SQL, or None. If the Polars expression is true for a row, the condition is true, too."""
     return _sql(json.loads(predicate.meta.serialize(format="json")), can_widen=True)
 
 
@@ -147,7 +147,7 @@ def _literal(node: Any) -> str | None:
         case {"Literal": {"Scalar": {"Date": int(days)}}} if days in _DAYS:
             return f"DATE '{_EPOCH + timedelta(days=days)}'"
         case {"Literal": {"Scalar": {"Float32": int(value) | float(value)}}}:
-            # Polars writes the shortest digits. They mean another number where they are read with 64 bits.
+            # Polars writes the shortest digits of the 32-bit number. Read as a 64-bit number they are another value.
             return _number(float(np.float32(value)))
         case {"Literal": {"Scalar": {"String": str(text)}}}:
             return _text(text)

@@ -248,7 +248,7 @@ class RowGroup(NamedTuple):
     rows: range
     """Their numbers in the file, counted from 0."""
     decoded_bytes: int
-    """About how many bytes of memory they take."""
+    """About how many bytes of memory the decoded rows take."""
 
 
 class DataFile:

@@ -328,9 +328,7 @@ class Appender(Generic[S]):
         attempts.has_lost, attempts.taken_others = False, None
         while pending:
             if replica.invalid is not None:
-                raise CorruptRecord(
-                    f"{self.store.url}: {replica.invalid}. No process appends to this log any more; run eoslog verify"
-                )
+                raise CorruptRecord(f"{self.store.url}: {replica.invalid}. Nothing more is appended; run eoslog verify")
             if not replica.is_open and not pending[0].first:
                 # Another thread was interrupted during a fold, and the replica was reset.
                 replica.open()

@@ -40,7 +40,7 @@ _USUAL_COMPRESSION = 8
 _LARGEST_WHOLE_BYTES = 1 << 20
 """Smaller files are always fetched as a whole: one request costs less than several ranges."""
 _END_BYTES = 64 << 10
-"""The end of a file that is fetched for its footer: as much as Parquet's reader asks for."""
+"""How many bytes at the end of a file are fetched for its footer. Parquet's reader asks for as many."""
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
@@ -180,7 +180,7 @@ def _submitted(pool: Executor, run: Callable[[_Task], _Result], task: _Task) -> 
 
 @dataclass(frozen=True)
 class _Step:
-    """A part of a read that one thread does."""
+    """A part of a read. One thread does it."""
 
     run: Callable[[], Iterator[tuple[int, pa.RecordBatch]]]
     """Yields batches. Each comes with its number of rows before the predicate left out some of them."""
@@ -191,7 +191,7 @@ class _Step:
 
 
 class _Read:
-    """What all files of a read have in common."""
+    """A read of one partition: the parts that are the same for all its files."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The columnar scan: a topic's visible rows as Arrow, from one consistent state, and how far a reader has come."""
+"""The columnar scan: a topic's visible rows as Arrow, from one consistent state; and the progress of a read."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _scan_file(store: ObjectStore, partition: int, rows: Sequence[FileSlice]) ->
 
 
 def _first(slices: Iterable[FileSlice], rows: int) -> Iterator[FileSlice]:
-    """Yield slices with the first rows, and as few others as possible. With gaps the number of rows is not known."""
+    """Yield the slices of the first rows. Slices with gaps do not count: only a file tells how many rows they have."""
     for piece in slices:
         if rows == 0:
             return

@@ -352,7 +352,7 @@ def test_a_record_that_contradicts_the_state_is_inert_and_stops_writers_only() -
     world.put(1, bad.model_dump_json(exclude_none=True).encode() + b"\n")
 
     assert names(b) == ["created"]
-    with pytest.raises(CorruptRecord, match="No process appends"):
+    with pytest.raises(CorruptRecord, match="Nothing more is appended; run eoslog verify"):
         b.append(add("y"))
 
 

@@ -20,12 +20,14 @@ from eoslog.admin.topic_admin import (
     segments_cut,
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
+from eoslog.delta.delta_schema import delta_schema
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import check_key_type
-from eoslog.format.topic_schemas import check_storable, encode_schema, normalise_schema
+from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
+from eoslog.maintenance.publication import Publication, Publisher
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
@@ -74,7 +76,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             config: the settings of the topic; the defaults if None.
 
         Raises:
-            TopicAlreadyExists, InvalidTopic, UnsupportedSchema
+            TopicAlreadyExists, InvalidTopic
+            UnsupportedSchema: a column cannot be stored, or not be published although ``config.publish`` is ``delta``.
         """
         check_topic_name(topic)
         _check_partition_count(topic, partitions)
@@ -85,6 +88,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             )
         keys = (key,) if isinstance(key, str) else tuple(key)
         topic_schema = _topic_schema(topic, schema, keys, spark_schema)
+        if config is not None and config.is_published and topic_schema.arrow is not None:
+            delta_schema(topic, decode_schema(topic_schema.arrow))
         self._store.ensure_created()
         entry = TopicCreated(
             topic=topic,
@@ -114,6 +119,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         Raises:
             UnknownTopicOrPartition
             InvalidTopic: a setting is unknown, or its value is not allowed.
+            UnsupportedSchema: ``publish`` is ``delta``, but Delta has no type for a column, or forbids its name.
         """
         return self._store.append(AlterTopic(topic, settings))
 
@@ -229,6 +235,22 @@ class Admin(TransactionAdministration, GroupAdministration):
         return compact_files(
             store.log, store.object_store, store.environment, topic=topic, target_file_bytes=target_file_bytes
         )
+
+    def publish(self, topic: str) -> Publication:
+        """Publish the newest slot of a topic as a version of its Delta table, whose root is the topic's directory.
+
+        If the table shows the topic's rows and columns already, it gets no version. A coordinator publishes all topics
+        with the setting ``publish="delta"`` in the same way.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidTopic: the topic's setting ``publish`` is not ``delta``.
+            UnsupportedSchema: Delta has no such type, or allows no such column name.
+            RetriableError: the version may be there or not. Publish again.
+        """
+        store = self._store
+        store.describe()
+        return Publisher(store.log, store.object_store, store.environment, store.indexes).publish(topic)
 
     def compact_keys(self, topic: str | None = None) -> KeyCompactionReport:
         """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.

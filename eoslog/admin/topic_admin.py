@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pydantic import ValidationError
 
+from eoslog.delta.delta_schema import delta_schema
 from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic, OffsetOutOfRange, is_whole_number, quoted
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema, without_columns
@@ -57,9 +58,11 @@ class AlterTopic:
     settings: Mapping[str, Any]
 
     def apply(self, draft: Draft) -> Topic:
-        """Raises: UnknownTopicOrPartition, InvalidTopic"""
+        """Raises: UnknownTopicOrPartition, InvalidTopic, UnsupportedSchema"""
         found = topic_named(draft, self.topic)
         config = changed_config(self.topic, found.config, self.settings)
+        if config.is_published:
+            delta_schema(self.topic, stored_schema(found))
         if config != found.config:
             if config == found.config.model_copy(update={"statistics_columns": config.statistics_columns}):
                 need_feature(draft, STATISTICS_COLUMNS)

@@ -27,6 +27,7 @@ _LISTED = {
     "import": ("table_files", "Write all rows of FILEs into TOPIC, or none."),
     "metrics": ("store_commands", "Show metrics of transactions, producers and the log."),
     "offsets": ("topic_commands", "Show the offsets at which the partitions of TOPIC begin and end."),
+    "publish": ("store_commands", "Publish TOPIC as a Delta table that other engines read."),
     "restore-indexes": ("store_commands", "Restore missing or damaged .txnindex and .snapshot files of TOPIC."),
     "seal": ("store_commands", "Seal the segments that are large or old enough."),
     "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),

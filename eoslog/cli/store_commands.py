@@ -23,6 +23,7 @@ from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publicat
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
 from eoslog.maintenance.file_compaction import CompactedSegments
 from eoslog.maintenance.key_compaction import CompactedPartition
+from eoslog.maintenance.publication import Publication
 from eoslog.read.history import Operation
 from eoslog.state.store_state import StoreState
 from eoslog.verification.findings import Finding, Severity
@@ -237,6 +238,18 @@ def compact_keys(session: Session, topic: str | None = None) -> None:
         found = session.store().admin.compact_keys(topic)
     columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
+
+
+@command("publish", "flights", "flights")
+def publish(session: Session, topic: str) -> None:
+    """Publish TOPIC as a Delta table that other engines read. Its setting publish must be delta.
+
+    The table's root is the directory of the topic. The new version shows all rows that are committed now. A coordinator
+    publishes at intervals.
+    """
+    with progress("publishing"):
+        found = session.store().admin.publish(topic)
+    session.print_rows(Columns(*(title_of(field.name) for field in fields(Publication))), [found])
 
 
 def _interval(text: str) -> tuple[str, int]:

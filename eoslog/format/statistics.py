@@ -42,6 +42,8 @@ class ColumnBounds(NamedTuple):
     """No value is smaller; None if unknown. NaN is the greatest of all values."""
     greatest: Value | None = None
     """No value is greater; None if unknown."""
+    null_count: int | None = None
+    """The number of nulls when the rows were written; None if unknown."""
 
     @classmethod
     def constant(cls, value: Value | None) -> ColumnBounds:
@@ -202,7 +204,7 @@ def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
     if type(nulls) is not int or not 0 <= nulls < 2**63:
         return None
     if len(written) == 1:
-        return ALL_NULL if nulls else None
+        return ALL_NULL._replace(null_count=nulls) if nulls else None
     ends: list[Value | None] = []
     for each in written[1:]:
         value = None if each is None else _value(each, data_type)
@@ -212,7 +214,7 @@ def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
     least, greatest = ends
     if least is not None and greatest is not None and order(least) > order(greatest):
         return None
-    return ColumnBounds(nulls > 0, True, least, greatest)
+    return ColumnBounds(nulls > 0, True, least, greatest, nulls)
 
 
 def _value(written: object, data_type: pa.DataType) -> Value | None:

@@ -26,6 +26,7 @@ from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publicat
 from eoslog.log.slots import CheckpointReference
 from eoslog.maintenance.file_compaction import CompactedSegments, compact_files
 from eoslog.maintenance.key_compaction import CompactedPartition, compact_keys
+from eoslog.maintenance.publication import Publication, Publisher
 from eoslog.maintenance.retention import DroppedRows, apply_retention
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
@@ -123,6 +124,10 @@ def _files_compacted(coordinator: Coordinator) -> Mapping[str, Any]:
     }
 
 
+def _published(coordinator: Coordinator) -> Mapping[str, Any]:
+    return {"published": [f"{each.topic} version {each.version}" for each in coordinator.publish()]}
+
+
 def _keys_compacted(coordinator: Coordinator) -> Mapping[str, Any]:
     compacted = coordinator.compact_keys()
     return {
@@ -187,6 +192,7 @@ STEPS = (
         lambda coordinator: {"sealed_segments": [f"{topic}-{number}" for topic, number in coordinator.seal()]},
     ),
     Step("apply-retention", "log_retention_check_interval_ms", _retained),
+    Step("publish", "publication_interval_ms", _published),
     Step("compact-keys", "log_cleaner_backoff_ms", _keys_compacted),
     Step("compact-files", "file_compaction_interval_ms", _files_compacted),
     Step("write-checkpoint", "checkpoint_check_interval_ms", _checkpoint_written),
@@ -269,6 +275,7 @@ class Coordinator:
         chosen_steps(intervals_ms)
         defaults = CoordinatorSettings()
         self._store = store
+        self._publisher: Publisher | None = None
         self._intervals_ms = {step.name: getattr(defaults, step.setting) for step in STEPS} | dict(intervals_ms or {})
         self._transactional_id_expiration_ms = transactional_id_expiration_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
@@ -436,6 +443,15 @@ class Coordinator:
         store = self._store
         store.describe()
         return compact_keys(store.log, store.object_store, store.environment).partitions
+
+    def publish(self) -> list[Publication]:
+        """Publish the topics whose setting ``publish`` is ``delta``. Return the tables that have a new version."""
+        store = self._store
+        store.describe()
+        if self._publisher is None or self._publisher.log is not store.log:
+            # A forked child has a log of its own.
+            self._publisher = Publisher(store.log, store.object_store, store.environment, store.indexes)
+        return self._publisher.publish_all()
 
     def checkpoint(self) -> CheckpointReference | None:
         """Write a checkpoint if one is due. Return it, or None if none was due.

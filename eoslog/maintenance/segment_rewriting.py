@@ -6,14 +6,16 @@ Rows are streamed. Memory holds one source file and one new file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby, takewhile
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eoslog.delta.delta_log import published_slot
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
@@ -171,6 +173,9 @@ class Rewrite(Protocol):
 def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, Partition], Iterable[Rewrite]]) -> int:
     """Run the rewrites that are planned for each partition of a topic; None means all topics.
 
+    Of a published topic, only segments whose rows are published are rewritten. A version of the Delta table then either
+    adds rows or moves them, and a Delta stream gets each row once.
+
     Returns:
         The number of rewrites that were given up because another process changed the segments meanwhile.
 
@@ -183,14 +188,30 @@ def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, 
         topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
         return [partition_id for each in topics for partition_id in each.partition_ids()]
 
-    def planned(state: StoreState, partition_id: PartitionId) -> list[Rewrite]:
-        each, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
-        return [] if each is None or partition is None else list(plan(each, partition))
+    @cache
+    def published(topic: str, store_id: str) -> int | None:
+        return published_slot(log.store, f"{topic}/", store_id)
+
+    def planned(partition_id: PartitionId) -> list[Rewrite]:
+        each, partition, store_id = log.read(
+            lambda state, slot: (
+                state.topics.get(partition_id.topic_id),
+                state.partitions.get(partition_id),
+                state.store_id,
+            ),
+            refresh=False,
+        )
+        if each is None or partition is None:
+            return []
+        rewrites = list(plan(each, partition))
+        if rewrites and each.config.is_published:
+            rewrites = list(plan(each, _published_part(partition, published(each.topic, store_id))))
+        return rewrites
 
     lost_races = 0
     damage: CorruptRecord | None = None
     for each in log.read(partition_ids):
-        for rewrite in log.read(lambda state, slot, each=each: planned(state, each), refresh=False):  # type: ignore[misc]
+        for rewrite in planned(each):
             try:
                 lost_races += not rewrite.run()
             except CorruptRecord as error:
@@ -203,6 +224,20 @@ def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, 
     if damage is not None:
         raise damage
     return lost_races
+
+
+def _published_part(partition: Partition, slot: int | None) -> Partition:
+    """Return a partition as if it ended before the first segment with rows that were committed after a slot.
+
+    Args:
+        slot: the slot that the newest version of the Delta table shows; None if there is no version.
+    """
+    if slot is None:
+        return partition
+    sealed = tuple(takewhile(lambda segment: segment.max_end_slot <= slot, partition.sealed))
+    if len(sealed) == len(partition.sealed):
+        return partition
+    return replace(partition, sealed=sealed, segment_base_offset=partition.sealed[len(sealed)].base_offset)
 
 
 TARGET_FILE_BYTES = 64 << 20

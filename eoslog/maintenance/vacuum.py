@@ -11,15 +11,18 @@ Files that an entry dropped stay for some time, because readers that planned bef
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eoslog.errors import CorruptRecord, InvalidEntry
+from eoslog.delta.delta_log import DELTA_LOG
+from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
 from eoslog.format.data_file import check_file, read_file
-from eoslog.format.segment_index import batches_of_index
+from eoslog.format.segment_index import SegmentIndexes, batches_of_index
 from eoslog.log.log import Log
 from eoslog.log.slots import SLOTS, slot_of, slot_path
+from eoslog.maintenance.publication import Publisher
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import HorizonMoved, PendingDeletionsDone
 from eoslog.state.entry_fields import FileReference
@@ -27,6 +30,7 @@ from eoslog.state.expiry import DELETED_FILE_RETENTION_MS, STAGED_MAX_AGE_MS
 from eoslog.state.store_state import PendingDeletion, StoreState
 from eoslog.storage.object_store import ObjectInfo, ObjectStore
 
+_logger = logging.getLogger(__name__)
 _DELETED_AT_ONCE = 500
 _DIRECTORY_OF_PARTITION = re.compile(r"[^/]+/[0-9a-f]{32}/[0-9]+/")
 
@@ -96,13 +100,32 @@ def vacuum(
         report.paths.append(info.path)
         report.bytes += info.size
     if not dry_run:
+        unreleased = _unreleased_topics(log, store, report.paths)
+        report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
         for first in range(0, len(report.paths), _DELETED_AT_ONCE):
             store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
         log.environment.reached("segment.vacuum.files_deleted")
-        if expired:
+        if expired and not unreleased:
             # Only after the deletion: if the process dies before, the next vacuum still knows these files.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
     return report
+
+
+def _unreleased_topics(log: Log[StoreState], store: ObjectStore, paths: Sequence[str]) -> set[str]:
+    """Return the topics whose Delta tables may still name files that are to be deleted.
+
+    Each table gets a version that does not name them. If that fails, the next vacuum tries again.
+    """
+    publisher = Publisher(log, store, log.environment, SegmentIndexes(store))
+    failed: set[str] = set()
+    for topic in sorted({path.split("/", 1)[0] for path in paths}):
+        if any(store.list(f"{topic}/{DELTA_LOG}/", limit=1)):
+            try:
+                publisher.release_files(topic)
+            except EosLogError as error:
+                _logger.warning("%s: files of topic %s are kept for its Delta table: %s", store.url, topic, error)
+                failed.add(topic)
+    return failed
 
 
 class DroppedFiles:

@@ -90,6 +90,7 @@ class CoordinatorSettings(_Section):
     log_retention_check_interval_ms: _Positive = 300_000
     log_cleaner_backoff_ms: _Positive = 15_000
     file_compaction_interval_ms: _Positive = 60_000
+    publication_interval_ms: _Positive = 10_000
     checkpoint_check_interval_ms: _Positive = 60_000
     vacuum_interval_ms: _Positive = 24 * 3_600_000
     slot_deletion_interval_ms: _Positive = 3_600_000

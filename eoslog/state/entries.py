@@ -91,6 +91,8 @@ class TopicConfig(Model):
 
     The first columns whose values can be compared get statistics.
     """
+    publish: Literal["none", "delta"] = "none"
+    """Whether the topic is published as a Delta table, whose root is the topic's directory."""
 
     @field_validator("cleanup_policy", mode="before")
     @classmethod
@@ -101,6 +103,11 @@ class TopicConfig(Model):
     def is_compacted(self) -> bool:
         """True if compaction keeps only the newest row of each key."""
         return self.cleanup_policy != "delete"
+
+    @property
+    def is_published(self) -> bool:
+        """True if the topic is published as a Delta table."""
+        return self.publish == "delta"
 
     @property
     def longest_segment_ms(self) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
+from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.log.slots import CHECKPOINTS, SLOTS, pending_name, slot_of
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
 from eoslog.state.store_state import StoreState
@@ -17,6 +18,7 @@ from eoslog.verification.live_files import Live
 LEFTOVER_AGE_MS = 24 * 3600 * 1000
 """Temporary files are removed when they are older than this (ms)."""
 
+_DELTA = re.compile(rf"[^/]+/{DELTA_LOG}/.+")
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
 _HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
 _CHECKPOINT = re.compile(r"[0-9]{20}-[0-9a-f]{32}\.(json|part[0-9]+)")
@@ -89,6 +91,8 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
             continue
         elif data is not None and not path.startswith(("__", ".")):
             of_topics.add(f"{data[1]}/{data[2]}/")
+        elif _DELTA.fullmatch(path) and not path.startswith(("__", ".")):
+            continue
         else:
             unknown.add(path)
     for prefix in sorted(of_topics - live.read(_topics)):

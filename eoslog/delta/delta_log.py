@@ -1,0 +1,193 @@
+"""The log of one Delta table: its versions, put if absent, and its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from eoslog.delta.actions import (
+    Action,
+    AddFile,
+    DeltaTable,
+    Metadata,
+    Protocol,
+    SetTransaction,
+    damaged,
+    decode_action,
+    decode_version,
+)
+from eoslog.errors import CorruptRecord
+from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
+
+DELTA_LOG = "_delta_log"
+CHECKPOINT_VERSIONS = 100
+"""A checkpoint is written after this many versions."""
+
+_VERSION = re.compile(r"([0-9]{20})\.json")
+_TEXTS: Any = pa.map_(pa.string(), pa.string())
+_LIST: Any = pa.list_(pa.string())
+_CHECKPOINT: dict[str, dict[str, Any]] = {
+    "txn": {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()},
+    "add": {
+        "path": pa.string(),
+        "partitionValues": _TEXTS,
+        "size": pa.int64(),
+        "modificationTime": pa.int64(),
+        "dataChange": pa.bool_(),
+        "stats": pa.string(),
+    },
+    "remove": {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()},
+    "metaData": {
+        "id": pa.string(),
+        "name": pa.string(),
+        "format": pa.struct([("provider", pa.string()), ("options", _TEXTS)]),
+        "schemaString": pa.string(),
+        "partitionColumns": _LIST,
+        "configuration": _TEXTS,
+        "createdTime": pa.int64(),
+    },
+    "protocol": {
+        "minReaderVersion": pa.int32(),
+        "minWriterVersion": pa.int32(),
+        "readerFeatures": _LIST,
+        "writerFeatures": _LIST,
+    },
+}
+"""The columns of a checkpoint. Its ``remove`` is empty, but some engines expect the column."""
+_CHECKPOINT_SCHEMA = pa.schema([(name, pa.struct(list(fields.items()))) for name, fields in _CHECKPOINT.items()])
+_NAMES: dict[type[Action], str] = {SetTransaction: "txn", AddFile: "add", Metadata: "metaData", Protocol: "protocol"}
+
+
+class DeltaLog:
+    """The log of one Delta table as one process sees it. Only one thread at a time may use it."""
+
+    def __init__(self, store: ObjectStore, root: str) -> None:
+        """Set up the log of the table whose root is the directory ``root`` of the store, with a slash at its end."""
+        self._store = store
+        self._directory = f"{root}{DELTA_LOG}/"
+        self.table = DeltaTable()
+        """The table at the newest known version."""
+        self._checkpoint_version = -1
+
+    def _path(self, version: int, suffix: str = "json") -> str:
+        return f"{self._directory}{version:020d}.{suffix}"
+
+    @property
+    def _last_checkpoint_path(self) -> str:
+        return f"{self._directory}_last_checkpoint"
+
+    def refresh(self) -> DeltaTable:
+        """Read the versions after the newest known one, and return the table.
+
+        Raises:
+            CorruptRecord: a version or the checkpoint cannot be read.
+        """
+        if self.table.version < 0:
+            self._open()
+        while True:
+            version = self.table.version + 1
+            try:
+                body = self._store.get(self._path(version)).body
+            except ObjectNotFound:
+                return self.table
+            self.table.apply(version, decode_version(body, self._path(version)))
+
+    def _open(self) -> None:
+        """Read the last checkpoint, and all versions after it that a LIST shows."""
+        self._read_checkpoint()
+        first = self.table.version + 1
+        listed = self._store.list(self._directory, start_after=self._path(first, ""))
+        names = (_VERSION.fullmatch(info.path[len(self._directory) :]) for info in listed)
+        versions = sorted(int(name[1]) for name in names if name is not None)
+        # Gaps are possible only before the first version, where old versions were deleted.
+        paths = [self._path(version) for version in versions]
+        for version, path, found in zip(versions, paths, self._store.get_many(paths), strict=True):
+            if version != self.table.version + 1 or found is None:
+                raise CorruptRecord(
+                    f"{self._path(self.table.version + 1)} is missing from the Delta log. The topic itself is not "
+                    "affected. Delete the directory _delta_log and publish the topic again"
+                )
+            self.table.apply(version, decode_version(found.body, path))
+
+    def _read_checkpoint(self) -> None:
+        try:
+            body = self._store.get(self._last_checkpoint_path).body
+        except ObjectNotFound:
+            return
+        try:
+            version = int(json.loads(body)["version"])
+            path = self._path(version, "checkpoint.parquet")
+            rows = pq.read_table(pa.BufferReader(self._store.get(path).body))
+            found = [
+                decode_action(name, {key: value for key, value in fields.items() if value is not None})
+                for name in _NAMES.values()
+                for fields in rows.column(name).to_pylist(maps_as_pydicts="strict")
+                if fields is not None
+            ]
+        except (ObjectNotFound, ValueError, KeyError, TypeError, pa.ArrowException, ValidationError) as error:
+            raise damaged(self._last_checkpoint_path, error) from None
+        self.table = DeltaTable()
+        self.table.apply(version, found)
+        self._checkpoint_version = version
+
+    def put(self, actions: Sequence[Action], body: bytes) -> bool:
+        """Put the next version, unless another process has put it.
+
+        Args:
+            actions: the actions of the version.
+            body: the version's content.
+
+        Returns:
+            True if this call put the version. After False, ``refresh`` and decide again.
+
+        Raises:
+            StoreUnavailable: the put may have landed, or may land later. That does no harm: the version follows from
+                the one before it, and the next ``refresh`` shows whether it is there.
+        """
+        version = self.table.version + 1
+        if self._store.put_if_absent(self._path(version), body) is not PutOutcome.CREATED:
+            return False
+        self.table.apply(version, actions)
+        return True
+
+    @property
+    def checkpoint_is_due(self) -> bool:
+        """True if the newest version needs a checkpoint."""
+        return self.table.version >= max(self._checkpoint_version, 0) + CHECKPOINT_VERSIONS
+
+    def write_checkpoint(self) -> str:
+        """Write a checkpoint of the newest known version, and return its path.
+
+        Several processes may write the same checkpoint, in any order with others: each one is whole, and
+        ``_last_checkpoint`` is only a hint where to begin.
+        """
+        rows: dict[str, list[Any]] = {name: [] for name in _CHECKPOINT_SCHEMA.names}
+        actions = self.table.actions()
+        for action in actions:
+            own = _NAMES[type(action)]
+            for name, column in rows.items():
+                column.append(action.model_dump(by_alias=True) if name == own else None)
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table(rows, schema=_CHECKPOINT_SCHEMA), sink)
+        path = self._path(self.table.version, "checkpoint.parquet")
+        self._store.put(path, bytes(sink.getvalue()))
+        last = {"version": self.table.version, "size": len(actions)}
+        self._store.put(self._last_checkpoint_path, json.dumps(last).encode())
+        self._checkpoint_version = self.table.version
+        return path
+
+
+def published_slot(store: ObjectStore, root: str, store_id: str) -> int | None:
+    """Return the slot whose snapshot the newest version of a table shows; None if there is no version.
+
+    Raises:
+        CorruptRecord: the log of the table cannot be read.
+    """
+    last = DeltaLog(store, root).refresh().transactions.get(store_id)
+    return None if last is None else last.version

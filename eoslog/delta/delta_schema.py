@@ -1,0 +1,103 @@
+"""The schema of a topic as a Delta schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pyarrow as pa
+
+from eoslog.delta.actions import PARTITION_COLUMNS
+from eoslog.errors import UnsupportedSchema
+from eoslog.format.column_types import kind_of
+
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+"""Delta refuses these characters in the names of a table without column mapping, which readers of version 1 lack."""
+
+_INTEGERS = {8: "byte", 16: "short", 32: "integer", 64: "long"}
+_PARTITION_TYPES = dict(zip(PARTITION_COLUMNS, ("integer", "long"), strict=True))
+
+
+def delta_schema(topic: str, stored: pa.Schema) -> str:
+    """Return a schema as Delta's JSON, with the partition columns at its end.
+
+    Args:
+        topic: the name of the topic, for error messages.
+        stored: the schema of the topic's data files.
+
+    Raises:
+        UnsupportedSchema: Delta has no such type, or allows no such name.
+    """
+    fields = [_field(topic, field, field.name) for field in stored]
+    fields += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _PARTITION_TYPES.items()
+    ]
+    return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+
+
+def has_local_timestamps(data_type: pa.DataType | pa.Schema) -> bool:
+    """Return True if a type or schema holds timestamps without a time zone, which need a feature of Delta."""
+    if isinstance(data_type, pa.DataType) and pa.types.is_timestamp(data_type):
+        return data_type.tz is None
+    return any(has_local_timestamps(field.type) for field in _fields(data_type))
+
+
+def _fields(data_type: Any) -> list[Any]:
+    if isinstance(data_type, pa.Schema):
+        return list(data_type)
+    return [data_type.field(index) for index in range(data_type.num_fields)]
+
+
+def _field(topic: str, field: Any, path: str) -> dict[str, Any]:
+    if _FORBIDDEN.search(field.name):
+        raise UnsupportedSchema(
+            f"topic {topic} cannot be published: Delta allows no space and none of ,;{{}}()= in the name of column "
+            f"{path!r}. The topic itself works as before"
+        )
+    return {
+        "name": field.name,
+        "type": _type(topic, field.type, path),
+        "nullable": field.nullable,
+        "metadata": {},
+    }
+
+
+def _type(topic: str, data_type: Any, path: str) -> Any:
+    match kind_of(data_type):
+        case "boolean":
+            return "boolean"
+        case "integer":
+            return _INTEGERS[data_type.bit_width]
+        case "float":
+            return "float" if data_type.bit_width == 32 else "double"
+        case "decimal":
+            return f"decimal({data_type.precision},{data_type.scale})"
+        case "text":
+            return "string"
+        case "binary":
+            return "binary"
+        case "date":
+            return "date"
+        case "timestamp":
+            return "timestamp" if data_type.tz else "timestamp_ntz"
+        case "struct":
+            return {"type": "struct", "fields": [_field(topic, each, f"{path}.{each.name}") for each in data_type]}
+        case "list":
+            element = data_type.value_field
+            return {
+                "type": "array",
+                "elementType": _type(topic, element.type, f"{path}.element"),
+                "containsNull": element.nullable,
+            }
+        case "map":
+            return {
+                "type": "map",
+                "keyType": _type(topic, data_type.key_type, f"{path}.key"),
+                "valueType": _type(topic, data_type.item_type, f"{path}.value"),
+                "valueContainsNull": data_type.item_field.nullable,
+            }
+    raise UnsupportedSchema(
+        f"topic {topic} cannot be published: Delta has no type for column {path!r}, {data_type}. The topic itself "
+        "works as before"
+    )

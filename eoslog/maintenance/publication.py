@@ -1,0 +1,358 @@
+"""Publication: a topic as a Delta table, whose log names the topic's data files as they are.
+
+A version of the table is the topic's ``snapshot`` at one slot: the rows of all transactions that committed at or before
+it, and no other rows. The Delta log keeps the slot. A publisher compares the files of the newest slot with those of the
+newest version, and puts the next version if absent. So several publishers may work at once. A publisher that dies
+leaves a whole table, because a version is there or not.
+
+A Delta stream skips files without ``dataChange``. So this flag is False only if the version moves rows that the table
+has already. To keep such moves apart from new rows, compaction takes only segments that are published.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from eoslog.delta.actions import (
+    PARTITION_COLUMN,
+    Action,
+    AddFile,
+    DeltaTable,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+    encode_version,
+)
+from eoslog.delta.delta_log import DeltaLog
+from eoslog.delta.delta_schema import delta_schema, has_local_timestamps
+from eoslog.delta.delta_statistics import span_of
+from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedOut
+from eoslog.format.segment_index import SegmentIndexes
+from eoslog.format.topic_schemas import stored_schema
+from eoslog.log.log import Log
+from eoslog.maintenance.published_files import (
+    PublishedFile,
+    PublishedFiles,
+    StraddlingFile,
+    TopicSnapshot,
+    writer_of,
+)
+from eoslog.state.names import check_topic_name
+from eoslog.state.partition_state import NO_SLOT
+from eoslog.state.store_state import StoreState
+from eoslog.storage.environment import Backoff, Environment
+from eoslog.storage.object_store import ObjectStore
+
+_logger = logging.getLogger(__name__)
+_FEATURE = "eoslog"
+"""A writer feature that no other program knows. So Delta's writers refuse the table, and all readers may read it."""
+
+_NEVER = "interval 36500 days"
+"""Delta's VACUUM deletes old files that the Delta log does not name. Here these may be rows that commit later."""
+
+_ATTEMPTS = 20
+_PAUSE = Backoff(first_ms=20, longest_ms=1_000)
+_MOST_COMMITS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The newest version of a topic's Delta table."""
+
+    topic: str
+    version: int
+    """The version; -1 if the topic has no table."""
+    slot: int
+    """The version shows the topic's ``snapshot`` at this slot; -1 if the topic has no table."""
+    files_added: int = 0
+    """The files that this call added to the table."""
+    files_removed: int = 0
+    """The files that this call removed from the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """The next version of a table."""
+
+    actions: Sequence[Action]
+    commit_info: Mapping[str, Any]
+
+    def body(self) -> bytes:
+        return encode_version(self.actions, self.commit_info)
+
+    def count(self, kind: type[Action]) -> int:
+        return sum(isinstance(action, kind) for action in self.actions)
+
+
+class Publisher:
+    """Publishes the topics of one store. Threads may share it. It caches what it read, so keep it for further calls."""
+
+    def __init__(
+        self, log: Log[StoreState], store: ObjectStore, environment: Environment, indexes: SegmentIndexes
+    ) -> None:
+        self.log = log
+        self._store = store
+        self._environment = environment
+        self._indexes = indexes
+        self._lock = Lock()
+        self._known: dict[str, tuple[DeltaLog, PublishedFiles]] = {}
+
+    def publish(self, topic: str) -> Publication:
+        """Publish the newest slot of a topic. If the table shows these rows and columns already, nothing changes.
+
+        Raises:
+            UnknownTopicOrPartition
+            InvalidTopic: the topic's setting ``publish`` is not ``delta``.
+            UnsupportedSchema: Delta has no such type, or allows no such column name.
+            CorruptRecord: the Delta log or an index cannot be read.
+            RequestTimedOut: other processes changed the table or the topic at each attempt.
+            StoreUnavailable: the version may be there. Publish again.
+        """
+
+        def next_version(table: DeltaTable, files: PublishedFiles) -> _Version | None:
+            snapshot = self.log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic))
+            if not snapshot.topic.config.is_published:
+                raise InvalidTopic(f"topic {topic} is not published. Set its setting publish to delta")
+            return _version_of(snapshot, files.of(snapshot), table)
+
+        return self._put_next(topic, next_version)
+
+    def publish_all(self) -> list[Publication]:
+        """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
+
+        Raises:
+            EosLogError: as ``publish``, for one of the topics that failed. All others were published.
+        """
+        names = self.log.read(
+            lambda state, slot: sorted(each.topic for each in state.topics.values() if each.config.is_published)
+        )
+        found: list[Publication] = []
+        failure: EosLogError | None = None
+        for name in names:
+            try:
+                found.append(self.publish(name))
+            except EosLogError as error:
+                _logger.warning("%s: topic %s was not published: %s", self._store.url, name, error)
+                failure = error
+        if failure is not None:
+            raise failure
+        return [each for each in found if each.files_added or each.files_removed]
+
+    def release_files(self, topic: str) -> None:
+        """Ensure that the newest version of a table names no file that the topic has dropped.
+
+        A table whose topic was deleted, or is no longer published, gets a last version without files.
+
+        Raises:
+            EosLogError: as ``publish``.
+        """
+
+        def is_published(state: StoreState, slot: int) -> bool:
+            topic_id = state.topic_ids.get(topic)
+            return topic_id is not None and state.topics[topic_id].config.is_published
+
+        if self.log.read(is_published):
+            self.publish(topic)
+        else:
+            self._put_next(topic, lambda table, _: self.log.read(lambda state, slot: _emptied(state, slot, table)))
+
+    def _put_next(self, topic: str, decide: Callable[[DeltaTable, PublishedFiles], _Version | None]) -> Publication:
+        """Put the next version of a table.
+
+        Args:
+            decide: returns the next version; None if the newest version is right.
+        """
+        with self._lock:
+            check_topic_name(topic)
+            delta_log, files = self._known.setdefault(
+                topic, (DeltaLog(self._store, f"{topic}/"), PublishedFiles(self._indexes))
+            )
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    version = decide(delta_log.refresh(), files)
+                except StraddlingFile:
+                    raise NotImplementedError from None
+                    continue
+                if version is None:
+                    return _publication(topic, delta_log.table)
+                self._environment.reached("delta.version.planned")
+                if delta_log.put(version.actions, version.body()):
+                    self._environment.reached("delta.version.put")
+                    if delta_log.checkpoint_is_due:
+                        delta_log.write_checkpoint()
+                    return _publication(topic, delta_log.table, version)
+                self._environment.sleep_ms(_PAUSE.pause_ms(attempt, self._environment.jitter()))
+        raise RequestTimedOut(
+            f"topic {topic} was not published: other processes were faster {_ATTEMPTS} times. Publish it again"
+        )
+
+
+def _publication(topic: str, table: DeltaTable, version: _Version | None = None) -> Publication:
+    slot = max((each.version for each in table.transactions.values()), default=NO_SLOT)
+    if version is None:
+        return Publication(topic, table.version, slot)
+    return Publication(topic, table.version, slot, version.count(AddFile), version.count(RemoveFile))
+
+
+def _version_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table: DeltaTable) -> _Version | None:
+    """Return the version after which a table shows a snapshot; None if it shows the snapshot already."""
+    last = table.transactions.get(snapshot.store_id)
+    since = NO_SLOT if last is None else last.version
+    if since > snapshot.slot:
+        raise IllegalState(
+            f"the Delta table of topic {snapshot.topic.topic} shows slot {since}, but the log ends at slot "
+            f"{snapshot.slot}. If the store was restored from a copy, delete the directory _delta_log"
+        )
+    named = {file.path for file in files}
+    added = [file for file in files if file.path not in table.files]
+    removed = [file for path, file in table.files.items() if path not in named]
+    protocol, metadata = _protocol(snapshot), _metadata(snapshot)
+    heads: list[Action] = [protocol] if protocol != table.protocol else []
+    if table.metadata is None or metadata != table.metadata:
+        heads.append(metadata)
+    if not heads and not added and not removed:
+        return None
+    moved = _moved_paths(added, removed, since)
+    actions = [
+        *heads,
+        *(_removed(file, snapshot.time_ms, data_change=file.path not in moved) for file in removed),
+        *(file.added(data_change=file.path not in moved) for file in added),
+        SetTransaction(app_id=snapshot.store_id, version=snapshot.slot, last_updated=snapshot.time_ms),
+    ]
+    has_new_rows = any(file.path not in moved for file in added)
+    operation = "WRITE" if has_new_rows else "OPTIMIZE" if moved else "DELETE" if removed else "SET TBLPROPERTIES"
+    commits = _commits(snapshot, [file for file in added if file.end_slot > since])
+    return _Version(actions, _commit_info(snapshot.time_ms, snapshot.slot, operation, commits))
+
+
+def _emptied(state: StoreState, slot: int, table: DeltaTable) -> _Version | None:
+    if not table.files:
+        return None
+    removed = [_removed(file, state.time_ms, data_change=True) for file in table.files.values()]
+    last = SetTransaction(app_id=state.store_id, version=slot, last_updated=state.time_ms)
+    return _Version([*removed, last], _commit_info(state.time_ms, slot, "DELETE", []))
+
+
+def _protocol(snapshot: TopicSnapshot) -> Protocol:
+    if has_local_timestamps(stored_schema(snapshot.topic)):
+        return Protocol(
+            min_reader_version=3,
+            min_writer_version=7,
+            reader_features=["timestampNtz"],
+            writer_features=["appendOnly", "timestampNtz", _FEATURE],
+        )
+    return Protocol(min_reader_version=1, min_writer_version=7, writer_features=["appendOnly", _FEATURE])
+
+
+def _metadata(snapshot: TopicSnapshot) -> Metadata:
+    topic = snapshot.topic
+    return Metadata(
+        # A topic that is deleted and created again is another table: a Delta stream of the old one must not continue.
+        id=str(uuid.UUID(topic.topic_id)),
+        name=topic.topic,
+        schema_string=delta_schema(topic.topic, stored_schema(topic)),
+        configuration={
+            "delta.appendOnly": "true" if snapshot.only_grows else "false",
+            "delta.deletedFileRetentionDuration": _NEVER,
+        },
+        created_time=topic.schema_versions[0].time_ms,
+    )
+
+
+def _removed(file: AddFile, time_ms: int, *, data_change: bool) -> RemoveFile:
+    return RemoveFile(
+        path=file.path,
+        deletion_timestamp=time_ms,
+        data_change=data_change,
+        partition_values=file.partition_values,
+        size=file.size,
+    )
+
+
+def _commit_info(time_ms: int, slot: int, operation: str, commits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "timestamp": time_ms,
+        "operation": operation,
+        "operationParameters": {},
+        "engineInfo": "eoslog",
+        "slot": slot,
+        "commits": list(commits),
+    }
+
+
+def _commits(snapshot: TopicSnapshot, files: Iterable[PublishedFile]) -> list[dict[str, Any]]:
+    """Return the commits with rows in these files, the last ones if there are many."""
+    found = sorted({(file.end_slot, writer_of(file.transactional_id)) for file in files})[-_MOST_COMMITS:]
+    described = []
+    for slot, writer in found:
+        commit: dict[str, Any] = {"slot": slot}
+        if writer:
+            commit["transactionalId"] = writer
+        last = snapshot.last_commits.get(writer)
+        if last is not None and last.slot == slot and last.application_version is not None:
+            commit["applicationId"] = last.application_version.application_id
+            commit["applicationVersion"] = last.application_version.version
+        described.append(commit)
+    return described
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The offsets of a file that a version adds or removes."""
+
+    partition: int
+    base_offset: int
+    end_offset: int
+    path: str
+    rows: int
+    is_added: bool
+    is_published: bool
+    """True if the newest version shows all rows of the file."""
+
+
+def _moved_paths(added: Iterable[PublishedFile], removed: Iterable[AddFile], since: int) -> set[str]:
+    """Return the files of rewrites: their rows are in the newest version, and in the next one, in other files.
+
+    Args:
+        since: the slot of the newest version.
+    """
+    ranges = [
+        _Range(file.partition, file.base_offset, file.end_offset, file.path, file.rows, True, file.end_slot <= since)
+        for file in added
+    ]
+    ranges += [each for each in map(_removed_range, removed) if each is not None]
+    moved: set[str] = set()
+    for together in _overlapping(sorted(ranges, key=lambda each: (each.partition, each.base_offset, each.end_offset))):
+        before = sum(each.rows for each in together if not each.is_added)
+        after = sum(each.rows for each in together if each.is_added)
+        # Compaction by key and truncation only remove rows. So equal numbers of published rows are the same rows.
+        if before == after and all(each.is_published for each in together):
+            moved |= {each.path for each in together}
+    return moved
+
+
+def _removed_range(file: AddFile) -> _Range | None:
+    span, partition = span_of(file), file.partition_values.get(PARTITION_COLUMN)
+    if span is None or partition is None or not partition.isdecimal():
+        return None
+    return _Range(int(partition), *span[:2], file.path, span.rows, is_added=False, is_published=True)
+
+
+def _overlapping(ranges: Iterable[_Range]) -> Iterator[list[_Range]]:
+    """Group ranges of one partition that overlap, directly or through others. They are sorted by their begin."""
+    together: list[_Range] = []
+    end = 0
+    for each in ranges:
+        if together and (each.partition != together[0].partition or each.base_offset >= end):
+            yield together
+            together, end = [], 0
+        together.append(each)
+        end = max(end, each.end_offset)
+    if together:
+        yield together

@@ -1,0 +1,170 @@
+"""The files of a topic's ``snapshot`` at the newest slot, as a Delta table names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+import pyarrow as pa
+
+from eoslog.delta.actions import BASE_OFFSET_COLUMN, PARTITION_COLUMN, AddFile
+from eoslog.delta.delta_statistics import file_statistics
+from eoslog.errors import IllegalState
+from eoslog.format.segment_index import SegmentIndexes
+from eoslog.format.topic_schemas import stored_schema
+from eoslog.state.partition_state import Batch, Outcome, Partition
+from eoslog.state.store_state import LastCommit, StoreState, Topic
+from eoslog.state.topics import topic_named
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A data file, all rows of which are committed."""
+
+    path: str
+    """The path relative to the topic's directory."""
+    partition: int
+    base_offset: int
+    """The offset from which the file's stored offset deltas count."""
+    end_offset: int
+    rows: int
+    size: int
+    end_slot: int
+    """The last slot that committed rows of the file."""
+    end_time_ms: int
+    """The log's time at this slot (ms)."""
+    transactional_id: str | None
+    """The transactional id of this commit."""
+    stats: str
+
+    def added(self, *, data_change: bool) -> AddFile:
+        """Return the action that adds the file to a table."""
+        return AddFile(
+            path=self.path,
+            partition_values={PARTITION_COLUMN: str(self.partition), BASE_OFFSET_COLUMN: str(self.base_offset)},
+            size=self.size,
+            modification_time=max(0, self.end_time_ms),
+            data_change=data_change,
+            stats=self.stats,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """A topic at the newest slot."""
+
+    store_id: str
+    slot: int
+    time_ms: int
+    topic: Topic
+    partitions: tuple[Partition, ...]
+    last_commits: Mapping[str, LastCommit]
+    """The last commits of the transactional ids that have rows in an active segment."""
+
+    @classmethod
+    def of(cls, state: StoreState, slot: int, topic: str) -> TopicSnapshot:
+        """Return the snapshot of a topic.
+
+        Raises:
+            UnknownTopicOrPartition
+        """
+        found = topic_named(state, topic)
+        partitions = tuple(state.partitions[each] for each in found.partition_ids())
+        writers = {writer_of(batch.transactional_id) for partition in partitions for batch in partition.active}
+        transactions = ((writer, state.transactions.get(writer)) for writer in writers)
+        return cls(
+            state.store_id,
+            slot,
+            state.time_ms,
+            found,
+            partitions,
+            {
+                writer: transaction.last_commit
+                for writer, transaction in transactions
+                if transaction is not None and transaction.last_commit is not None
+            },
+        )
+
+    @property
+    def only_grows(self) -> bool:
+        """True if no row was ever removed, and no setting removes rows."""
+        config = self.topic.config
+        return (
+            not config.is_compacted
+            and config.retention_ms < 0
+            and config.retention_bytes < 0
+            and all(partition.log_start_offset == 0 for partition in self.partitions)
+        )
+
+
+def writer_of(transactional_id: str | None) -> str:
+    """Return the transactional id that committed a batch: for the task of a job, the id of the job."""
+    return (transactional_id or "").rpartition("/")[0] or transactional_id or ""
+
+
+class StraddlingFile(Exception):
+    """The log start lies within a data file. The rows below it must not be visible, so the file must be rewritten."""
+
+
+class PublishedFiles:
+    """The published files of one topic. Those of sealed segments are kept for the next call."""
+
+    def __init__(self, indexes: SegmentIndexes) -> None:
+        self._indexes = indexes
+        self._of_segments: dict[str, tuple[PublishedFile, ...]] = {}
+        """The files of sealed segments by the path of the index."""
+
+    def of(self, snapshot: TopicSnapshot) -> list[PublishedFile]:
+        """Return the files that hold exactly the rows of a snapshot.
+
+        Raises:
+            StraddlingFile
+            CorruptRecord: an index is missing or damaged.
+        """
+        stored = stored_schema(snapshot.topic)
+        kept: dict[str, tuple[PublishedFile, ...]] = {}
+        found: list[PublishedFile] = []
+        for partition in snapshot.partitions:
+            for segment in partition.sealed:
+                path = segment.index.path
+                files = self._of_segments.get(path)
+                if files is None or segment.base_offset < partition.log_start_offset:
+                    batches = self._indexes.batches(segment)
+                    files = tuple(_files_of(snapshot.topic, stored, partition, batches))
+                kept[path] = files
+                found += files
+            found += _files_of(snapshot.topic, stored, partition, partition.active)
+        self._of_segments = kept
+        return found
+
+
+def _files_of(
+    topic: Topic, stored: pa.Schema, partition: Partition, batches: Iterable[Batch]
+) -> Iterator[PublishedFile]:
+    with_rows = (batch for batch in batches if batch.file is not None)
+    for _, group in groupby(with_rows, key=lambda batch: batch.file and batch.file.path):
+        together = tuple(group)
+        file, first, last = together[0].file, together[0], together[-1]
+        assert file is not None
+        if all(batch.outcome is not Outcome.COMMITTED for batch in together):
+            continue
+        if last.end_offset <= partition.log_start_offset:
+            continue
+        if first.base_offset < partition.log_start_offset:
+            raise StraddlingFile
+        if any(batch.outcome is not Outcome.COMMITTED for batch in together):
+            raise IllegalState(f"file {file.path} holds rows of aborted transactions beside others")
+        newest = max(together, key=lambda batch: batch.end_slot)
+        yield PublishedFile(
+            path=file.path.removeprefix(f"{topic.topic}/"),
+            partition=partition.id.partition,
+            base_offset=first.base_offset,
+            end_offset=last.end_offset,
+            rows=sum(batch.record_count for batch in together),
+            size=file.length,
+            end_slot=newest.end_slot,
+            end_time_ms=newest.end_time_ms,
+            transactional_id=newest.transactional_id,
+            stats=file_statistics(together, stored, has_records=topic.topic_schema.kind == "records"),
+        )

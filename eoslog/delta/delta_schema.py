@@ -11,6 +11,7 @@ import pyarrow as pa
 from eoslog.delta.actions import PARTITION_COLUMNS
 from eoslog.errors import UnsupportedSchema
 from eoslog.format.column_types import kind_of
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 """Delta refuses these characters in the names of a table without column mapping, which readers of version 1 lack."""
@@ -20,7 +21,7 @@ _PARTITION_TYPES = dict(zip(PARTITION_COLUMNS, ("integer", "long"), strict=True)
 
 
 def delta_schema(topic: str, stored: pa.Schema) -> str:
-    """Return a schema as Delta's JSON, with the partition columns at its end.
+    """Return a schema as Delta's JSON, with the offset deltas and the partition columns at its end.
 
     Args:
         topic: the name of the topic, for error messages.
@@ -29,7 +30,7 @@ def delta_schema(topic: str, stored: pa.Schema) -> str:
     Raises:
         UnsupportedSchema: Delta has no such type, or allows no such name.
     """
-    fields = [_field(topic, field, field.name) for field in stored]
+    fields = [_field(topic, field, field.name) for field in (*stored, OFFSET_DELTA_COLUMN)]
     fields += [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in _PARTITION_TYPES.items()
     ]

@@ -16,10 +16,18 @@ import pyarrow as pa
 
 from eoslog.delta.actions import BASE_OFFSET_COLUMN, AddFile
 from eoslog.format.column_types import kind_of
-from eoslog.format.statistics import ColumnBounds, Value, decimal_text, decode_statistics, has_statistics, order
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN
+from eoslog.format.statistics import (
+    ColumnBounds,
+    Value,
+    decimal_text,
+    decode_null_counts,
+    decode_statistics,
+    has_statistics,
+    order,
+)
 from eoslog.state.partition_state import Batch
 
-OFFSET_DELTA = "_offset_delta"
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -40,17 +48,18 @@ def file_statistics(batches: Sequence[Batch], stored: pa.Schema, *, has_records:
     else:
         each = [decode_statistics(batch.statistics, types) for batch in batches]
         found = {name: _joined([bounds[name] for bounds in each]) for name in types if all(name in b for b in each)}
+    null_counts = [decode_null_counts(batch.statistics) for batch in batches]
     least, greatest, nulls = list[str](), list[str](), list[str]()
     for name, bounds in found.items():
         for texts, value, is_upper in ((least, bounds.least, False), (greatest, bounds.greatest, True)):
             text = None if value is None else _text(value, types.get(name, stored.field(name).type), is_upper)
             if text is not None:
                 texts.append(f"{json.dumps(name)}:{text}")
-        if is_tight and bounds.null_count is not None:
-            nulls.append(f"{json.dumps(name)}:{bounds.null_count}")
+        if is_tight and all(name in counts for counts in null_counts):
+            nulls.append(f"{json.dumps(name)}:{sum(counts[name] for counts in null_counts)}")
     # The bounds of the offset deltas tell a publisher which offsets the file spans.
-    least.append(f"{json.dumps(OFFSET_DELTA)}:0")
-    greatest.append(f"{json.dumps(OFFSET_DELTA)}:{batches[-1].end_offset - 1 - batches[0].base_offset}")
+    least.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:0")
+    greatest.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:{batches[-1].end_offset - 1 - batches[0].base_offset}")
     parts = [f'"numRecords":{rows}', f'"minValues":{{{",".join(least)}}}', f'"maxValues":{{{",".join(greatest)}}}']
     parts += [f'"nullCount":{{{",".join(nulls)}}}', f'"tightBounds":{json.dumps(is_tight)}']
     return "{" + ",".join(parts) + "}"
@@ -69,7 +78,7 @@ def span_of(file: AddFile) -> FileSpan | None:
     try:
         statistics = json.loads(file.stats or "{}")
         base_offset = int(file.partition_values[BASE_OFFSET_COLUMN] or "")
-        last = int(statistics["maxValues"][OFFSET_DELTA])
+        last = int(statistics["maxValues"][OFFSET_DELTA_COLUMN.name])
         return FileSpan(base_offset, base_offset + last + 1, int(statistics["numRecords"]))
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
@@ -78,7 +87,7 @@ def span_of(file: AddFile) -> FileSpan | None:
 def _timestamps(batches: Sequence[Batch]) -> ColumnBounds:
     least = min(batch.min_timestamp for batch in batches)
     greatest = max(batch.max_timestamp for batch in batches)
-    return ColumnBounds(False, True, least if least >= 0 else None, greatest if least >= 0 else None, 0)
+    return ColumnBounds(False, True, least if least >= 0 else None, greatest if least >= 0 else None)
 
 
 def _joined(bounds: Sequence[ColumnBounds]) -> ColumnBounds:
@@ -86,13 +95,11 @@ def _joined(bounds: Sequence[ColumnBounds]) -> ColumnBounds:
     valued = [each for each in bounds if each.has_values]
     least = [each.least for each in valued]
     greatest = [each.greatest for each in valued]
-    counts = [each.null_count for each in bounds]
     return ColumnBounds(
         any(each.has_nulls for each in bounds),
         bool(valued),
         min(_known(least), key=order) if valued and None not in least else None,
         max(_known(greatest), key=order) if valued and None not in greatest else None,
-        None if None in counts else sum(count for count in counts if count is not None),
     )
 
 

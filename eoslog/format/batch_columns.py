@@ -85,15 +85,32 @@ class BatchColumns:
         return sum(column.nbytes for column in vars(self).values())
 
     @cached_property
+    def _files(self) -> npt.NDArray[np.int32] | None:
+        """For each batch, a number of its file; None if each batch has a file of its own."""
+        if not self.path.null_count and not self.first_row.any() and len(self.path.unique()) == len(self):
+            return None
+        codes = self.path.dictionary_encode()
+        found: npt.NDArray[np.int32] = codes.indices.fill_null(len(codes.dictionary)).to_numpy(zero_copy_only=False)
+        return found
+
+    @cached_property
     def file_rows(self) -> Numbers:
         """For each batch, the number of rows of its whole file. All batches of a file are in one segment's index."""
-        if not self.path.null_count and not self.first_row.any() and len(self.path.unique()) == len(self):
+        if self._files is None:
             return self.record_count
-        codes = self.path.dictionary_encode()
-        known = codes.indices.fill_null(len(codes.dictionary)).to_numpy(zero_copy_only=False)
-        rows = np.zeros(len(codes.dictionary) + 1, np.int64)
-        np.add.at(rows, known, np.where(self.length >= 0, self.record_count, 0))
-        found: Numbers = rows[known]
+        rows = np.zeros(len(self), np.int64)
+        np.add.at(rows, self._files, np.where(self.length >= 0, self.record_count, 0))
+        found: Numbers = rows[self._files]
+        return found
+
+    @cached_property
+    def file_base_offset(self) -> Numbers:
+        """For each batch, the base offset of the first batch of its file."""
+        if self._files is None:
+            return self.base_offset
+        bases = np.full(len(self), np.iinfo(np.int64).max)
+        np.minimum.at(bases, self._files, self.base_offset)
+        found: Numbers = bases[self._files]
         return found
 
     def has_outcome(self, outcome: Outcome) -> npt.NDArray[np.bool_]:

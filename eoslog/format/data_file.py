@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -71,8 +72,12 @@ ROW_GROUP_BYTES = 64 << 20
 BATCH_ROWS = 64 * 1024
 """The largest number of rows in a batch of `read_data_file`. This size costs least on the way to Spark."""
 
-OFFSET_COLUMN: pa.Field[Any] = pa.field("_offset", pa.int64(), nullable=False)
-"""The offsets of the rows, in files that compaction wrote. Without this column, a batch's offsets are consecutive."""
+OFFSET_DELTA_COLUMN: pa.Field[Any] = pa.field("_offset_delta", pa.int64(), nullable=False)
+"""The last column of every data file: how far a row's offset is from the base offset of the file's first batch.
+
+A writer does not know the base offset yet. It counts the rows from 0. In a file that compaction wrote, numbers are left
+out. eoslog reads the column only if rows of a batch were removed. Other engines need it to compute offsets.
+"""
 
 _LEAST_NUMBER_BYTES = 4
 """About how many bytes a number takes in memory. Its encoding may take none."""
@@ -121,6 +126,11 @@ def encode_data_file(table: pa.Table) -> bytes:
     builder = DataFileBuilder(table.schema)
     builder.add(table)
     return builder.finish()
+
+
+def with_offset_deltas(rows: pa.Table) -> pa.Table:
+    """Return the rows of a new batch with their offset deltas: 0, 1, 2 and so on."""
+    return rows.append_column(OFFSET_DELTA_COLUMN, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
 
 
 class DataFileBuilder:

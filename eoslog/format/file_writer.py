@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.format.data_file import crc32c, encode_data_file
+from eoslog.format.data_file import crc32c, encode_data_file, with_offset_deltas
 from eoslog.format.statistics import encode_statistics
 from eoslog.format.topic_schemas import conform
 from eoslog.state.entry_fields import FileReference
@@ -186,7 +186,7 @@ class DataFileWriter:
             if buffer.rows == 0:
                 continue
             table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
-            body = encode_data_file(table)
+            body = encode_data_file(with_offset_deltas(table))
             path = buffer.target.file_path(buffer.partition, self._new_name())
             objects.append((path, body))
             earliest, latest = _timestamps(table, append_time_ms)

@@ -42,8 +42,6 @@ class ColumnBounds(NamedTuple):
     """No value is smaller; None if unknown. NaN is the greatest of all values."""
     greatest: Value | None = None
     """No value is greater; None if unknown."""
-    null_count: int | None = None
-    """The number of nulls when the rows were written; None if unknown."""
 
     @classmethod
     def constant(cls, value: Value | None) -> ColumnBounds:
@@ -102,16 +100,28 @@ def encode_statistics(body: bytes, rows: pa.Table, most_columns: int) -> str | N
 
 def decode_statistics(text: str | None, columns: Mapping[str, pa.DataType]) -> dict[str, ColumnBounds]:
     """Decode the bounds of these columns by their current types. Columns without valid statistics are left out."""
+    written = _written(text)
+    found = ((name, _bounds(written.get(name), data_type)) for name, data_type in columns.items())
+    return {name: bounds for name, bounds in found if bounds is not None}
+
+
+def decode_null_counts(text: str | None) -> dict[str, int]:
+    """Decode the number of nulls of each column, when the rows were written."""
+    return {
+        name: found[0]
+        for name, found in _written(text).items()
+        if isinstance(found, list) and found and type(found[0]) is int and 0 <= found[0] < 2**63
+    }
+
+
+def _written(text: str | None) -> dict[str, object]:
     if text is None or len(text) > LONGEST_STATISTICS:
         return {}
     try:
         written = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(written, dict):
-        return {}
-    found = ((name, _bounds(written.get(name), data_type)) for name, data_type in columns.items())
-    return {name: bounds for name, bounds in found if bounds is not None}
+    return written if isinstance(written, dict) else {}
 
 
 def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values: Any) -> list[Any] | None:
@@ -204,7 +214,7 @@ def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
     if type(nulls) is not int or not 0 <= nulls < 2**63:
         return None
     if len(written) == 1:
-        return ALL_NULL._replace(null_count=nulls) if nulls else None
+        return ALL_NULL if nulls else None
     ends: list[Value | None] = []
     for each in written[1:]:
         value = None if each is None else _value(each, data_type)
@@ -214,7 +224,7 @@ def _bounds(written: object, data_type: pa.DataType) -> ColumnBounds | None:
     least, greatest = ends
     if least is not None and greatest is not None and order(least) > order(greatest):
         return None
-    return ColumnBounds(nulls > 0, True, least, greatest, nulls)
+    return ColumnBounds(nulls > 0, True, least, greatest)
 
 
 def _value(written: object, data_type: pa.DataType) -> Value | None:

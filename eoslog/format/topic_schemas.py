@@ -60,9 +60,11 @@ RESERVED_NAMES = frozenset(
         "_control",
         "_slot",
         "_commit_timestamp",
+        "_offset_delta",
+        "_base_offset",
     }
 )
-"""The names of the metadata columns that a reader can add to a topic's columns."""
+"""The names of the metadata columns of readers, of data files and of Delta tables."""
 
 
 def encode_schema(schema: pa.Schema) -> str:

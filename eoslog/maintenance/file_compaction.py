@@ -1,16 +1,19 @@
 """Compaction of files: rewrite small data files into large ones, and join small segments into one.
 
-Offsets, sequences, slots and outcomes do not change. Every reader sees the same rows as before, including the aborted
-rows under ``read_uncommitted``. A rewrite at least doubles the size of its largest input. So each row is rewritten only
-a few times, however often compaction runs.
+Offsets, sequences, slots and outcomes do not change. Every reader sees the same rows as before, with one exception: the
+new files of a published topic hold no aborted rows and no rows below the log start, because other engines read all rows
+of a file. So ``read_uncommitted`` of such a topic shows aborted rows only until then. A rewrite at least doubles the
+size of its largest input. So each row is rewritten only a few times, however often compaction runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
+
+import numpy as np
 
 from eoslog.format.data_file import read_files
 from eoslog.format.topic_schemas import stored_schema
@@ -24,11 +27,12 @@ from eoslog.maintenance.segment_rewriting import (
     read_aborted,
     read_batches,
     rewrite_all,
+    row_offsets,
     source_files,
     write_replacement,
 )
-from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, Partition, SealedSegment
+from eoslog.state.segment_replacement import is_aborted, without_rows
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
@@ -83,11 +87,13 @@ def compact_files(
     """
     report = FileCompactionReport()
 
-    def plan(topic: Topic, partition: Partition) -> Iterator[_FileCompaction]:
+    def plan(topic: Topic, partition: Partition) -> Iterator[FileCompaction]:
         for segments in _segments_together(topic, partition):
             if len(segments) > 1 or _has_small_files(segments[0], target_file_bytes):
                 run = SegmentRun(topic, partition.id.partition, tuple(segments))
-                yield _FileCompaction(log, store, environment, run, target_file_bytes, report.compacted)
+                yield FileCompaction(
+                    log, store, environment, run, partition.log_start_offset, target_file_bytes, report.compacted
+                )
 
     report.lost_races = rewrite_all(log, topic, plan)
     return report
@@ -110,16 +116,20 @@ def _segments_together(topic: Topic, partition: Partition) -> list[Sequence[Seal
 
 
 @dataclass(frozen=True, slots=True)
-class _FileCompaction:
+class FileCompaction:
     """The compaction of a run of segments, which become one segment."""
 
     log: Log[StoreState]
     store: ObjectStore
     environment: Environment
     expected: SegmentRun
+    log_start_offset: int
+    """The log start of the partition. Rows below it are left out of new files."""
     target_file_bytes: int
     compacted: list[CompactedSegments]
     """The results so far."""
+    joins_files: bool = True
+    """False: only rewrite files with hidden rows."""
 
     def run(self) -> bool:
         """Compact the segments. Return False if another process changed them meanwhile."""
@@ -127,23 +137,25 @@ class _FileCompaction:
         upload_ms = self.store.clock.last_date_ms
         batches = read_batches(self.store, self.expected.segments)
         sources = source_files(batches)
-        small = [
-            each
-            for chunk in chunks(sources, lambda source: source.file.length, self.target_file_bytes)
-            for each in doubling_runs(chunk, lambda source: source.file.length)
-            if len(each) > 1
-        ]
-        if not small and len(self.expected.segments) == 1:
+        visible = [source for source in sources if any(self._keeps(batch) for batch in source.batches)]
+        rewritten = [each for each in self._together(visible) if len(each) > 1 or self._has_hidden_rows(each[0])]
+        if not rewritten and len(self.expected.segments) == 1:
             return True
-        moved: dict[str, tuple[FileReference, int]] = {}
-        for each in small:
-            moved |= self._join(each)
+        unchanged = {source.file.path for source in visible}.difference(*map(_paths, rewritten))
+        left: dict[int, Batch] = {}
+        for each in rewritten:
+            left |= self._join(each)
         self.environment.reached("segment.compact_files.files_written")
         entry = write_replacement(
             self.store,
             self.environment,
             self.expected,
-            [_moved(batch, moved) for batch in batches],
+            [
+                batch
+                if batch.file is None or batch.file.path in unchanged
+                else left.get(batch.base_offset) or without_rows(batch)
+                for batch in batches
+            ],
             read_aborted(self.store, self.expected.segments),
             "compact_files",
             removed_end_slot=None,
@@ -162,32 +174,60 @@ class _FileCompaction:
                 segments=len(self.expected.segments),
                 files_before=len(sources),
                 files_after=entry.file_count,
-                bytes_written=sum({file.path: file.length for file, _ in moved.values()}.values()),
+                bytes_written=sum({batch.file: batch.file.length for batch in left.values() if batch.file}.values()),
             )
         )
         return True
 
-    def _join(self, sources: Sequence[SourceFile]) -> dict[str, tuple[FileReference, int]]:
-        """Write the rows of several files into a new one.
+    def _together(self, sources: Sequence[SourceFile]) -> Iterator[Sequence[SourceFile]]:
+        """Yield the files that become one file. Files that stay alone come as well."""
+        if not self.joins_files:
+            yield from ([source] for source in sources)
+            return
+        for chunk in chunks(sources, lambda source: source.file.length, self.target_file_bytes):
+            yield from doubling_runs(chunk, lambda source: source.file.length)
 
-        Returns:
-            By the path of each source: the new file, and the number of the row at which the source's rows begin in it.
-        """
+    def _keeps(self, batch: Batch) -> bool:
+        """Return True if new files hold rows of a batch."""
+        is_hidden = is_aborted(batch) or batch.end_offset <= self.log_start_offset
+        return not (is_hidden and self.expected.topic.config.is_published)
+
+    def _straddles(self, source: SourceFile) -> bool:
+        """Return True if the log starts within a file of a published topic."""
+        is_within = source.batches[0].base_offset < self.log_start_offset < source.batches[-1].end_offset
+        return is_within and self.expected.topic.config.is_published
+
+    def _has_hidden_rows(self, source: SourceFile) -> bool:
+        return self._straddles(source) or not all(self._keeps(batch) for batch in source.batches)
+
+    def _join(self, sources: Sequence[SourceFile]) -> dict[int, Batch]:
+        """Write the rows of files into a new one. Return the batches that have rows there, by base offset."""
         path = f"{self.expected.new_path(self.environment)}.parquet"
-        written = RewrittenFile(self.store, path, stored_schema(self.expected.topic))
-        begins: dict[str, int] = {}
+        stored = stored_schema(self.expected.topic)
+        written = RewrittenFile(self.store, path, stored)
+        joined: list[Batch] = []
         for source, body in zip(sources, read_files(self.store, [each.file for each in sources]), strict=True):
-            begins[source.file.path] = written.rows
-            written.add(source, body)
+            counts = [batch.record_count for batch in source.batches]
+            retained = np.repeat([self._keeps(batch) for batch in source.batches], counts)
+            if self._straddles(source):
+                retained &= row_offsets(source, body, stored) >= self.log_start_offset
+            if not retained.any():
+                continue
+            first_row = written.rows
+            for batch, of_batch in zip(source.batches, np.split(retained, np.cumsum(counts)[:-1]), strict=True):
+                count = int(of_batch.sum())
+                if count:
+                    joined.append(batch._replace(record_count=count, first_row=first_row))
+                first_row += count
+            written.add(source, body, retained)
+        if not joined:
+            return {}
         file = written.upload()
-        return {path: (file, begin) for path, begin in begins.items()}
+        return {batch.base_offset: batch._replace(file=file) for batch in joined}
 
 
-def _moved(batch: Batch, moved: dict[str, tuple[FileReference, int]]) -> Batch:
-    if batch.file is None or batch.file.path not in moved:
-        return batch
-    file, begin = moved[batch.file.path]
-    return batch._replace(file=file, first_row=begin + batch.first_row)
+def _paths(sources: Iterable[SourceFile]) -> set[str]:
+    return {source.file.path for source in sources}
 
 
 def chunks(items: Sequence[T], weight: Callable[[T], int], most: int) -> list[Sequence[T]]:

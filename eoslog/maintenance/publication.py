@@ -36,10 +36,11 @@ from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedO
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
+from eoslog.maintenance.hidden_rows import rewrite_hidden_rows
 from eoslog.maintenance.published_files import (
+    HiddenRows,
     PublishedFile,
     PublishedFiles,
-    StraddlingFile,
     TopicSnapshot,
     writer_of,
 )
@@ -124,13 +125,14 @@ class Publisher:
         return self._put_next(topic, next_version)
 
     def publish_all(self) -> list[Publication]:
-        """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
+        """Publish all known topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
 
         Raises:
             EosLogError: as ``publish``, for one of the topics that failed. All others were published.
         """
         names = self.log.read(
-            lambda state, slot: sorted(each.topic for each in state.topics.values() if each.config.is_published)
+            lambda state, slot: sorted(each.topic for each in state.topics.values() if each.config.is_published),
+            refresh=False,
         )
         found: list[Publication] = []
         failure: EosLogError | None = None
@@ -176,8 +178,8 @@ class Publisher:
             for attempt in range(1, _ATTEMPTS + 1):
                 try:
                     version = decide(delta_log.refresh(), files)
-                except StraddlingFile:
-                    raise NotImplementedError from None
+                except HiddenRows:
+                    rewrite_hidden_rows(self.log, self._store, self._environment, topic)
                     continue
                 if version is None:
                     return _publication(topic, delta_log.table)

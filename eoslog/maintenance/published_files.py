@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from eoslog.delta.actions import BASE_OFFSET_COLUMN, PARTITION_COLUMN, AddFile
 from eoslog.delta.delta_statistics import file_statistics
-from eoslog.errors import IllegalState
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.state.partition_state import Batch, Outcome, Partition
@@ -103,8 +102,8 @@ def writer_of(transactional_id: str | None) -> str:
     return (transactional_id or "").rpartition("/")[0] or transactional_id or ""
 
 
-class StraddlingFile(Exception):
-    """The log start lies within a data file. The rows below it must not be visible, so the file must be rewritten."""
+class HiddenRows(Exception):
+    """A data file holds rows that must be visible, and others that must not. So it must be rewritten."""
 
 
 class PublishedFiles:
@@ -119,7 +118,7 @@ class PublishedFiles:
         """Return the files that hold exactly the rows of a snapshot.
 
         Raises:
-            StraddlingFile
+            HiddenRows
             CorruptRecord: an index is missing or damaged.
         """
         stored = stored_schema(snapshot.topic)
@@ -151,10 +150,9 @@ def _files_of(
             continue
         if last.end_offset <= partition.log_start_offset:
             continue
-        if first.base_offset < partition.log_start_offset:
-            raise StraddlingFile
-        if any(batch.outcome is not Outcome.COMMITTED for batch in together):
-            raise IllegalState(f"file {file.path} holds rows of aborted transactions beside others")
+        is_committed = all(batch.outcome is Outcome.COMMITTED for batch in together)
+        if not is_committed or first.base_offset < partition.log_start_offset:
+            raise HiddenRows
         newest = max(together, key=lambda batch: batch.end_slot)
         yield PublishedFile(
             path=file.path.removeprefix(f"{topic.topic}/"),

@@ -34,8 +34,8 @@ def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environ
         if not candidates:
             return sealed
         for topic, partition, end_offset in candidates:
-            entry = _write_files(store, environment, topic, partition, end_offset)
-            if _append(log, entry):
+            entry = seal_segment(log, store, environment, topic, partition, end_offset)
+            if entry is not None:
                 sealed.append(entry)
 
 
@@ -49,9 +49,22 @@ def _sealable(state: StoreState, now_ms: int) -> list[tuple[Topic, Partition, in
     return found
 
 
-def _append(log: Log[StoreState], entry: SegmentSealed) -> bool:
-    # Either error means a lost race: another process sealed the segment or deleted the topic. Nothing is left to do.
-    return log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
+def seal_segment(
+    log: Log[StoreState],
+    store: ObjectStore,
+    environment: Environment,
+    topic: Topic,
+    partition: Partition,
+    end_offset: int,
+) -> SegmentSealed | None:
+    """Seal the active segment of a partition up to an offset (exclusive), at or below the last stable offset.
+
+    Returns:
+        The entry; None if another process has sealed the segment or deleted the topic.
+    """
+    entry = _write_files(store, environment, topic, partition, end_offset)
+    landed = log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
+    return entry if landed else None
 
 
 def _write_files(

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from eoslog.delta.delta_log import published_slot
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
-from eoslog.format.data_file import OFFSET_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
 from eoslog.log.log import Log
@@ -275,8 +275,8 @@ def row_offsets(source: SourceFile, body: bytes, stored: pa.Schema) -> npt.NDArr
     """
     in_file = np.empty(0, np.int64)
     if any(batch.has_gaps for batch in source.batches):
-        pieces = read_rows(source, body, stored, [OFFSET_COLUMN.name])
-        in_file = np.concatenate([rows.column(0).to_numpy() for rows in pieces])
+        pieces = read_rows(source, body, stored, [OFFSET_DELTA_COLUMN.name])
+        in_file = np.concatenate([rows.column(0).to_numpy() for rows in pieces]) + source.batches[0].base_offset
     return np.concatenate(
         [
             in_file[batch.first_row : batch.first_row + batch.record_count]
@@ -293,7 +293,7 @@ def read_rows(
     """Yield all rows of a file, with the named columns; None yields the topic's columns."""
     return read_data_file(
         body,
-        stored if columns is None else stored.append(OFFSET_COLUMN),
+        stored if columns is None else stored.append(OFFSET_DELTA_COLUMN),
         columns,
         first_row=0,
         row_count=None,
@@ -308,8 +308,11 @@ class RewrittenFile:
     def __init__(self, store: ObjectStore, path: str, stored: pa.Schema) -> None:
         self._store = store
         self._path = path
+        self._schema = stored.append(OFFSET_DELTA_COLUMN)
         self._stored = stored
-        self._builder = DataFileBuilder(stored.append(OFFSET_COLUMN))
+        self._builder = DataFileBuilder(self._schema)
+        self._base_offset: int | None = None
+        """The base offset of the first batch with rows in the new file."""
 
     @property
     def rows(self) -> int:
@@ -321,18 +324,22 @@ class RewrittenFile:
         Args:
             source: the file.
             body: its content.
-            retained: for each row, whether to add it; None adds all rows.
+            retained: for each row, whether to add it, at least one; None adds all rows.
 
         Raises:
             CorruptRecord: the file is damaged.
         """
         offsets = row_offsets(source, body, self._stored)
+        if self._base_offset is None:
+            first_row = 0 if retained is None else int(retained.argmax())
+            self._base_offset = next(
+                batch.base_offset for batch in source.batches if first_row < batch.first_row + batch.record_count
+            )
+        deltas = offsets - self._base_offset
         row = 0
         for rows in read_rows(source, body, self._stored):
             end = row + rows.num_rows
-            placed = pa.Table.from_arrays(
-                [*rows.columns, pa.array(offsets[row:end])], schema=self._stored.append(OFFSET_COLUMN)
-            )
+            placed = pa.Table.from_arrays([*rows.columns, pa.array(deltas[row:end])], schema=self._schema)
             self._builder.add(placed if retained is None else placed.filter(pa.array(retained[row:end])))
             row = end
 

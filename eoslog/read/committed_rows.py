@@ -124,7 +124,7 @@ class _Feed:
                 and is_visible(batch, IsolationLevel.SNAPSHOT, self._after_slot, self._until_slot)
                 and batch.end_offset > self._log_start_offset
             ):
-                self._put(batch.end_slot, slice_of(batch, batch.record_count, self._log_start_offset, LARGEST_OFFSET))
+                self._put(batch.end_slot, slice_of(batch, self._log_start_offset, LARGEST_OFFSET))
 
     def _put(self, slot: int, piece: FileSlice) -> None:
         if slot not in self._pending:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import OFFSET_COLUMN, DataFile, RowGroup, StoredFile, read_file, read_range
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, RowGroup, StoredFile, read_file, read_range
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
@@ -261,7 +261,7 @@ class _Read:
 
     def _opened(self, rows: Sequence[FileSlice]) -> DataFile:
         store, path, length = self._store, rows[0].path, rows[0].length
-        stored = self._stored.append(OFFSET_COLUMN) if _have_gaps(rows) else self._stored
+        stored = self._stored.append(OFFSET_DELTA_COLUMN) if _have_gaps(rows) else self._stored
         in_ranges = self._is_read_in_ranges(rows)
         source: Callable[[], pa.NativeFile]
         if in_ranges:
@@ -275,7 +275,7 @@ class _Read:
     def _decoded(
         self, file: DataFile, pieces: Sequence[FileSlice], row: int, last_row: int
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        columns = [*self._needed, OFFSET_COLUMN.name] if _have_gaps(_in_file(pieces)) else self._needed
+        columns = [*self._needed, OFFSET_DELTA_COLUMN.name] if _have_gaps(_in_file(pieces)) else self._needed
         decoded = file.batches(columns, row, last_row - row)
         return self._filtered(self._with_metadata(decoded, pieces, row))
 
@@ -369,7 +369,7 @@ def _rows_of(piece: FileSlice, batch: pa.RecordBatch, row: int) -> _Rows:
     end = min(piece.first_row + piece.record_count - row, batch.num_rows)
     if piece.gaps_end_offset is None:
         return _Rows(piece, begin, end, piece.base_offset + first - piece.first_row)
-    offsets = batch.column(OFFSET_COLUMN.name).slice(begin, end - begin).to_numpy()
+    offsets = batch.column(OFFSET_DELTA_COLUMN.name).slice(begin, end - begin).to_numpy() + piece.file_base_offset
     if np.any(offsets[1:] <= offsets[:-1]):
         raise CorruptRecord(f"{piece.path}: the offsets of its rows do not increase")
     skipped, taken = np.searchsorted(offsets, [piece.base_offset, piece.gaps_end_offset]).tolist()
@@ -391,7 +391,7 @@ def _with_metadata(
 ) -> pa.RecordBatch:
     columns = []
     for field in wanted:
-        if field.name not in batch.schema.names or field.name == OFFSET_COLUMN.name:
+        if field.name not in batch.schema.names or field.name == OFFSET_DELTA_COLUMN.name:
             column = _metadata_column(field, topic, partition, parts)
         else:
             column = _stored_column(field, batch)

@@ -57,6 +57,8 @@ class FileSlice:
     crc32c: int
     file_rows: int
     """Number of rows of the file."""
+    file_base_offset: int = 0
+    """The offset from which the file's stored offset deltas count: the base offset of its first batch."""
     first_row: int
     """Number of the slice's first row in the file, counted from 0."""
     record_count: int
@@ -143,8 +145,9 @@ class SegmentSlices(Sequence[FileSlice]):
         for first in range(0, len(self._rows), _SLICES_AT_ONCE):
             rows = self._rows[first : first + _SLICES_AT_ONCE]
             file_rows = self._columns.file_rows[rows].tolist()
-            for batch, whole in zip(self._columns.taken(rows), file_rows, strict=True):
-                yield slice_of(batch, whole, self._start, self._end)
+            bases = self._columns.file_base_offset[rows].tolist()
+            for batch, whole, base_offset in zip(self._columns.taken(rows), file_rows, bases, strict=True):
+                yield slice_of(batch, self._start, self._end, file_rows=whole, file_base_offset=base_offset)
 
     @property
     def end_slots(self) -> Numbers:
@@ -301,7 +304,7 @@ class ReadPlanner:
                 parts.append(SegmentSlices(columns, rows, start, end))
         parts.append(
             tuple(
-                slice_of(batch, batch.record_count, start, end)
+                slice_of(batch, start, end)
                 for batch in active_between(partition, start, end)
                 if batch.record_count
                 and (self.control_rows or batch.control is None)
@@ -394,8 +397,15 @@ def batches_between(indexes: SegmentIndexes, partition: Partition, start: int, e
         yield batch, batch.record_count
 
 
-def slice_of(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
-    """Return the part of a batch within the offsets from ``start`` to ``end`` (exclusive)."""
+def slice_of(
+    batch: Batch, start: int, end: int, *, file_rows: int | None = None, file_base_offset: int | None = None
+) -> FileSlice:
+    """Return the part of a batch within the offsets from ``start`` to ``end`` (exclusive).
+
+    Args:
+        file_rows: the number of rows of the batch's file; None if the file has no other batch.
+        file_base_offset: the base offset of the file's first batch; None if the file has no other batch.
+    """
     first = max(start, batch.base_offset)
     last = min(end, batch.end_offset)
     origin = RowOrigin(
@@ -423,7 +433,8 @@ def slice_of(batch: Batch, file_rows: int, start: int, end: int) -> FileSlice:
         path=batch.file.path,
         length=batch.file.length,
         crc32c=batch.file.crc32c,
-        file_rows=file_rows,
+        file_rows=batch.record_count if file_rows is None else file_rows,
+        file_base_offset=batch.base_offset if file_base_offset is None else file_base_offset,
         first_row=batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),
         record_count=batch.record_count if batch.has_gaps else last - first,
         base_offset=first,

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord, without_code
 from eoslog.format.data_file import (
-    OFFSET_COLUMN,
+    OFFSET_DELTA_COLUMN,
     check_file,
     encode_data_file,
     open_data_file,
@@ -69,7 +69,7 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
         yield finding(Kind.DATA_SCHEMA_DIFFERS, problem=unlike)
         return
     try:
-        yield from _in_rows(topic, source, body, declared, has_offsets=OFFSET_COLUMN.name in found.names)
+        yield from _in_rows(topic, source, body, declared)
     except CorruptRecord as error:
         yield finding(Kind.DATA_UNREADABLE, problem=without_code(error))
 
@@ -77,7 +77,7 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
 def _as_stored(declared: pa.Schema) -> pa.Schema:
     """Return the declared columns as Parquet returns them, because Parquet does not keep every Arrow type."""
     empty = encode_data_file(declared.empty_table())
-    return open_data_file(pa.BufferReader(empty), "the declared columns").schema_arrow.append(OFFSET_COLUMN)
+    return open_data_file(pa.BufferReader(empty), "the declared columns").schema_arrow.append(OFFSET_DELTA_COLUMN)
 
 
 def _unlike(found: pa.Schema, declared: pa.Schema) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _unlike(found: pa.Schema, declared: pa.Schema) -> Iterator[str]:
         elif not _is_part(column.type, declared.field(column.name).type):
             yield f"its column {column.name!r} is {column.type}, but the topic says {declared.field(column.name).type}"
     for column in declared:
-        if not column.nullable and column.name not in found.names and column.name != OFFSET_COLUMN.name:
+        if not column.nullable and column.name not in found.names:
             yield f"it lacks the column {column.name!r}, which may not be null"
 
 
@@ -104,15 +104,10 @@ def _is_part(found: pa.DataType, declared: pa.DataType) -> bool:
     return bool(found == declared)
 
 
-def _in_rows(
-    topic: Topic, source: SourceFile, body: bytes, declared: pa.Schema, *, has_offsets: bool
-) -> Iterator[Finding]:
-    checks = [_BatchCheck(topic, batch, declared) for batch in source.batches]
-    if not has_offsets and any(batch.has_gaps for batch in source.batches):
-        problem = "compaction removed rows, but the file has no offsets for the other rows"
-        yield finding(Kind.DATA_OFFSETS_DIFFER, problem=problem)
-        return
-    schema = declared.append(OFFSET_COLUMN) if has_offsets else declared
+def _in_rows(topic: Topic, source: SourceFile, body: bytes, declared: pa.Schema) -> Iterator[Finding]:
+    base_offset = source.batches[0].base_offset
+    checks = [_BatchCheck(topic, batch, base_offset, declared) for batch in source.batches]
+    schema = declared.append(OFFSET_DELTA_COLUMN)
     begin, current = 0, 0
     for rows in read_data_file(
         body, schema, None, first_row=0, row_count=None, expected_rows=source.rows, name=source.file.path
@@ -132,8 +127,9 @@ def _in_rows(
 class _BatchCheck:
     """Checks the rows of one batch, piece by piece."""
 
-    def __init__(self, topic: Topic, batch: Batch, declared: pa.Schema) -> None:
+    def __init__(self, topic: Topic, batch: Batch, file_base_offset: int, declared: pa.Schema) -> None:
         self.batch = batch
+        self._file_base_offset = file_base_offset
         self._finding = partial(finding, offsets=(batch.base_offset, batch.end_offset))
         self._next_offset = batch.base_offset
         self._is_records = topic.topic_schema.kind == "records"
@@ -148,15 +144,14 @@ class _BatchCheck:
                 yield fault
 
     def _faults(self, rows: pa.RecordBatch) -> Iterator[Finding]:
-        if OFFSET_COLUMN.name in rows.schema.names:
-            offsets = rows.column(OFFSET_COLUMN.name).to_numpy()
-            steps = np.diff(offsets, prepend=self._next_offset - 1)
-            if (steps < 1).any() or offsets[-1] >= self.batch.end_offset:
-                problem = "its offsets do not increase within the batch's range"
-                yield self._finding(Kind.DATA_OFFSETS_DIFFER, problem=problem)
-            elif not self.batch.has_gaps and (steps != 1).any():
-                yield self._finding(Kind.DATA_OFFSETS_DIFFER, problem="its offsets have gaps, but no row was removed")
-            self._next_offset = int(offsets[-1]) + 1
+        offsets = rows.column(OFFSET_DELTA_COLUMN.name).to_numpy() + self._file_base_offset
+        steps = np.diff(offsets, prepend=self._next_offset - 1)
+        if (steps < 1).any() or offsets[-1] >= self.batch.end_offset:
+            problem = "its offsets do not increase within the batch's range"
+            yield self._finding(Kind.DATA_OFFSETS_DIFFER, problem=problem)
+        elif not self.batch.has_gaps and (steps != 1).any():
+            yield self._finding(Kind.DATA_OFFSETS_DIFFER, problem="its offsets have gaps, but no row was removed")
+        self._next_offset = int(offsets[-1]) + 1
         if self._is_records:
             least, greatest = _ends(rows.column(_TIMESTAMP).cast(pa.int64()))
             said = (self.batch.min_timestamp, self.batch.max_timestamp)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import OFFSET_COLUMN
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.read.planner import FileSlice, PartitionPlan
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9-]+\.parquet")
@@ -52,7 +52,9 @@ class PlannedFile:
     length: int
     partition: int
     first_offset: int | None
-    """The offset of row 0, if the rows have consecutive offsets; None if the file has its own column ``_offset``."""
+    """The offset of row 0, if the rows have consecutive offsets; None if rows were removed between them."""
+    base_offset: int
+    """The offset from which the file's column ``_offset_delta`` counts."""
     hidden_rows: bool
     """True if some rows of the file must not be read."""
     visible: tuple[RowRange, ...]
@@ -87,6 +89,7 @@ def _planned_file(plan: PartitionPlan, slices: Sequence[FileSlice]) -> PlannedFi
         slices[0].length,
         plan.partition,
         next(iter(first_offsets)) if len(first_offsets) == 1 else None,
+        slices[0].file_base_offset,
         visible != (RowRange(0, slices[0].file_rows),) or offsets is not None,
         visible,
         offsets,
@@ -184,12 +187,14 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
     columns = [
         f"_metadata.row_index as {row}",
         _column(
-            known, "array<bigint>", {each: [each.partition, each.first_offset, _only_time(each)] for each in files}
+            known,
+            "array<bigint>",
+            {each: [each.partition, each.first_offset, _only_time(each), each.base_offset] for each in files},
         ),
     ]
     offset = f"({known}[1] + {row})"
     if any(each.first_offset is None for each in files):
-        offset = f"coalesce({offset}, {OFFSET_COLUMN.name})"
+        offset = f"coalesce({offset}, {known}[3] + {OFFSET_DELTA_COLUMN.name})"
     timestamp = f"{known}[2]"
     if mixed := [each for each in files if _only_time(each) is None]:
         blocks = {each: in_blocks([(*rows, time) for rows, time in each.times]) for each in mixed}

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, 
 
 from eoslog import Topic
 from eoslog.errors import InvalidOption
-from eoslog.format.data_file import OFFSET_COLUMN
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
 from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, file_expressions
@@ -137,10 +137,10 @@ def _scan(
     in_file = [field for field in wanted if field.name in stored and not isinstance(field.dataType, NullType)]
     scanned = [*in_file]
     if any(file.first_offset is None for file in files):
-        scanned.append(StructField(OFFSET_COLUMN.name, LongType()))
+        scanned.append(StructField(OFFSET_DELTA_COLUMN.name, LongType()))
     told = file_expressions(files, [field.name for field in scanned])
     # Parquet cannot read without a column, so name one that the query does not use.
-    schema = StructType(scanned or [StructField(OFFSET_COLUMN.name, LongType())])
+    schema = StructType(scanned or [StructField(OFFSET_DELTA_COLUMN.name, LongType())])
     paths = [place.path(file) for file in files]
     frame = spark.read.schema(schema).options(**place.read_options).parquet(*paths)
     frame = frame.selectExpr(*(quoted(field.name) for field in scanned), *told.columns)

@@ -133,6 +133,7 @@ def test_each_step_is_taken_at_its_interval(store: Store, world: World) -> None:
         "expire-transactional-ids": 1,
         "seal-segments": 1,
         "apply-retention": 12,
+        "publish": 360,
         "compact-keys": 240,
         "compact-files": 60,
         "write-checkpoint": 60,

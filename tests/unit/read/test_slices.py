@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from eoslog import CorruptRecord, Store
-from eoslog.format.data_file import OFFSET_COLUMN, crc32c, encode_data_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, crc32c, encode_data_file
 from eoslog.read.columns import PLACE_COLUMNS
 from eoslog.read.file_slices import read_slices
 from eoslog.read.planner import FileSlice, RowOrigin
@@ -88,7 +88,7 @@ PLACED = pa.schema([*COLUMNS, PLACE_COLUMNS.field("_offset"), PLACE_COLUMNS.fiel
 def _shared_file(objects: _Watched, *offsets: int) -> bytes:
     """A file whose rows say at which offsets they lie."""
     numbers = pa.array(offsets, pa.int64())
-    body = encode_data_file(pa.table([numbers, numbers], schema=COLUMNS.append(OFFSET_COLUMN)))
+    body = encode_data_file(pa.table([numbers, numbers], schema=COLUMNS.append(OFFSET_DELTA_COLUMN)))
     objects.put("t/shared", body)
     return body
 

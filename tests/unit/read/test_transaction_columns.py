@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from eoslog import Store, TopicConfig, UnsupportedSchema
-from eoslog.format.data_file import OFFSET_COLUMN, crc32c, encode_data_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, crc32c, encode_data_file
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.read.file_slices import read_slices
@@ -199,7 +199,7 @@ def test_a_compacted_file_has_control_rows_and_sequences_across_its_gaps(
     memory_store: ObjectStore,
 ) -> None:
     stored = pa.schema([pa.field("n", pa.int64(), nullable=False)])
-    table = pa.table({"n": [0, 2, 5, 6], "_offset": [0, 2, 5, 6]}, schema=stored.append(OFFSET_COLUMN))
+    table = pa.table({"n": [0, 2, 5, 6], "_offset_delta": [0, 2, 5, 6]}, schema=stored.append(OFFSET_DELTA_COLUMN))
     body = encode_data_file(table)
     memory_store.put("t/compacted", body)
     rows = partial(file_slice, "t/compacted", length=len(body), crc32c=crc32c(body), file_rows=4, record_count=2)

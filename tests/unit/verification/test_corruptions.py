@@ -14,7 +14,7 @@ import pytest
 
 from eoslog import Store, TopicPartition
 from eoslog.errors import StoreAccessDenied
-from eoslog.format.data_file import crc32c, encode_data_file
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN, crc32c, encode_data_file
 from eoslog.log import checkpoint
 from eoslog.log.checkpoint import read_root, write_checkpoint
 from eoslog.log.slots import CHECKPOINTS, PENDING, CheckpointEntry, decode_line, first_line, pending_path, slot_path
@@ -291,7 +291,9 @@ def other_offsets(store: Store) -> str:
     path, _ = behind_the_checkpoint(store)
     table = records(store, path)
     offsets = pa.array([12345] * table.num_rows, pa.int64())
-    return with_the_same_reference(store, path, encode_data_file(table.append_column("_offset", offsets)))
+    return with_the_same_reference(
+        store, path, encode_data_file(table.drop_columns(["_offset_delta"]).append_column(OFFSET_DELTA_COLUMN, offsets))
+    )
 
 
 DAMAGES: dict[str, Damage] = {

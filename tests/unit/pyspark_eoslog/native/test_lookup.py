@@ -24,7 +24,8 @@ def rows_by_file(store: eoslog.Store, files: list[PlannedFile]) -> list[tuple[An
     for file in files:
         stored = pq.read_table(Path(store.url) / file.path, partitioning=None).to_pylist()
         for row, values in enumerate(stored):
-            offset = values["_offset"] if file.first_offset is None else file.first_offset + row
+            offset = file.base_offset + values["_offset_delta"]
+            assert file.first_offset in (None, offset - row)
             if not any(each.first_row <= row < each.end_row for each in file.visible):
                 continue
             if file.offsets is not None and not file.offsets[0] <= offset < file.offsets[1]:

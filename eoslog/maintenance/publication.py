@@ -173,7 +173,7 @@ class Publisher:
         with self._lock:
             check_topic_name(topic)
             delta_log, files = self._known.setdefault(
-                topic, (DeltaLog(self._store, f"{topic}/"), PublishedFiles(self._indexes))
+                topic, (DeltaLog(self._store, f"{topic}/"), PublishedFiles(self._store, self._indexes))
             )
             for attempt in range(1, _ATTEMPTS + 1):
                 try:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 
 import pyarrow as pa
 
 from eoslog.delta.actions import BASE_OFFSET_COLUMN, PARTITION_COLUMN, AddFile
 from eoslog.delta.delta_statistics import file_statistics
+from eoslog.format.data_file import read_file
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
+from eoslog.maintenance.segment_rewriting import SourceFile, row_offsets, source_files
 from eoslog.state.partition_state import Batch, Outcome, Partition
 from eoslog.state.store_state import LastCommit, StoreState, Topic
 from eoslog.state.topics import topic_named
+from eoslog.storage.object_store import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,11 @@ class HiddenRows(Exception):
 class PublishedFiles:
     """The published files of one topic. Those of sealed segments are kept for the next call."""
 
-    def __init__(self, indexes: SegmentIndexes) -> None:
+    def __init__(self, store: ObjectStore, indexes: SegmentIndexes) -> None:
+        self._store = store
         self._indexes = indexes
+        self._first_offsets: dict[str, int] = {}
+        """The offset of the first row of files in which a log started, by path."""
         self._of_segments: dict[str, tuple[PublishedFile, ...]] = {}
         """The files of sealed segments by the path of the index."""
 
@@ -129,40 +134,46 @@ class PublishedFiles:
                 path = segment.index.path
                 files = self._of_segments.get(path)
                 if files is None or segment.base_offset < partition.log_start_offset:
-                    batches = self._indexes.batches(segment)
-                    files = tuple(_files_of(snapshot.topic, stored, partition, batches))
+                    files = tuple(self._in(snapshot.topic, stored, partition, self._indexes.batches(segment)))
                 kept[path] = files
                 found += files
-            found += _files_of(snapshot.topic, stored, partition, partition.active)
+            found += self._in(snapshot.topic, stored, partition, partition.active)
         self._of_segments = kept
         return found
 
+    def _in(
+        self, topic: Topic, stored: pa.Schema, partition: Partition, batches: Iterable[Batch]
+    ) -> Iterator[PublishedFile]:
+        log_start_offset = partition.log_start_offset
+        for source in source_files(batches):
+            file, first, last = source.file, source.batches[0], source.batches[-1]
+            committed = [batch.outcome is Outcome.COMMITTED for batch in source.batches]
+            if not any(committed) or last.end_offset <= log_start_offset:
+                continue
+            if not all(committed) or self._first_offset(source, stored, log_start_offset) < log_start_offset:
+                raise HiddenRows
+            newest = max(source.batches, key=lambda batch: batch.end_slot)
+            yield PublishedFile(
+                path=file.path.removeprefix(f"{topic.topic}/"),
+                partition=partition.id.partition,
+                base_offset=first.base_offset,
+                end_offset=last.end_offset,
+                rows=source.rows,
+                size=file.length,
+                end_slot=newest.end_slot,
+                end_time_ms=newest.end_time_ms,
+                transactional_id=newest.transactional_id,
+                stats=file_statistics(source.batches, stored, has_records=topic.topic_schema.kind == "records"),
+            )
 
-def _files_of(
-    topic: Topic, stored: pa.Schema, partition: Partition, batches: Iterable[Batch]
-) -> Iterator[PublishedFile]:
-    with_rows = (batch for batch in batches if batch.file is not None)
-    for _, group in groupby(with_rows, key=lambda batch: batch.file and batch.file.path):
-        together = tuple(group)
-        file, first, last = together[0].file, together[0], together[-1]
-        assert file is not None
-        if all(batch.outcome is not Outcome.COMMITTED for batch in together):
-            continue
-        if last.end_offset <= partition.log_start_offset:
-            continue
-        is_committed = all(batch.outcome is Outcome.COMMITTED for batch in together)
-        if not is_committed or first.base_offset < partition.log_start_offset:
-            raise HiddenRows
-        newest = max(together, key=lambda batch: batch.end_slot)
-        yield PublishedFile(
-            path=file.path.removeprefix(f"{topic.topic}/"),
-            partition=partition.id.partition,
-            base_offset=first.base_offset,
-            end_offset=last.end_offset,
-            rows=sum(batch.record_count for batch in together),
-            size=file.length,
-            end_slot=newest.end_slot,
-            end_time_ms=newest.end_time_ms,
-            transactional_id=newest.transactional_id,
-            stats=file_statistics(together, stored, has_records=topic.topic_schema.kind == "records"),
-        )
+    def _first_offset(self, source: SourceFile, stored: pa.Schema, log_start_offset: int) -> int:
+        """Return the offset of a file's first row, or an offset that is not greater."""
+        first = source.batches[0]
+        if first.base_offset >= log_start_offset or not first.has_gaps:
+            return first.base_offset
+        # Its first rows may have been removed. Only the file shows that.
+        path = source.file.path
+        if path not in self._first_offsets:
+            body = read_file(self._store, source.file)
+            self._first_offsets[path] = int(row_offsets(source, body, stored)[0])
+        return self._first_offsets[path]

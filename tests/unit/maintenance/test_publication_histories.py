@@ -1,0 +1,151 @@
+"""Random histories of a published topic: each version of its Delta table is the snapshot at one slot."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eoslog import OffsetOutOfRange, Store, TopicConfig, TopicPartition
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.key_compaction import compact_keys
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.producer.producer import Producer
+from tests.unit.support.delta_tables import (
+    copy_to,
+    rows_by_delta,
+    rows_by_stream,
+    rows_of_snapshot,
+    slot_of,
+    versions,
+)
+from tests.unit.support.world import World
+
+PARTITIONS = 2
+PRODUCERS = ("p1", "p2", "p3")
+COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string())])
+KEYS = st.lists(st.integers(0, 5), min_size=1, max_size=5)
+steps = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from(PRODUCERS), KEYS),
+    st.tuples(st.just("send"), st.sampled_from(PRODUCERS), KEYS),
+    st.tuples(st.just("end"), st.sampled_from(PRODUCERS), st.booleans()),
+    st.tuples(st.just("end"), st.sampled_from(PRODUCERS), st.booleans()),
+    st.tuples(st.sampled_from(["seal", "compact files", "compact keys", "publish", "publish", "add a column"])),
+    st.tuples(st.just("delete"), st.integers(0, PARTITIONS - 1), st.floats(0, 1)),
+    st.tuples(st.just("publish later"), st.booleans()),
+)
+
+
+class History:
+    """A topic, its writers, and the snapshots that its table should show."""
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.world = World()
+        self.store = self.world.process()
+        self.store.admin.create_topic("t", partitions=PARTITIONS, schema=COLUMNS, key="key", config=config)
+        self.producers: dict[str, Producer] = {}
+        self.open: set[str] = set()
+        self.shown: dict[int, list[Any]] = {}
+        """The rows that each version should have."""
+
+    def process(self) -> Store:
+        return self.world.process()
+
+    def take(self, step: tuple[Any, ...]) -> None:
+        store = self.store
+        match step:
+            case ("send", name, keys):
+                producer = self.producers.get(name)
+                if producer is None:
+                    producer = self.producers[name] = store.producer(name)
+                    producer.init_transactions()
+                if name not in self.open:
+                    producer.begin_transaction()
+                    self.open.add(name)
+                rows = pa.table({"key": keys, "text": [f"{name} {key}" for key in keys]}, schema=COLUMNS)
+                producer.send_table("t", rows)
+                producer.flush()
+            case ("end", name, commits) if name in self.open:
+                producer = self.producers[name]
+                (producer.commit_transaction if commits else producer.abort_transaction)()
+                self.open.remove(name)
+            case ("seal",):
+                seal_segments(store.log, store.object_store, store.environment)
+            case ("compact files",):
+                compact_files(store.log, store.object_store, store.environment)
+            case ("compact keys",):
+                compact_keys(store.log, store.object_store, store.environment, force=True)
+            case ("add a column",):
+                names = store.scan("t").schema.names
+                store.admin.add_columns("t", pa.schema([(f"more{len(names)}", pa.int32())]))
+            case ("delete", partition, fraction):
+                end = store.admin.offsets("t")[partition]
+                offset = end.earliest + int(fraction * (end.last_stable_offset - end.earliest))
+                store.admin.delete_records({TopicPartition("t", partition): offset})
+            case ("publish",):
+                self.publish(self.process())
+            case ("publish later", is_published):
+                store.admin.alter_topic("t", publish="delta" if is_published else "none")
+
+    def publish(self, store: Store) -> None:
+        if not store.admin.describe_topic("t").config.is_published:
+            return
+        found = store.admin.publish("t")
+        rows = rows_of_snapshot(store, "t", self.store.read(lambda state, slot: slot))
+        before = self.shown.setdefault(found.version, rows)
+        assert before == rows
+
+    def check(self) -> None:
+        objects = self.store.object_store
+        slots = [slot_of(actions) for actions in versions(objects, "t")]
+        assert slots == sorted(set(slots))
+        with tempfile.TemporaryDirectory() as directory:
+            root = copy_to(Path(directory), objects, "t")
+            for version, rows in self.shown.items():
+                names = len(rows[0]) if rows else 0
+                assert [row[:names] for row in rows_by_delta(root, version)] == rows
+                try:
+                    now = rows_of_snapshot(self.store, "t", slots[version])
+                except OffsetOutOfRange:
+                    continue  # Rows of this snapshot were removed since.
+                assert [row[:names] for row in now] == rows
+        taken = rows_by_stream(objects, "t")
+        if taken is not None and self.shown:
+            assert taken == [row[:2] for row in self.shown[max(self.shown)]]
+
+
+configs = st.builds(
+    TopicConfig,
+    publish=st.sampled_from(["delta", "delta", "none"]),
+    segment_batches=st.sampled_from([1, 2, 5]),
+    cleanup_policy=st.sampled_from(["delete", "delete", "compact,delete"]),
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(configs, st.lists(steps, max_size=40))
+def test_each_version_shows_the_snapshot_at_its_slot(config: TopicConfig, history: list[tuple[Any, ...]]) -> None:
+    topic = History(config)
+    for step in history:
+        topic.take(step)
+    topic.take(("publish later", True))
+    topic.publish(topic.process())
+    topic.check()
+
+
+@settings(deadline=None, max_examples=40)
+@given(configs, st.lists(steps, max_size=40))
+def test_the_newest_version_outlives_vacuum(config: TopicConfig, history: list[tuple[Any, ...]]) -> None:
+    topic = History(config)
+    for step in history:
+        topic.take(step)
+        vacuum(topic.store.log, topic.store.object_store, deleted_file_retention_ms=0)
+
+        if topic.shown:
+            with tempfile.TemporaryDirectory() as directory:
+                rows_by_delta(copy_to(Path(directory), topic.store.object_store, "t"))

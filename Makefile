@@ -94,7 +94,7 @@ test-deep: setup s3-server ## Run what `make test` leaves out, with a slice of t
 	$(PYTEST) -m slow tests --ignore=tests/spark
 	$(SIMULATE) --services mixed --seeds $(DEEP_MIXED_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(DEEP_LOG_SEEDS) --steps $(SHORT_STEPS)
-	@set -e; for focus in uploads replacements replicas shares threads sharing-clients queue queue-clients fences; do \
+	@set -e; for focus in uploads replacements replicas shares threads sharing-clients queue queue-clients publications fences; do \
 		echo "$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS)"; \
 		$(SIMULATE) --services $$focus --seeds $(FOCUS_SEEDS); done
 	$(PYTEST) --dist worksteal -m slow tests/spark

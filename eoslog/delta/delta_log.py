@@ -23,13 +23,17 @@ from eoslog.delta.actions import (
     decode_version,
 )
 from eoslog.errors import CorruptRecord
-from eoslog.storage.object_store import ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
 
 DELTA_LOG = "_delta_log"
+LOG_RETENTION_MS = 30 * 24 * 3600 * 1000
+"""Old versions of a Delta log are kept for this long (ms). It is Delta's default."""
+_REOPEN_AFTER_MS = 24 * 3600 * 1000
 CHECKPOINT_VERSIONS = 100
 """A checkpoint is written after this many versions."""
 
 _VERSION = re.compile(r"([0-9]{20})\.json")
+_NUMBERED = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
 _TEXTS: Any = pa.map_(pa.string(), pa.string())
 _LIST: Any = pa.list_(pa.string())
 _CHECKPOINT: dict[str, dict[str, Any]] = {
@@ -74,6 +78,7 @@ class DeltaLog:
         self.table = DeltaTable()
         """The table at the newest known version."""
         self._checkpoint_version = -1
+        self._opened_ms = 0
 
     def _path(self, version: int, suffix: str = "json") -> str:
         return f"{self._directory}{version:020d}.{suffix}"
@@ -88,8 +93,11 @@ class DeltaLog:
         Raises:
             CorruptRecord: a version or the checkpoint cannot be read.
         """
-        if self.table.version < 0:
+        if self.table.version < 0 or self._store.clock.now_ms() > self._opened_ms + _REOPEN_AFTER_MS:
+            # The version after the newest known one may be gone if this process was paused for long.
+            self.table = DeltaTable()
             self._open()
+            self._opened_ms = self._store.clock.now_ms()
         while True:
             version = self.table.version + 1
             try:
@@ -181,6 +189,18 @@ class DeltaLog:
         self._store.put(self._last_checkpoint_path, json.dumps(last).encode())
         self._checkpoint_version = self.table.version
         return path
+
+
+def unneeded_objects(objects: Sequence[ObjectInfo], before_ms: int) -> list[str]:
+    """Return the objects of a Delta log that describe only versions older than a time (ms).
+
+    A checkpoint that is older than this time, and the versions after it, describe all later versions.
+    """
+    versions = [(int(name[1]), info) for info in objects if (name := _NUMBERED.fullmatch(info.path.rpartition("/")[2]))]
+    old = [
+        version for version, info in versions if info.path.endswith(".parquet") and info.last_modified_ms < before_ms
+    ]
+    return [info.path for version, info in versions if old and version < max(old)]
 
 
 def published_slot(store: ObjectStore, root: str, store_id: str) -> int | None:

@@ -188,7 +188,9 @@ class Publisher:
                     self._environment.reached("delta.version.put")
                     if delta_log.checkpoint_is_due:
                         delta_log.write_checkpoint()
+                        self._environment.reached("delta.checkpoint.written")
                     return _publication(topic, delta_log.table, version)
+                self._environment.reached("delta.version.overtaken")
                 self._environment.sleep_ms(_PAUSE.pause_ms(attempt, self._environment.jitter()))
         raise RequestTimedOut(
             f"topic {topic} was not published: other processes were faster {_ATTEMPTS} times. Publish it again"

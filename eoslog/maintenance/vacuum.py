@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from eoslog.delta.delta_log import DELTA_LOG
+from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
 from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
 from eoslog.format.data_file import check_file, read_file
 from eoslog.format.segment_index import SegmentIndexes, batches_of_index
@@ -92,7 +92,13 @@ def vacuum(
     referenced = set(referenced_files(store, state))
     expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
     waiting, dropped = DroppedFiles(store, state.pending_deletions[len(expired) :]), DroppedFiles(store, expired)
-    for info in _data_files(store):
+    delta_logs: dict[str, list[ObjectInfo]] = {}
+    for info in _objects_of_topics(store):
+        if not _DIRECTORY_OF_PARTITION.match(info.path):
+            topic, _, rest = info.path.partition("/")
+            if rest.startswith(f"{DELTA_LOG}/"):
+                delta_logs.setdefault(topic, []).append(info)
+            continue
         old = info.last_modified_ms < horizon_ms
         if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
             report.kept_files += 1
@@ -100,31 +106,38 @@ def vacuum(
         report.paths.append(info.path)
         report.bytes += info.size
     if not dry_run:
-        unreleased = _unreleased_topics(log, store, report.paths)
+        unreleased = _unreleased_topics(
+            log, store, delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
+        )
         report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
-        for first in range(0, len(report.paths), _DELETED_AT_ONCE):
-            store.delete_many(report.paths[first : first + _DELETED_AT_ONCE])
+        _delete(store, report.paths)
         log.environment.reached("segment.vacuum.files_deleted")
         if expired and not unreleased:
             # Only after the deletion: if the process dies before, the next vacuum still knows these files.
             log.append(AppendEntry(PendingDeletionsDone(slot=expired[-1].slot), unless=(InvalidEntry,)))
+        for objects in delta_logs.values():
+            _delete(store, unneeded_objects(objects, now_ms - LOG_RETENTION_MS))
     return report
 
 
-def _unreleased_topics(log: Log[StoreState], store: ObjectStore, paths: Sequence[str]) -> set[str]:
-    """Return the topics whose Delta tables may still name files that are to be deleted.
+def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
+    for first in range(0, len(paths), _DELETED_AT_ONCE):
+        store.delete_many(paths[first : first + _DELETED_AT_ONCE])
+
+
+def _unreleased_topics(log: Log[StoreState], store: ObjectStore, topics: Collection[str]) -> set[str]:
+    """Return those of the topics whose Delta tables may still name files that are to be deleted.
 
     Each table gets a version that does not name them. If that fails, the next vacuum tries again.
     """
     publisher = Publisher(log, store, log.environment, SegmentIndexes(store))
     failed: set[str] = set()
-    for topic in sorted({path.split("/", 1)[0] for path in paths}):
-        if any(store.list(f"{topic}/{DELTA_LOG}/", limit=1)):
-            try:
-                publisher.release_files(topic)
-            except EosLogError as error:
-                _logger.warning("%s: files of topic %s are kept for its Delta table: %s", store.url, topic, error)
-                failed.add(topic)
+    for topic in sorted(topics):
+        try:
+            publisher.release_files(topic)
+        except EosLogError as error:
+            _logger.warning("%s: files of topic %s are kept for its Delta table: %s", store.url, topic, error)
+            failed.add(topic)
     return failed
 
 
@@ -203,8 +216,8 @@ def _data_files_of(body: bytes, index: FileReference) -> Iterator[str]:
             yield batch.file.path
 
 
-def _data_files(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """List the objects in the directories of partitions. Other objects below the root do not belong to the store."""
+def _objects_of_topics(store: ObjectStore) -> Iterator[ObjectInfo]:
+    """List the objects below the directories of topics."""
     for topic in store.list_directories(""):
         if not topic.startswith(("__", ".")):
-            yield from (info for info in store.list(f"{topic}/") if _DIRECTORY_OF_PARTITION.match(info.path))
+            yield from store.list(f"{topic}/")

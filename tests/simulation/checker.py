@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import astuple
 from typing import Any
 
+from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.maintenance.segment_rewriting import read_aborted
 from eoslog.maintenance.vacuum import referenced_files
 from eoslog.state.names import TopicPartition
@@ -175,6 +176,7 @@ def check_orphans(world: World, store: Store) -> None:
     """Every data file is named by the log, and every file that the log names is there."""
     state = store.read(lambda opened, _: opened.frozen_copy())
     named = set(referenced_files(store.object_store, state))
-    there = {path for path in world.objects if path.split("/")[0] in (*PARTITIONS, RECREATED)}
+    topics = (*PARTITIONS, RECREATED)
+    there = {path for path in world.objects if path.split("/")[0] in topics and f"/{DELTA_LOG}/" not in path}
     if there != named:
         raise Violation(f"orphans: {sorted(there - named)[:3]}, missing: {sorted(named - there)[:3]}")

@@ -79,6 +79,9 @@ FOCUSES: Mapping[str, Focus] = {
         1_000,
         has_queue=True,
     ),
+    "publications": Focus(
+        ("writer0", "table0", "focus-publisher0", "focus-publisher1", "focus-publisher2"), {"pause": 0.02}, 600
+    ),
     "fences": Focus(("focus-writer0", "focus-writer0", "focus-writer0"), {"pause": 0.05}),
 }
 """What regular seeds seldom reach, by the name of the focus (``--services``)."""

@@ -14,6 +14,7 @@ from tests.simulation.list_append import ListAppend
 from tests.simulation.log_services import FastLogWriter, LogReader, LogThreads, LogUpkeep, LogWriter, SlowLogWriter
 from tests.simulation.notary import Notary
 from tests.simulation.pipelines import Job, Pipeline
+from tests.simulation.publishers import Publisher
 from tests.simulation.recreating import (
     RecreatedIdempotent,
     RecreatedPipeline,
@@ -84,6 +85,7 @@ KINDS: dict[str, type[Service]] = {
     "spark-shared-backfill": SparkSharedBackfill,
     "focus-vacuum": Vacuum,
     "focus-compactor": Compactor,
+    "focus-publisher": Publisher,
     "focus-writer": ShortLivedWriter,
     "fast-writer": FastTransactionalWriter,
     "fast-idempotent": FastIdempotentWriter,

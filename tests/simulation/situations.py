@@ -28,6 +28,7 @@ OVERTAKEN_REPLACEMENT = "segment.replacement.overtaken"
 DELETED_BEHIND_A_REPLICA = "the slot after a stale replica was deleted"
 FENCED_BY_ITS_ID_ALONE = "a batch was fenced that its partition would take"
 APPENDED_BY_ANOTHER = "log.shared.appended_by_another"
+OVERTAKEN_PUBLISHER = "delta.version.overtaken"
 GROUP_COMMIT = "a record had several proposals"
 LOST_GROUP_COMMIT = "a record of several proposals lost its race"
 SHARED_GROUP_COMMIT = "a publication had several requests"
@@ -41,6 +42,7 @@ SITUATIONS = {
     "sharing-clients": APPENDED_BY_ANOTHER,
     "queue": APPENDED_BY_ANOTHER,
     "queue-clients": APPENDED_BY_ANOTHER,
+    "publications": OVERTAKEN_PUBLISHER,
     "fences": FENCED_BY_ITS_ID_ALONE,
 }
 """What each focus must reach."""

@@ -20,7 +20,13 @@ DELETED_FILE_RETENTION_MS = 7_200_000
 class Daemon(Service):
     """The coordinator's work, any of its steps at any time."""
 
-    works: tuple[str, ...] = ("all", "files", "keys", "checkpoint", *(step.name for step in STEPS))
+    works: tuple[str, ...] = (
+        "all",
+        "files",
+        "keys",
+        "checkpoint",
+        *(step.name for step in STEPS if step.name != "publish"),
+    )
     longest_pause_ms = 60_000
     staged_max_age_ms = STAGED_MAX_AGE_MS
 

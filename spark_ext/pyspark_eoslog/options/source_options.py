@@ -68,6 +68,7 @@ NAMES = (
     "txnVersion",
     "startAnewAfter",
     "mergeSchema",
+    "publishOnCommit",
 )
 STORE_PREFIX = "store."
 _SPARKS_OWN = frozenset({"paths", "queryname", "checkpointlocation", "outputmode", "serialization.format"})
@@ -158,6 +159,7 @@ class Options:
     """The last committed version after which a stream restarts (``startAnewAfter``), as quoted from the error message
     that asks for it."""
     merge_schema: bool
+    publish_on_commit: bool
     checkpoint_location: str | None
     query_name: str | None
 
@@ -204,6 +206,7 @@ class Options:
             version=whole_number(options, "txnVersion", at_least=0),
             start_anew_after=_query_version(options),
             merge_schema=boolean(options, "mergeSchema", default=False),
+            publish_on_commit=boolean(options, "publishOnCommit", default=False),
             checkpoint_location=options.get("checkpointlocation"),
             query_name=options.get("queryname"),
         )

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from eoslog import Store
-from eoslog.errors import IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
+from eoslog.errors import EosLogError, IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
 from eoslog.producer.job import Job
 from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.worker import mark_current, plain_errors, store_with_id, this_worker
@@ -40,6 +40,7 @@ class EosLogWriter(DataSourceArrowWriter):
             self._take_over = named is None
             self._plan, store = plan_batch_write(options, schema)
             self._replaces = _replaced_topic(self._plan) if overwrite else None
+            self._publishes = options.publish_on_commit
             _check_version(options)
             self._job = Job(
                 job_id=named or f"spark-{self._owner}",
@@ -66,6 +67,7 @@ class EosLogWriter(DataSourceArrowWriter):
                 take_over=self._take_over,
                 replaces=self._replaces,
                 operation="append" if self._replaces is None else "overwrite",
+                publish=self._publishes,
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -122,6 +124,7 @@ class EosLogStreamWriter(DataSourceStreamArrowWriter):
                     fail_on_data_loss=self._options.fail_on_data_loss,
                     operation="complete" if self._overwrite else "append",
                     query_name=self._options.query_name,
+                    publish=self._options.publish_on_commit,
                 )
             except UnknownTopicOrPartition:
                 raise UnknownTopicOrPartition(
@@ -194,6 +197,7 @@ def commit_tasks(
     fail_on_data_loss: bool = True,
     operation: str = "append",
     query_name: str | None = None,
+    publish: bool = False,
 ) -> None:
     """Commit the files that the tasks uploaded. If the version of the job was committed before, this is a no-op.
 
@@ -201,6 +205,7 @@ def commit_tasks(
         job: the job, without its query. The query comes from the messages.
         owner, take_over, replaces, operation, query_name: as in ``Job.commit``.
         fail_on_data_loss: refuse a replayed micro-batch that was committed with another number of rows.
+        publish: publish the topic as a Delta table afterwards.
 
     Raises:
         The errors of ``Job.commit``, except ``Replayed``.
@@ -253,6 +258,24 @@ def commit_tasks(
             duration_ms,
         )
     mark_current(location)
+    if publish:
+        _publish(store, job.sink.rpartition(":")[0])
+
+
+def _publish(store: Store, topic: str) -> None:
+    """Publish a topic after a commit. The rows are committed in any case, so a failure is only logged."""
+    try:
+        found = store.admin.publish(topic)
+    except EosLogError as error:
+        _logger.warning(
+            "%s: the rows are committed, but topic %s was not published: %s. The next commit or a coordinator "
+            "publishes them",
+            store.url,
+            topic,
+            error,
+        )
+    else:
+        _logger.info("%s: topic %s is published as version %d at slot %d", store.url, topic, found.version, found.slot)
 
 
 def _tell_replay(store: Store, job: Job, what: str, *, discarded_files: int) -> None:

@@ -74,12 +74,18 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         ) from None
     if name is None:
         options.refuse(("mergeSchema",), "is for a topic of columns: name it with option 'topic'")
+        options.refuse(("publishOnCommit",), "is for one topic: name it with option 'topic'")
         check_routing(columns)
         for topic, _ in targets[:1]:
             check_columns(columns, topic)
         sink = ANY_TOPIC
     else:
         ((topic, target),) = targets
+        if options.publish_on_commit and not topic.config.is_published:
+            raise InvalidOption(
+                f"option 'publishOnCommit' needs a published topic. Set publish to delta: eoslog.connect(path).admin."
+                f"alter_topic({topic.topic!r}, publish='delta')"
+            )
         topic, new_columns = plan_new_columns(topic, options, schema, columns)
         check_columns(columns, topic)
         targets = [(topic, target)]

@@ -16,14 +16,8 @@ from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
-from tests.unit.support.delta_tables import (
-    copy_to,
-    rows_by_delta,
-    rows_by_stream,
-    rows_of_snapshot,
-    slot_of,
-    versions,
-)
+from tests.delta_logs import rows_by_stream, slot_of, versions
+from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 from tests.unit.support.world import World
 
 PARTITIONS = 2

@@ -1,0 +1,68 @@
+"""Simulated publishers: topics are Delta tables, and each version is a snapshot, whoever published it and died."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eoslog.errors import OffsetOutOfRange
+from eoslog.maintenance.coordinator import Coordinator
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.key_compaction import compact_keys
+from eoslog.store import Store
+from tests.delta_logs import rows_by_stream, tables
+from tests.simulation.service import IN, TABLE, Service, open_store, until_done
+from tests.simulation.upkeep import take_steps
+from tests.simulation.world import Process, Violation
+
+PUBLISHED = (IN, TABLE)
+
+
+class Publisher(Service):
+    """Publishes topics while others write, compact and publish them."""
+
+    def incarnation(self, process: Process) -> None:
+        store = open_store(process)
+        for topic in PUBLISHED:
+            until_done(lambda topic=topic: store.admin.alter_topic(topic, publish="delta"))  # type: ignore[misc]
+        coordinator = Coordinator(store)
+        while not self.world.stopping:
+            match self.random.choice(("publish", "publish", "publish", "seal", "files", "keys")):
+                case "publish":
+                    take_steps(coordinator, ["publish"], self.world.marks)
+                case "seal":
+                    coordinator.seal()
+                case "files":
+                    compact_files(store.log, store.object_store, store.environment)
+                case "keys":
+                    compact_keys(store.log, store.object_store, store.environment, topic=TABLE, force=True)
+            self.pause(process, 2_000)
+
+    def check(self, store: Store) -> None:
+        for topic in PUBLISHED:
+            store.admin.alter_topic(topic, publish="delta")
+            newest = store.admin.publish(topic)
+            found = list(tables(store.object_store, topic))
+            if [table.slot for table in found] != sorted({table.slot for table in found}):
+                raise Violation(f"the versions of {topic} go back: {[table.slot for table in found]}")
+            if (found[-1].version, found[-1].slot) != (newest.version, newest.slot):
+                raise Violation(f"the newest version of {topic} is {found[-1].version}, but {newest.version} was told")
+            for table in found:
+                if table.has_all_files:
+                    self._compare(store, topic, table.version, table.slot, table.rows())
+            taken = rows_by_stream(store.object_store, topic)
+            if taken is not None and max(Counter(taken).values(), default=0) > 1:
+                raise Violation(f"a Delta stream of {topic} gets rows twice")
+            if taken is not None and found[-1].has_all_files and taken != found[-1].places():
+                raise Violation(f"a Delta stream of {topic} gets {len(taken)} rows, not {len(found[-1].places())}")
+            self.world.marks["versions compared"] += len(found)
+
+    def _compare(self, store: Store, topic: str, version: int, slot: int, rows: list[tuple[int, int, bytes]]) -> None:
+        try:
+            scan = store.scan(topic, isolation_level="snapshot", slot=slot, columns=["partition", "offset", "value"])
+        except OffsetOutOfRange:
+            return  # Rows of the snapshot were removed since.
+        expected = sorted(tuple(row.values()) for row in scan.to_table().to_pylist())
+        if expected != rows:
+            raise Violation(
+                f"version {version} of {topic} has {len(rows)} rows, the snapshot at slot {slot} {len(expected)}"
+            )

@@ -1,0 +1,486 @@
+"""Publication: a topic as a Delta table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from eoslog import CorruptRecord, InvalidTopic, Store, TopicConfig, TopicPartition, UnsupportedSchema
+from eoslog.errors import StoreUnavailable
+from eoslog.maintenance.file_compaction import compact_files
+from eoslog.maintenance.key_compaction import compact_keys
+from eoslog.maintenance.publication import Publisher
+from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.vacuum import vacuum
+from eoslog.producer.producer import Producer
+from tests.delta_logs import rows_by_stream, slot_of, versions
+from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
+from tests.unit.support.sleepers import Died, asleep_at, dies_at
+from tests.unit.support.world import World, faulty
+
+COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture
+def store(world: World) -> Store:
+    """A store with the published topic ``t`` of columns, in one partition."""
+    store = world.process()
+    create(store)
+    return store
+
+
+def create(store: Store, topic: str = "t", schema: pa.Schema = COLUMNS, **config: Any) -> None:
+    settings = {"publish": "delta", "segment_batches": 2} | config
+    store.admin.create_topic(topic, schema=schema, key=schema.names[0], config=TopicConfig(**settings))
+
+
+def send(producer: Producer, *keys: int, topic: str = "t") -> None:
+    producer.send_table(topic, pa.table({"key": keys, "text": [str(key) for key in keys]}, schema=COLUMNS))
+    producer.flush()
+
+
+def write(store: Store, *keys: int, commit: bool = True, name: str = "p", version: int | None = None) -> None:
+    producer = store.producer(name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    send(producer, *keys)
+    if commit:
+        producer.commit_transaction(version=version)
+    else:
+        producer.abort_transaction()
+
+
+def seal(store: Store) -> None:
+    seal_segments(store.log, store.object_store, store.environment)
+
+
+def compact(store: Store) -> None:
+    seal(store)
+    compact_files(store.log, store.object_store, store.environment)
+
+
+def newest(store: Store) -> list[dict[str, Any]]:
+    return list(versions(store.object_store, "t"))[-1]
+
+
+def changes(actions: list[dict[str, Any]]) -> dict[str, set[bool]]:
+    """Return whether the files that a version adds and removes change data."""
+    return {
+        name: {action[name]["dataChange"] for action in actions if name in action}
+        for name in ("add", "remove")
+        if any(name in action for action in actions)
+    }
+
+
+def keys(store: Store, directory: Path, version: int | None = None) -> list[int]:
+    rows = rows_by_delta(copy_to(directory, store.object_store, "t"), version)
+    return sorted(row[2] for row in rows)
+
+
+def test_open_and_aborted_transactions_are_not_in_the_table(store: Store, tmp_path: Path) -> None:
+    late = store.producer("late")
+    late.init_transactions()
+    late.begin_transaction()
+    send(late, 100)
+    write(store, 1)
+    write(store, 2, commit=False)
+    write(store, 3)
+
+    store.admin.publish("t")
+    late.commit_transaction()
+    store.admin.publish("t")
+
+    assert keys(store, tmp_path, 0) == [1, 3]
+    assert keys(store, tmp_path, 1) == [1, 3, 100]
+
+
+def test_a_version_tells_its_slot_and_its_commits(store: Store) -> None:
+    write(store, 1, name="etl", version=7)
+    slot = store.read(lambda state, slot: slot)
+
+    store.admin.publish("t")
+
+    info = newest(store)[0]["commitInfo"]
+    assert info["slot"] == slot_of(newest(store)) == slot
+    commit = {"slot": slot, "transactionalId": "etl", "applicationId": "etl", "applicationVersion": 7}
+    assert info["commits"] == [commit]
+
+
+def test_the_table_has_the_widest_protocol_that_keeps_writers_away(store: Store, tmp_path: Path) -> None:
+    write(store, 1)
+    store.admin.publish("t")
+    root = copy_to(tmp_path, store.object_store, "t")
+
+    with pytest.raises(DeltaError, match="eoslog"):
+        write_deltalake(root, pa.table({"key": [5], "text": ["x"]}), mode="append", schema_mode="merge")
+    with pytest.raises(DeltaError, match="append-only"):
+        DeltaTable(root).delete()
+    assert DeltaTable(root).protocol().min_reader_version == 1
+    assert DeltaTable(root).vacuum(dry_run=True, full=True) == []
+
+
+def test_a_local_timestamp_needs_a_feature_of_readers(world: World, tmp_path: Path) -> None:
+    store = world.process()
+    create(store, schema=pa.schema([("key", pa.int64()), ("at", pa.timestamp("us"))]))
+
+    store.admin.publish("t")
+
+    protocol = DeltaTable(copy_to(tmp_path, store.object_store, "t")).protocol()
+    assert (protocol.min_reader_version, protocol.reader_features) == (3, ["timestampNtz"])
+
+
+def test_a_topic_that_only_grows_says_so(store: Store) -> None:
+    def append_only() -> str:
+        (metadata,) = [action["metaData"] for action in newest(store) if "metaData" in action]
+        return str(metadata["configuration"]["delta.appendOnly"])
+
+    write(store, 1, 2)
+    store.admin.publish("t")
+    before = append_only()
+    store.admin.delete_records({TopicPartition("t", 0): 1})
+    store.admin.publish("t")
+
+    assert (before, append_only()) == ("true", "false")
+
+
+def test_nothing_new_gives_no_version_and_costs_two_requests(store: Store) -> None:
+    write(store, 1)
+    publisher = Publisher(store.log, store.object_store, store.environment, store.indexes)
+    first = publisher.publish("t")
+    before = store.requests.copy()
+
+    again = publisher.publish("t")
+
+    assert (again.version, again.slot, again.files_added) == (first.version, first.slot, 0)
+    assert store.requests - before == {"GET": 2}
+
+
+def test_compaction_moves_rows_without_changing_data(store: Store, tmp_path: Path) -> None:
+    for key in range(4):
+        write(store, key, commit=key != 1)
+    store.admin.publish("t")
+
+    compact(store)
+    store.admin.publish("t")
+
+    assert changes(newest(store)) == {"add": {False}, "remove": {False}}
+    assert newest(store)[0]["commitInfo"]["operation"] == "OPTIMIZE"
+    assert rows_by_stream(store.object_store, "t") == [(0, 0), (0, 4), (0, 6)]
+    assert keys(store, tmp_path) == [0, 2, 3]
+
+
+def test_rows_that_are_not_published_are_not_compacted_yet(store: Store) -> None:
+    write(store, 0)
+    store.admin.publish("t")
+    for key in range(1, 4):
+        write(store, key)
+
+    compact(store)
+    store.admin.publish("t")
+    published = changes(newest(store))
+    compact(store)
+    store.admin.publish("t")
+
+    assert published == {"add": {True}}
+    assert changes(newest(store)) == {"add": {False}, "remove": {False}}
+    assert rows_by_stream(store.object_store, "t") == [(0, offset) for offset in (0, 2, 4, 6)]
+
+
+def test_compaction_by_key_and_deletion_change_data(world: World, tmp_path: Path) -> None:
+    store = world.process()
+    create(store, cleanup_policy="compact,delete")
+    for key in (1, 2, 1, 3):
+        write(store, key, 10 + key)
+    store.admin.publish("t")
+
+    seal(store)
+    compact_keys(store.log, store.object_store, store.environment, force=True)
+    store.admin.publish("t")
+    compacted = changes(newest(store))
+    after = keys(store, tmp_path)
+    store.admin.delete_records({TopicPartition("t", 0): 4})
+    store.admin.publish("t")
+
+    assert compacted["remove"] == {True}
+    assert after == [1, 2, 3, 11, 12, 13]
+    assert True in changes(newest(store))["remove"]
+    assert rows_by_stream(store.object_store, "t") is None
+
+
+def test_a_file_truncated_in_part_is_rewritten(store: Store, tmp_path: Path) -> None:
+    write(store, 0, 1, 2, 3)
+    store.admin.publish("t")
+
+    store.admin.delete_records({TopicPartition("t", 0): 2})
+    store.admin.publish("t")
+
+    assert keys(store, tmp_path) == [2, 3]
+    assert rows_by_delta(copy_to(tmp_path, store.object_store, "t")) == rows_of_snapshot(
+        store, "t", slot_of(newest(store))
+    )
+    assert changes(newest(store)) == {"add": {True}, "remove": {True}}
+
+
+def test_files_that_were_compacted_before_the_first_publication_lose_their_hidden_rows(
+    world: World, tmp_path: Path
+) -> None:
+    store = world.process()
+    create(store, publish="none")
+    for key in range(4):
+        write(store, key, commit=key != 1)
+    compact(store)
+    assert store.scan("t", isolation_level="read_uncommitted").to_table().num_rows == 4
+
+    store.admin.alter_topic("t", publish="delta")
+    store.admin.publish("t")
+
+    assert keys(store, tmp_path) == [0, 2, 3]
+
+
+def test_new_columns_are_new_metadata(store: Store, tmp_path: Path) -> None:
+    write(store, 1)
+    store.admin.publish("t")
+
+    store.admin.add_columns("t", pa.schema([("more", pa.int32())]))
+    store.admin.publish("t")
+
+    table = DeltaTable(copy_to(tmp_path, store.object_store, "t"))
+    assert [field.name for field in table.schema().fields][:3] == ["key", "text", "more"]
+    assert table.to_pyarrow_table()["more"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("point", ["delta.version.planned", "delta.version.put", "delta.checkpoint.written"])
+def test_a_publisher_that_dies_leaves_a_whole_table(world: World, tmp_path: Path, point: str) -> None:
+    store, dying = world.process(), world.process()
+    create(store)
+    for key in range(100):
+        write(store, key)
+        store.admin.publish("t")
+    write(store, 100)
+    dies_at(dying, point)
+
+    with pytest.raises(Died):
+        dying.admin.publish("t")
+    write(store, 101)
+    found = store.admin.publish("t")
+
+    assert keys(store, tmp_path) == list(range(102))
+    assert rows_by_stream(store.object_store, "t") == [(0, 2 * key) for key in range(102)]
+    assert found.version == (100 if point == "delta.version.planned" else 101)
+
+
+def test_a_publisher_that_dies_while_it_rewrites_a_truncated_file_leaves_it_to_the_next(
+    world: World, store: Store, tmp_path: Path
+) -> None:
+    write(store, 0, 1, 2)
+    store.admin.publish("t")
+    store.admin.delete_records({TopicPartition("t", 0): 2})
+    for point in (
+        "segment.hidden_rows.sealed",
+        "segment.compact_files.files_written",
+        "segment.compact_files.replaced",
+    ):
+        dying = world.process()
+        dies_at(dying, point)
+        with pytest.raises(Died):
+            dying.admin.publish("t")
+        assert keys(store, tmp_path) == [0, 1, 2]
+
+    store.admin.publish("t")
+
+    assert keys(store, tmp_path) == [2]
+
+
+def test_of_two_publishers_at_once_each_version_has_one(world: World, store: Store, tmp_path: Path) -> None:
+    slow = world.process()
+    write(store, 1)
+
+    def meanwhile() -> None:
+        store.admin.publish("t")
+        write(store, 2)
+
+    asleep_at(slow, "delta.version.planned", meanwhile)
+    found = slow.admin.publish("t")
+
+    assert found.version == 1
+    assert keys(store, tmp_path, 0) == [1]
+    assert keys(store, tmp_path, 1) == [1, 2]
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_version_whose_put_got_no_answer_is_published_once(store: Store, tmp_path: Path, lands: bool) -> None:
+    write(store, 1)
+    faulty(store).lose_one_answer("t/_delta_log/", lands=lands)
+
+    with pytest.raises(StoreUnavailable):
+        store.admin.publish("t")
+    store.admin.publish("t")
+
+    assert len(list(versions(store.object_store, "t"))) == 1
+    assert keys(store, tmp_path) == [1]
+
+
+def test_a_checkpoint_opens_a_long_log_with_few_requests(world: World, tmp_path: Path) -> None:
+    store = world.process()
+    create(store, segment_batches=1000)
+    for key in range(120):
+        write(store, key)
+        store.admin.publish("t")
+    other = world.process()
+    other.read(lambda state, slot: slot)
+    before = other.requests.copy()
+
+    found = other.admin.publish("t")
+
+    assert found.version == 119
+    sent = other.requests - before
+    assert sent["LIST"] == 1
+    assert sent["GET"] < 30
+    root = Path(copy_to(tmp_path, store.object_store, "t"))
+    for version in range(100):
+        (root / "_delta_log" / f"{version:020d}.json").unlink()
+    assert len(rows_by_delta(str(root))) == 120
+
+
+def test_old_versions_are_deleted_after_a_month(world: World, tmp_path: Path) -> None:
+    store = world.process()
+    create(store, segment_batches=1000)
+    for key in range(120):
+        write(store, key)
+        store.admin.publish("t")
+    world.pass_time(31 * 24 * 3600 * 1000)
+
+    vacuum(store.log, store.object_store)
+
+    left = sorted(info.path.rpartition("/")[2] for info in store.object_store.list("t/_delta_log/"))
+    assert next(name for name in left if name.endswith(".json")) == f"{100:020d}.json"
+    write(store, 120)
+    assert store.admin.publish("t").version == 120
+    root = copy_to(tmp_path, store.object_store, "t")
+    assert len(rows_by_delta(root)) == 121
+    assert len(rows_by_delta(root, 105)) == 106
+
+
+def test_a_topic_that_is_created_again_is_another_table(store: Store, tmp_path: Path) -> None:
+    write(store, 1)
+    store.admin.publish("t")
+    first = DeltaTable(copy_to(tmp_path, store.object_store, "t")).metadata().id
+    store.admin.delete_topic("t")
+    create(store)
+    write(store, 2, name="q")
+
+    store.admin.publish("t")
+
+    table = DeltaTable(copy_to(tmp_path, store.object_store, "t"))
+    assert table.metadata().id != first
+    assert keys(store, tmp_path) == [2]
+
+
+@pytest.mark.parametrize("end", ["delete", "unpublish"])
+def test_a_table_whose_files_go_becomes_empty_first(store: Store, tmp_path: Path, end: str) -> None:
+    write(store, 1, 2)
+    store.admin.publish("t")
+    if end == "delete":
+        store.admin.delete_topic("t")
+    else:
+        store.admin.alter_topic("t", publish="none")
+        store.admin.delete_records({TopicPartition("t", 0): 2})
+
+    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+
+    assert keys(store, tmp_path) == []
+
+
+def test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed(store: Store, tmp_path: Path) -> None:
+    write(store, 1, 2)
+    store.admin.publish("t")
+    store.admin.delete_records({TopicPartition("t", 0): 2})
+    faulty(store).deny("t/_delta_log/")
+
+    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+    kept = keys(store, tmp_path)
+    faulty(store).heal()
+    vacuum(store.log, store.object_store, deleted_file_retention_ms=0)
+
+    assert kept == [1, 2]
+    assert keys(store, tmp_path) == []
+    assert len([info for info in store.object_store.list("t/") if info.path.endswith("0.parquet")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        (pa.schema([("key", pa.int64()), ("took", pa.duration("us"))]), "took"),
+        (pa.schema([("key", pa.int64()), ("s", pa.struct([("t", pa.time64("us"))]))]), "s.t"),
+        (pa.schema([("key", pa.int64()), ("two words", pa.int64())]), "two words"),
+    ],
+)
+def test_what_delta_lacks_is_refused_and_the_topic_works(world: World, schema: pa.Schema, problem: str) -> None:
+    store = world.process()
+
+    with pytest.raises(UnsupportedSchema, match=problem):
+        create(store, schema=schema)
+    create(store, schema=schema, publish="none")
+    with pytest.raises(UnsupportedSchema, match=problem):
+        store.admin.alter_topic("t", publish="delta")
+    with store.producer() as producer:
+        producer.send_table("t", pa.table({"key": [1]}))
+
+    assert store.scan("t").to_table()["key"].to_pylist() == [1]
+
+
+def test_only_a_topic_with_the_setting_is_published(world: World) -> None:
+    store = world.process()
+    create(store, publish="none")
+
+    with pytest.raises(InvalidTopic, match="Set its setting publish to delta"):
+        store.admin.publish("t")
+
+
+@pytest.mark.parametrize("path", ["00000000000000000000.json", "_last_checkpoint"])
+def test_a_damaged_delta_log_is_told_and_does_not_touch_the_topic(store: Store, path: str) -> None:
+    write(store, 1)
+    store.admin.publish("t")
+    store.object_store.put(f"t/_delta_log/{path}", b'{"add": {"path": 5}}')
+
+    with pytest.raises(CorruptRecord, match="Delete the directory _delta_log"):
+        store.admin.publish("t")
+
+    assert store.scan("t").to_table()["key"].to_pylist() == [1]
+
+
+def test_a_delta_log_with_a_gap_is_told(store: Store) -> None:
+    for key in range(3):
+        write(store, key)
+        store.admin.publish("t")
+    store.object_store.delete([f"t/_delta_log/{1:020d}.json"])
+
+    with pytest.raises(CorruptRecord, match="is missing"):
+        store.admin.publish("t")
+
+
+def test_a_delta_log_is_nothing_unexpected(store: Store) -> None:
+    write(store, 1)
+    store.admin.publish("t")
+
+    assert list(store.admin.verify()) == []
+
+
+def test_kafka_records_are_published_with_their_timestamps(world: World, tmp_path: Path) -> None:
+    store = world.process()
+    store.admin.create_topic("t", config=TopicConfig(publish="delta"))
+    with store.producer() as producer:
+        producer.send("t", b"v", key=b"k", headers=[("h", b"x")], timestamp=1_700_000_000_123)
+
+    store.admin.publish("t")
+
+    root = copy_to(tmp_path, store.object_store, "t")
+    assert rows_by_delta(root) == rows_of_snapshot(store, "t", slot_of(newest(store)))
+    (add,) = [action["add"] for action in newest(store) if "add" in action]
+    assert json.loads(add["stats"])["minValues"]["timestamp"] == "2023-11-14T22:13:20.123Z"

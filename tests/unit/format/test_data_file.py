@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.format import data_file
-from eoslog.format.data_file import check_file, crc32c, encode_data_file, read_data_file
+from eoslog.format.data_file import (
+    OFFSET_DELTA_COLUMN,
+    check_file,
+    crc32c,
+    encode_data_file,
+    read_data_file,
+    with_offset_deltas,
+)
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from tests.unit.format.unsafe_arrays import not_utf_8
 
@@ -151,6 +158,29 @@ def test_rows_of_less_than_2_kib_are_not_compressed(rows: int, codec: str) -> No
     body = encode_data_file(pa.table({"x": pa.array(range(rows), pa.int64())}))
 
     assert pq.ParquetFile(pa.BufferReader(body)).metadata.row_group(0).column(0).compression == codec
+
+
+def test_offset_deltas_are_the_last_column_and_count_the_rows_from_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 3)
+    table = numbers(8)
+
+    found = pq.read_table(pa.BufferReader(encode_data_file(with_offset_deltas(table))))
+
+    assert found.schema.names == [*table.schema.names, "_offset_delta"]
+    assert found.schema.field("_offset_delta").equals(OFFSET_DELTA_COLUMN)
+    assert found["_offset_delta"].to_pylist() == list(range(8))
+
+
+def test_offset_deltas_cost_less_than_a_hundredth_of_a_byte_per_row() -> None:
+    table = numbers(200_000)
+
+    footer = pq.ParquetFile(pa.BufferReader(encode_data_file(with_offset_deltas(table)))).metadata
+
+    groups = [footer.row_group(index).column(table.num_columns) for index in range(footer.num_row_groups)]
+    assert [(group.path_in_schema, "DELTA_BINARY_PACKED" in group.encodings) for group in groups] == [
+        ("_offset_delta", True)
+    ] * 2
+    assert sum(group.total_compressed_size for group in groups) < 0.01 * table.num_rows
 
 
 def test_spark_can_prune_by_the_statistics_of_plain_columns() -> None:

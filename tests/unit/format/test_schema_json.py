@@ -165,6 +165,8 @@ def test_a_type_that_parquet_and_spark_cannot_hold_is_refused(data_type: pa.Data
         (["_Partition"], "reserved"),
         (["_offset"], "reserved"),
         (["_timestamp"], "reserved"),
+        (["_offset_delta"], "reserved"),
+        (["_BASE_offset"], "reserved"),
     ],
 )
 def test_names_that_would_be_confused_are_refused(names: list[str], reason: str) -> None:

@@ -15,7 +15,7 @@ COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench bench-spark test test-unit test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools conformance lint format schemas lock clean
+.PHONY: help setup demo bench bench-spark test test-unit test-simulation test-spark test-deep test-all test-s3 s3-server s3 s3-stop simulate mutations fuzz soak kafka-tools delta-tools conformance lint format schemas lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,11 @@ kafka-tools: setup ## Have Kafka's own dump tool read index files (fetches Kafka
 	mvn --quiet --batch-mode --file tests/kafka_tools/pom.xml dependency:copy-dependencies \
 		-DoutputDirectory=$(CURDIR)/.cache/kafka
 	$(BIN)/python -m pytest tests/kafka_tools
+
+delta-tools: setup ## Have Delta's own connector, delta-rs, DuckDB and Polars read published topics (needs Java and Maven)
+	@conf/delta_tools.sh
+	PYSPARK_PYTHON=$(CURDIR)/.cache/delta-tools/venv/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/.cache/delta-tools/venv/bin/python \
+		.cache/delta-tools/venv/bin/python -m pytest tests/delta_tools
 
 lint: setup ## Check format, style, types and the direction of imports
 	$(BIN)/ruff format --check --quiet .

@@ -51,8 +51,10 @@ from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectStore
 
 _logger = logging.getLogger(__name__)
-_FEATURE = "eoslog"
-"""A writer feature that no other program knows. So Delta's writers refuse the table, and all readers may read it."""
+_FEATURES = ["appendOnly", "invariants", "eoslog"]
+"""The table's writer features: its property ``appendOnly``, its columns without nulls, and one that no other program
+knows. So Delta's writers refuse the table, and all readers may read it.
+"""
 
 _NEVER = "interval 36500 days"
 """Delta's VACUUM deletes old files that the Delta log does not name. Here these may be rows that commit later."""
@@ -249,9 +251,9 @@ def _protocol(snapshot: TopicSnapshot) -> Protocol:
             min_reader_version=3,
             min_writer_version=7,
             reader_features=["timestampNtz"],
-            writer_features=["appendOnly", "timestampNtz", _FEATURE],
+            writer_features=[*_FEATURES, "timestampNtz"],
         )
-    return Protocol(min_reader_version=1, min_writer_version=7, writer_features=["appendOnly", _FEATURE])
+    return Protocol(min_reader_version=1, min_writer_version=7, writer_features=_FEATURES)
 
 
 def _metadata(snapshot: TopicSnapshot) -> Metadata:

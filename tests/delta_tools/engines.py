@@ -1,0 +1,79 @@
+"""Engines that read a Delta table. Each returns partition, offset and the topic's columns of all rows, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import duckdb_extension_delta
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+Row = tuple[Any, ...]
+_JARS = Path(__file__).parents[2] / ".cache" / "delta-tools" / "jars"
+_OFFSET = "_base_offset + _offset_delta"
+_PLACE = ("_partition", "_base_offset", "_offset_delta")
+
+
+def spark_session() -> SparkSession:
+    """Start Spark with Delta's own connector."""
+    jars = [str(jar) for jar in _JARS.glob("*.jar") if jar.name.startswith(("delta-", "unitycatalog-"))]
+    return (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(jars))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+
+
+def by_delta_rs(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with delta-rs."""
+    return _rows(deltalake.DeltaTable(root, version=version).to_pyarrow_table(), columns)
+
+
+def by_polars(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with Polars through delta-rs. Its native reader lacks the values of partition columns."""
+    return _rows(pl.read_delta(root, version=version, use_pyarrow=True).to_arrow(), columns)
+
+
+def by_native_polars(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read only the topic's columns with the native reader of Polars."""
+    rows = pl.scan_delta(root, version=version).select(*columns).collect().to_arrow()
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+def by_duckdb(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with DuckDB's Delta extension."""
+    extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension"))
+    connection = duckdb.connect()
+    connection.execute(f"load '{extension}'")
+    connection.execute("set timezone = 'UTC'")
+    at = "" if version is None else f", version = {version}"
+    return _rows(connection.execute(f"select * from delta_scan('{root}'{at})").to_arrow_table(), columns)
+
+
+def by_spark(session: SparkSession, root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with Delta's own connector."""
+    reader = session.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return _rows(reader.load(root).toArrow(), columns)
+
+
+def _rows(table: pa.Table, columns: Iterable[str]) -> list[Row]:
+    names = list(columns)
+    found = [
+        (row["_partition"], row["_base_offset"] + row["_offset_delta"], *(row[name] for name in names))
+        for row in table.select([*_PLACE, *names]).to_pylist()
+    ]
+    return sorted(found)

@@ -1,0 +1,192 @@
+"""Published topics in other engines: each reads exactly the rows of the snapshot at the slot of each version."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("duckdb_extension_delta", reason="run: make delta-tools")
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import eoslog
+from eoslog import OffsetOutOfRange, TopicConfig, TopicPartition
+from eoslog.maintenance.sealing import seal_segments
+from tests.delta_logs import slot_of, versions
+from tests.delta_tools.engines import (
+    by_delta_rs,
+    by_duckdb,
+    by_native_polars,
+    by_polars,
+    by_spark,
+    spark_session,
+)
+
+COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+PRODUCERS = ("p1", "p2")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session()
+    yield session
+    session.stop()
+
+
+class History:
+    """Writes to a published topic, seals, compacts and publishes it, by chance."""
+
+    def __init__(self, url: str, seed: int, cleanup_policy: str = "delete") -> None:
+        self.random = random.Random(seed)
+        self.store = eoslog.connect(url, fsync=False)
+        config = TopicConfig(publish="delta", segment_batches=2, cleanup_policy=cleanup_policy)
+        self.store.admin.create_topic("t", partitions=2, schema=COLUMNS, key="key", config=config)
+        self.root = f"{url}/t"
+        self.producers = {name: self.store.producer(name) for name in PRODUCERS}
+        for producer in self.producers.values():
+            producer.init_transactions()
+        self.open: set[str] = set()
+
+    def run(self, steps: int, *, removes: bool = True) -> None:
+        choices = ["send", "send", "send", "end", "end", "seal", "compact", "publish"]
+        for _ in range(steps):
+            self.take(self.random.choice([*choices, "delete"] if removes else choices))
+        self.store.admin.publish("t")
+
+    def take(self, step: str) -> None:
+        store, name = self.store, self.random.choice(PRODUCERS)
+        producer = self.producers[name]
+        match step:
+            case "send":
+                if name not in self.open:
+                    producer.begin_transaction()
+                    self.open.add(name)
+                keys = [self.random.randrange(8) for _ in range(self.random.randrange(1, 6))]
+                at = pa.array([1_700_000_000_000_000 + key for key in keys], COLUMNS.field("at").type)
+                producer.send_table("t", pa.table({"key": keys, "text": [f"{name} {key}" for key in keys], "at": at}))
+                producer.flush()
+            case "end" if name in self.open:
+                self.open.remove(name)
+                (producer.commit_transaction if self.random.random() < 0.7 else producer.abort_transaction)()
+            case "seal":
+                seal_segments(store.log, store.object_store, store.environment)
+            case "compact":
+                store.admin.compact_files("t")
+                if store.admin.describe_topic("t").config.is_compacted:
+                    store.admin.compact_keys("t")
+            case "delete":
+                ends = self.random.choice(store.admin.offsets("t"))
+                offset = self.random.randint(ends.earliest, ends.last_stable_offset)
+                store.admin.delete_records({TopicPartition("t", ends.partition): offset})
+            case "publish":
+                store.admin.publish("t")
+
+    def snapshots(self) -> Iterator[tuple[int, list[Any]]]:
+        """Yield the versions whose snapshot can still be read, with its rows."""
+        for version, actions in enumerate(versions(self.store.object_store, "t")):
+            try:
+                scan = self.store.scan(
+                    "t",
+                    isolation_level="snapshot",
+                    slot=slot_of(actions),
+                    columns=["_partition", "_offset", *COLUMNS.names],
+                )
+                yield version, sorted(tuple(row.values()) for row in scan.to_table().to_pylist())
+            except OffsetOutOfRange:
+                continue
+
+
+@pytest.mark.parametrize("cleanup_policy", ["delete", "compact,delete"])
+@pytest.mark.parametrize("seed", range(6))
+def test_each_version_is_the_snapshot_in_every_engine(tmp_path: Path, seed: int, cleanup_policy: str) -> None:
+    history = History(str(tmp_path), seed, cleanup_policy)
+    history.run(60)
+
+    for version, rows in history.snapshots():
+        values = sorted(row[2:] for row in rows)
+        assert by_delta_rs(history.root, version, COLUMNS.names) == rows
+        assert by_polars(history.root, version, COLUMNS.names) == rows
+        assert by_duckdb(history.root, version, COLUMNS.names) == rows
+        assert by_native_polars(history.root, version, COLUMNS.names) == values
+
+
+@pytest.mark.parametrize("cleanup_policy", ["delete", "compact,delete"])
+def test_each_version_is_the_snapshot_in_spark(tmp_path: Path, spark: SparkSession, cleanup_policy: str) -> None:
+    history = History(str(tmp_path), 7, cleanup_policy)
+    history.run(40)
+
+    for version, rows in history.snapshots():
+        assert by_spark(spark, history.root, version, COLUMNS.names) == rows
+    newest = max(version for version, _ in history.snapshots())
+    assert by_spark(spark, history.root, None, ["key"]) == by_spark(spark, history.root, newest, ["key"])
+
+
+def test_a_stream_gets_every_row_once_while_the_table_is_written_and_compacted(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    history = History(str(tmp_path / "store"), 3)
+    history.store.admin.publish("t")
+    out = str(tmp_path / "out")
+
+    def stream() -> None:
+        (
+            spark.readStream.format("delta")
+            .option("maxFilesPerTrigger", 2)
+            .load(history.root)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(out)
+            .awaitTermination(120)
+        )
+
+    for _ in range(4):
+        history.run(40, removes=False)
+        stream()
+
+    *_, (_, rows) = history.snapshots()
+    taken = spark.read.parquet(out).selectExpr("_partition", "_base_offset + _offset_delta as o").collect()
+    assert sorted((row[0], row[1]) for row in taken) == [row[:2] for row in rows]
+    operations = [actions[0]["commitInfo"]["operation"] for actions in versions(history.store.object_store, "t")]
+    assert "OPTIMIZE" in operations
+
+
+def test_engines_skip_files_by_statistics(tmp_path: Path, spark: SparkSession) -> None:
+    history = History(str(tmp_path), 5)
+    history.run(60)
+    *_, (_, rows) = history.snapshots()
+    expected = sorted(row[2] for row in rows if row[2] >= 6)
+
+    frame = spark.read.format("delta").load(history.root).where("key >= 6")
+
+    assert sorted(row["key"] for row in frame.collect()) == expected
+    assert frame.selectExpr("max(at)", "min(key)").collect() == (
+        frame.toDF(*frame.columns).groupBy().agg({"at": "max", "key": "min"}).collect()
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("insert into delta.`{0}` select * from delta.`{0}`", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+        ("vacuum delta.`{0}` retain 0 hours", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"),
+        ("delete from delta.`{0}` where key = 1", "DELTA_CANNOT_MODIFY_APPEND_ONLY"),
+    ],
+)
+def test_deltas_writers_and_vacuum_are_refused(
+    tmp_path: Path, spark: SparkSession, statement: str, problem: str
+) -> None:
+    history = History(str(tmp_path), 1)
+    history.run(20, removes=False)
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    before = set(tmp_path.rglob("*.parquet"))
+
+    with pytest.raises(Exception, match=problem):
+        spark.sql(statement.format(history.root)).collect()
+
+    assert before <= set(tmp_path.rglob("*.parquet"))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from eoslog.delta.delta_log import last_published
 from eoslog.errors import (
     InvalidRequest,
     quoted,
@@ -19,7 +20,7 @@ from eoslog.read.commits import Commit, read_commits
 from eoslog.read.history import History
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan, plan_scan
-from eoslog.session.metrics import StoreMetrics, store_metrics
+from eoslog.session.metrics import Published, StoreMetrics, store_metrics
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
@@ -86,21 +87,30 @@ class Store(Session):
     def metrics(self) -> StoreMetrics:
         """Return numbers for monitoring: what open transactions hold back, and the work of this process.
 
-        This sends one small request.
+        This sends one small request, and about three for each published topic.
         """
+        topics = self.read(
+            lambda state, slot: [topic.topic for topic in state.topics.values() if topic.config.is_published]
+        )
+        store_id = self.describe().store_id
+        found = {topic: last_published(self.object_store, f"{topic}/", store_id) for topic in topics}
+        publications = {
+            topic: Published(last.version, last.last_updated) for topic, last in found.items() if last is not None
+        }
 
         def snapshot(state: StoreState, slot: int) -> StoreMetrics:
             return store_metrics(
                 state,
                 slot,
                 self.now_ms(),
+                publications=publications,
                 slots_since_checkpoint=self.log.replica.slots_since_checkpoint(),
                 requests=self.requests,
                 appends=self.log.appender.counts.as_dict(),
                 call_times_ns=self.call_times.totals(),
             )
 
-        return self.read(snapshot)
+        return self.read(snapshot, refresh=False)
 
     @property
     def admin(self) -> Admin:

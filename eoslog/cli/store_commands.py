@@ -81,7 +81,8 @@ def metrics(session: Session) -> None:
         for place, lag in found.last_stable_offset_lag.items()
         if lag > 0 or session.as_json
     ]
-    session.print_facts(columns.of(found), last_stable_offset_lag=lags)
+    publications = [{"Topic": topic, "PublicationLagMs": lag} for topic, lag in found.publication_lag_ms.items()]
+    session.print_facts(columns.of(found), last_stable_offset_lag=lags, publications=publications)
 
 
 def _by(operation: Operation) -> str | None:

@@ -203,11 +203,10 @@ def unneeded_objects(objects: Sequence[ObjectInfo], before_ms: int) -> list[str]
     return [info.path for version, info in versions if old and version < max(old)]
 
 
-def published_slot(store: ObjectStore, root: str, store_id: str) -> int | None:
-    """Return the slot whose snapshot the newest version of a table shows; None if there is no version.
+def last_published(store: ObjectStore, root: str, store_id: str) -> SetTransaction | None:
+    """Return the slot, as ``version``, whose snapshot the newest version of a table shows; None if there is no version.
 
     Raises:
         CorruptRecord: the log of the table cannot be read.
     """
-    last = DeltaLog(store, root).refresh().transactions.get(store_id)
-    return None if last is None else last.version
+    return DeltaLog(store, root).refresh().transactions.get(store_id)

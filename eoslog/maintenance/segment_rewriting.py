@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.delta.delta_log import published_slot
+from eoslog.delta.delta_log import last_published
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
@@ -189,8 +189,9 @@ def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, 
         return [partition_id for each in topics for partition_id in each.partition_ids()]
 
     @cache
-    def published(topic: str, store_id: str) -> int | None:
-        return published_slot(log.store, f"{topic}/", store_id)
+    def published_slot(topic: str, store_id: str) -> int | None:
+        last = last_published(log.store, f"{topic}/", store_id)
+        return None if last is None else last.version
 
     def planned(partition_id: PartitionId) -> list[Rewrite]:
         each, partition, store_id = log.read(
@@ -205,7 +206,7 @@ def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, 
             return []
         rewrites = list(plan(each, partition))
         if rewrites and each.config.is_published:
-            rewrites = list(plan(each, _published_part(partition, published(each.topic, store_id))))
+            rewrites = list(plan(each, _published_part(partition, published_slot(each.topic, store_id))))
         return rewrites
 
     lost_races = 0

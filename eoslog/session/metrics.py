@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 from eoslog.state.names import TopicPartition
-from eoslog.state.partition_state import Partition
+from eoslog.state.partition_state import Outcome, Partition
 from eoslog.state.producer_ids import MAX_TRANSACTION_TIMEOUT_MS
-from eoslog.state.store_state import StoreState, TransactionState
+from eoslog.state.store_state import StoreState, Topic, TransactionState
 from eoslog.storage.process import ProcessLock
 
 _DURATION = re.compile(
@@ -72,12 +73,24 @@ class StoreMetrics:
     """The number of prepared transactions (KIP-939)."""
     longest_open_transaction_ms: int
     """The age of the oldest open transaction; 0 if none is open."""
+    publication_lag_ms: Mapping[str, int]
+    """By published topic, the age of the newest version of its Delta table (ms), if the topic has newer committed rows.
+    0 if the table shows all rows."""
     requests: Mapping[str, int]
     """Requests that this process has sent to the object store, by kind."""
     appends: Mapping[str, int]
     """Counts of this process's appends since it opened the store; see ``AppendCounts``."""
     call_times_ns: Mapping[str, int]
     """The time that this process's producers have spent in their calls, by Kafka's name of the metric."""
+
+
+class Published(NamedTuple):
+    """What the newest version of a Delta table shows."""
+
+    slot: int
+    """The table shows the topic's ``snapshot`` at this slot."""
+    time_ms: int
+    """The log's time at the slot (ms)."""
 
 
 class CallTimes:
@@ -107,11 +120,16 @@ def store_metrics(
     now_ms: int,
     *,
     slots_since_checkpoint: int,
+    publications: Mapping[str, Published],
     requests: Mapping[str, int],
     appends: Mapping[str, int],
     call_times_ns: Mapping[str, int],
 ) -> StoreMetrics:
-    """Return the metrics of a state at the time ``now_ms`` of the store's clock."""
+    """Return the metrics of a state at the time ``now_ms`` of the store's clock.
+
+    Args:
+        publications: what the Delta tables of published topics show, by topic; topics without a table are left out.
+    """
     starts_ms = {state.transactions[name].open_producer_id: start_ms for name, start_ms in state.ongoing.items()}
     longest_ms = MAX_TRANSACTION_TIMEOUT_MS + LATE_TRANSACTION_BUFFER_MS
     by_state = Counter(transaction.state for transaction in state.transactions.values())
@@ -133,6 +151,11 @@ def store_metrics(
         transactions_by_state={each.name: by_state[each] for each in TransactionState if by_state[each]},
         prepared_transactions=sum(state.transactions[name].prepared is not None for name in state.ongoing),
         longest_open_transaction_ms=max((now_ms - start_ms for start_ms in state.ongoing.values()), default=0),
+        publication_lag_ms={
+            topic.topic: _publication_lag_ms(state, topic, publications.get(topic.topic), now_ms)
+            for topic in state.topics.values()
+            if topic.config.is_published
+        },
         requests=dict(requests),
         appends=dict(appends),
         call_times_ns=dict(call_times_ns),
@@ -145,3 +168,14 @@ def _has_late_transaction(partition: Partition, starts_ms: Mapping[int, int], la
         producer_id not in starts_ms or starts_ms[producer_id] < latest_start_ms
         for producer_id in partition.open_transactions
     )
+
+
+def _publication_lag_ms(state: StoreState, topic: Topic, published: Published | None, now_ms: int) -> int:
+    since = Published(topic.created_slot, topic.schema_versions[0].time_ms) if published is None else published
+    partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
+    is_behind = any(
+        any(segment.max_end_slot > since.slot for segment in partition.sealed)
+        or any(batch.end_slot > since.slot and batch.outcome is Outcome.COMMITTED for batch in partition.active)
+        for partition in partitions
+    )
+    return max(0, now_ms - since.time_ms) if is_behind else 0

@@ -52,11 +52,17 @@ def by_native_polars(root: str, version: int | None, columns: Iterable[str]) -> 
     return sorted(tuple(row.values()) for row in rows.to_pylist())
 
 
-def by_duckdb(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
-    """Read with DuckDB's Delta extension."""
+def duckdb_with_delta() -> duckdb.DuckDBPyConnection:
+    """Connect to DuckDB with its Delta extension, which comes as a Python package."""
     extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension"))
     connection = duckdb.connect()
     connection.execute(f"load '{extension}'")
+    return connection
+
+
+def by_duckdb(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
+    """Read with DuckDB's Delta extension."""
+    connection = duckdb_with_delta()
     connection.execute("set timezone = 'UTC'")
     at = "" if version is None else f", version = {version}"
     return _rows(connection.execute(f"select * from delta_scan('{root}'{at})").to_arrow_table(), columns)

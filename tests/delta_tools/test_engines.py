@@ -24,8 +24,10 @@ from tests.delta_tools.engines import (
     by_native_polars,
     by_polars,
     by_spark,
+    duckdb_with_delta,
     spark_session,
 )
+from tests.pages import REPOSITORY, fenced_blocks
 
 COLUMNS = pa.schema([("key", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 PRODUCERS = ("p1", "p2")
@@ -190,3 +192,22 @@ def test_deltas_writers_and_vacuum_are_refused(
         spark.sql(statement.format(history.root)).collect()
 
     assert before <= set(tmp_path.rglob("*.parquet"))
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = REPOSITORY / "docs/delta.md"
+    exec("\n".join(fenced_blocks(page, "python")), {})
+    (for_spark,) = fenced_blocks(page, "python spark")
+    (for_duckdb,) = fenced_blocks(page, "sql")
+
+    miles, at_version, stream = (
+        eval(line.replace("delta-store", f"{tmp_path}/delta-store"), {"spark": spark})
+        for line in for_spark.splitlines()
+        if line
+    )
+    connection = duckdb_with_delta()
+    sums, count = (connection.execute(query).fetchall() for query in for_duckdb.split(";") if query.strip())
+
+    assert (miles.count(), at_version.count(), stream.isStreaming) == (2, 3, True)
+    assert (dict(sums), count) == ({"UA": 2119, "B6": 1005}, [(3,)])

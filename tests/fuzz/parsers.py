@@ -122,7 +122,7 @@ def _use(state: StoreState) -> None:
     machine = StoreMachine()
     for part in machine.parts(state, 1_000_000):
         part.encode()
-    store_metrics(state, 1, 1, slots_since_checkpoint=1, requests={}, appends={}, call_times_ns={})
+    store_metrics(state, 1, 1, slots_since_checkpoint=1, publications={}, requests={}, appends={}, call_times_ns={})
     indexes = SegmentIndexes(MemoryStore(Environment()))
     for topic in state.topics.values():
         for place in topic.partition_ids():

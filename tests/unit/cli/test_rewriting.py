@@ -39,3 +39,15 @@ def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) ->
     assert [each.operation for each in store.history("keyed", limit=1)] == ["compact_keys"]
     assert "nothing is to be compacted" in command.ok("compact-keys")
     assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact-keys", "t").stderr
+
+
+def test_publish_tells_the_version_of_the_delta_table(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("open-to-all", config=eoslog.TopicConfig(publish="delta"))
+    with store.producer() as producer:
+        producer.send("open-to-all", b"v")
+
+    (published,) = command.json("publish", "open-to-all")
+
+    assert (published["topic"], published["version"], published["files_added"]) == ("open-to-all", 0, 1)
+    assert "Set its setting publish to delta" in command.run("publish", "small").output
+    assert command.json("metrics")["publications"] == [{"topic": "open-to-all", "publication_lag_ms": 0}]

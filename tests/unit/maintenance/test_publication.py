@@ -161,6 +161,25 @@ def test_nothing_new_gives_no_version_and_costs_two_requests(store: Store) -> No
     assert store.requests - before == {"GET": 2}
 
 
+def test_metrics_tell_how_old_a_table_is_that_lacks_rows(world: World, store: Store) -> None:
+    def lag_ms() -> int:
+        return store.metrics().publication_lag_ms["t"]
+
+    before = lag_ms()
+    write(store, 1)
+    world.pass_time(5_000)
+    unpublished = lag_ms()
+    store.admin.publish("t")
+    write(store, 2, commit=False)
+    published = lag_ms()
+    write(store, 3)
+    world.pass_time(7_000)
+
+    assert (before, published) == (0, 0)
+    assert unpublished >= 5_000
+    assert 7_000 <= lag_ms() < 60_000
+
+
 def test_compaction_moves_rows_without_changing_data(store: Store, tmp_path: Path) -> None:
     for key in range(4):
         write(store, key, commit=key != 1)

@@ -40,7 +40,14 @@ def test_a_transaction_that_no_transactional_id_would_end_is_late_at_once(store:
         damaged = state.frozen_copy()
         del damaged.ongoing["tx"]
         found = store_metrics(
-            damaged, slot, world.time_ms, slots_since_checkpoint=0, requests={}, appends={}, call_times_ns={}
+            damaged,
+            slot,
+            world.time_ms,
+            slots_since_checkpoint=0,
+            publications={},
+            requests={},
+            appends={},
+            call_times_ns={},
         )
         return found.partitions_with_late_transactions_count
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
-from eoslog.format.column_types import check_text, column_type, nulls, parts, without_hidden_nulls
+from eoslog.format.column_types import check_text, column_type, declare, nulls, parts, without_hidden_nulls
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 from eoslog.state.entry_fields import FileReference
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
@@ -115,15 +115,18 @@ def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
         raise CorruptRecord(f"{name}: checksum is {actual:#010x}, but its entry says {checksum:#010x}")
 
 
-def encode_data_file(table: pa.Table) -> bytes:
+def encode_data_file(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
     """Return the rows as a Parquet file.
 
     The file does not contain the Arrow schema, because readers use the topic's schema.
 
+    Args:
+        schema: the columns of the table with their column ids; None writes no ids.
+
     Raises:
         pyarrow.ArrowInvalid: a column that is not nullable holds a null.
     """
-    builder = DataFileBuilder(table.schema)
+    builder = DataFileBuilder(table.schema if schema is None else schema)
     builder.add(table)
     return builder.finish()
 
@@ -137,7 +140,7 @@ class DataFileBuilder:
     """Builds a data file from several tables. Memory holds the encoded file and one row group.
 
     Args:
-        schema: the columns. The file does not contain the Arrow schema.
+        schema: the columns, with their ids if the file should have them. The file does not contain the Arrow schema.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -430,6 +433,9 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
                 array = nulls(rows, field.type)
             elif array.type != field.type:
                 array = without_hidden_nulls(array.cast(field.type), field.type)
+            elif parts(field.type):
+                # The types of nested arrays have the column ids of the file, which are not for users.
+                array = declare(array, field.type)
             if array.null_count and not field.nullable:
                 raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
             check_text(array)

@@ -6,7 +6,7 @@ No reader sees a file until an entry of the log names it. Vacuum deletes files t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from eoslog.format.data_file import crc32c, encode_data_file, with_offset_deltas
 from eoslog.format.statistics import encode_statistics
-from eoslog.format.topic_schemas import conform
+from eoslog.format.topic_schemas import conform, file_schema
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.transaction_entries import StagedBatch
@@ -36,12 +36,14 @@ class TopicTarget:
     """Base offset of each partition's active segment."""
     statistics_columns: int = 0
     """The largest number of columns with statistics in the log; 0 for Kafka records."""
+    arrow: str | None = None
+    """The topic's encoded schema, which has the column ids; None for Kafka records."""
 
     @classmethod
     def of(cls, state: StoreState, topic: Topic) -> TopicTarget:
         bases = (state.partitions[partition_id].segment_base_offset for partition_id in topic.partition_ids())
         statistics_columns = topic.config.statistics_columns if topic.topic_schema.kind == "columns" else 0
-        return cls(topic.topic, topic.topic_id, tuple(bases), statistics_columns)
+        return cls(topic.topic, topic.topic_id, tuple(bases), statistics_columns, topic.topic_schema.arrow)
 
     @property
     def partitions(self) -> int:
@@ -132,6 +134,7 @@ class DataFileWriter:
         if buffer.tables and buffer.tables[0].schema != rows.schema:
             # The topic got new columns meanwhile.
             buffer.tables = [conform(table, rows.schema) for table in buffer.tables]
+            buffer.target = replace(buffer.target, arrow=target.arrow)
         size = rows.nbytes
         buffer.tables.append(rows)
         buffer.rows += rows.num_rows
@@ -186,7 +189,7 @@ class DataFileWriter:
             if buffer.rows == 0:
                 continue
             table = buffer.tables[0] if len(buffer.tables) == 1 else pa.concat_tables(buffer.tables)
-            body = encode_data_file(with_offset_deltas(table))
+            body = encode_data_file(with_offset_deltas(table), file_schema(table.schema, buffer.target.arrow))
             path = buffer.target.file_path(buffer.partition, self._new_name())
             objects.append((path, body))
             earliest, latest = _timestamps(table, append_time_ms)

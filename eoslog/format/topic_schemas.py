@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from eoslog.errors import CorruptRecord, InvalidEntry, SchemaMismatch, UnsupportedSchema, quoted
+from eoslog.format.column_ids import OFFSET_DELTA_ID, ColumnIds, assigned_ids, field_with_id, ids_of, with_ids
 from eoslog.format.column_types import (
     LossyCast,
     cast_losslessly,
@@ -27,6 +29,7 @@ from eoslog.format.column_types import (
     widens,
     with_parts,
 )
+from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.state.store_state import ColumnPath, Topic
 
 HEADERS_TYPE: pa.DataType = pa.list_(
@@ -67,17 +70,23 @@ RESERVED_NAMES = frozenset(
 """The names of the metadata columns of readers, of data files and of Delta tables."""
 
 
-def encode_schema(schema: pa.Schema) -> str:
-    """Encode a schema for a topic's entry: normalized, without metadata, as an Arrow IPC message in base64.
+def encode_schema(schema: pa.Schema, before: str | None = None) -> str:
+    """Encode a schema for a topic's entry: normalized, with column ids, as an Arrow IPC message in base64.
+
+    Args:
+        schema: the columns. Their metadata is ignored.
+        before: the topic's encoded schema before columns were added. Its columns keep their ids. None for a new topic.
 
     Raises:
         UnsupportedSchema: the schema cannot be stored.
     """
-    return base64.b64encode(normalise_schema(schema).serialize().to_pybytes()).decode("ascii")
+    normal = normalise_schema(schema)
+    ids = assigned_ids(normal) if before is None else assigned_ids(normal, ids_of(_decoded(before)))
+    return base64.b64encode(with_ids(normal, ids).serialize().to_pybytes()).decode("ascii")
 
 
 def decode_schema(text: str) -> pa.Schema:
-    """Decode the schema of a topic from its entry.
+    """Decode the schema of a topic from its entry, without the column ids.
 
     Raises:
         CorruptRecord: the text is not a result of `encode_schema`.
@@ -85,11 +94,12 @@ def decode_schema(text: str) -> pa.Schema:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
         normal = normalise_schema(schema)
+        numbered = with_ids(normal, ids_of(schema))
     except (binascii.Error, pa.ArrowException, OSError, ValueError, TypeError, LookupError) as error:
         raise CorruptRecord(f"a topic's schema cannot be read: {error}") from error
     except UnsupportedSchema as error:
         raise CorruptRecord(f"a topic's schema could never have been stored: {error}") from error
-    if not normal.equals(schema):
+    if not numbered.equals(schema, check_metadata=True):
         raise CorruptRecord("a topic's schema is not in the form in which schemas are stored")
     return normal
 
@@ -175,10 +185,30 @@ def _conform_column(found: pa.Array[Any] | pa.ChunkedArray[Any], field: pa.Field
 
 
 def stored_schema(topic: Topic) -> pa.Schema:
-    """Return the columns of a topic's data files."""
+    """Return the columns of a topic's data files, without the column ids and the offset deltas."""
     if topic.topic_schema.arrow is None:
         return RECORDS_SCHEMA
     return decode_schema(topic.topic_schema.arrow)
+
+
+@lru_cache(maxsize=64)
+def file_schema(columns: pa.Schema, arrow: str | None) -> pa.Schema:
+    """Return the schema of a new data file: its columns and the offset deltas.
+
+    It has the column ids if the topic has all the columns. A job that adds columns writes its files before the commit
+    assigns the ids of these columns. Such a file has no ids at all, so engines take its columns by name. If only some
+    columns had ids, an engine would take the others for missing.
+
+    Args:
+        columns: the columns of the rows, in stored form.
+        arrow: the topic's encoded schema; None for Kafka records.
+    """
+    known = assigned_ids(RECORDS_SCHEMA) if arrow is None else ids_of(_decoded(arrow))
+    try:
+        numbered = with_ids(columns, known)
+    except KeyError:
+        return columns.append(OFFSET_DELTA_COLUMN)
+    return numbered.append(field_with_id(OFFSET_DELTA_COLUMN, OFFSET_DELTA_ID))
 
 
 def added_columns(before: str, after: str) -> tuple[ColumnPath, ...]:
@@ -190,11 +220,25 @@ def added_columns(before: str, after: str) -> tuple[ColumnPath, ...]:
 
     Raises:
         InvalidEntry: one of the texts encodes no schema.
-        UnsupportedSchema: the change is more than an addition of nullable columns and fields.
+        UnsupportedSchema: the change is more than an addition of nullable columns and fields, or column ids change.
     """
     added: list[ColumnPath] = []
-    _compare(pa.struct(list(_decoded(before))), pa.struct(list(_decoded(after))), (), added)
+    old, new = _decoded(before), _decoded(after)
+    _compare(pa.struct(list(old)), pa.struct(list(new)), (), added)
+    try:
+        _check_ids(ids_of(old), ids_of(new))
+    except ValueError as error:
+        raise InvalidEntry(f"a topic's schema cannot be read: {error}") from None
     return tuple(added)
+
+
+def _check_ids(before: ColumnIds, after: ColumnIds) -> None:
+    largest = max(before.values())
+    for path, column_id in after.items():
+        if path not in before and column_id <= largest:
+            raise UnsupportedSchema(f"column {_shown(path)} is new and must have a column id greater than {largest}")
+        if before.get(path, column_id) != column_id:
+            raise UnsupportedSchema(f"column {_shown(path)} has the column id {before[path]}, which may not change")
 
 
 def without_columns(schema: pa.Schema, paths: Collection[ColumnPath]) -> pa.Schema:

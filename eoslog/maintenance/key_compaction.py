@@ -185,7 +185,7 @@ class Cleaner:
             if written is not None and estimated_bytes + part > self._target_file_bytes:
                 close()
             if written is None:
-                written = RewrittenFile(self._store, f"{run.new_path(self._environment)}.parquet", self._stored)
+                written = RewrittenFile(self._store, f"{run.new_path(self._environment)}.parquet", run.topic)
                 estimated_bytes = 0.0
             pending += self._kept_batches(source, rows, written.rows)
             written.add(source, body, rows.retained)

@@ -20,6 +20,7 @@ from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, U
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
 from eoslog.format.segment_index import decode_txnindex_copy, encode_segment_index, read_segment_index
+from eoslog.format.topic_schemas import file_schema, stored_schema
 from eoslog.log.log import Log
 from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import LogCleaned, ReplacedSegment, SegmentsReplaced
@@ -306,11 +307,11 @@ def read_rows(
 class RewrittenFile:
     """A new data file that takes the rows of other files."""
 
-    def __init__(self, store: ObjectStore, path: str, stored: pa.Schema) -> None:
+    def __init__(self, store: ObjectStore, path: str, topic: Topic) -> None:
         self._store = store
         self._path = path
-        self._schema = stored.append(OFFSET_DELTA_COLUMN)
-        self._stored = stored
+        self._stored = stored_schema(topic)
+        self._schema = file_schema(self._stored, topic.topic_schema.arrow)
         self._builder = DataFileBuilder(self._schema)
         self._base_offset: int | None = None
         """The base offset of the first batch with rows in the new file."""

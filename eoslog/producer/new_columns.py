@@ -91,7 +91,7 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
     known = topic.topic_schema
     if known.kind != "columns":
         raise InvalidTopic(f"topic {topic.topic} holds Kafka records, whose columns are always the same")
-    arrow = encode_schema(merged_schema(stored_schema(topic), rows))
+    arrow = encode_schema(merged_schema(stored_schema(topic), rows), known.arrow)
     spark = _merged_spark_schema(known.spark, spark_schema)
     return known if arrow == known.arrow else known.model_copy(update={"arrow": arrow, "spark": spark})
 

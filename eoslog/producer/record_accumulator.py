@@ -173,8 +173,8 @@ class RecordAccumulator:
 
     def _target(self, topic: Topic) -> TopicTarget:
         def snapshot(state: StoreState, slot: int) -> TopicTarget:
-            topic_of(state, topic.topic_id)
-            return TopicTarget.of(state, topic)
+            # The newest schema has the ids of columns that were added since the caller looked at the topic.
+            return TopicTarget.of(state, topic_of(state, topic.topic_id))
 
         return self._store.read(snapshot, refresh=False)
 

@@ -179,7 +179,7 @@ def test_whatever_joins_is_what_the_log_allows(columns: list[tuple[pa.DataType, 
     except UnsupportedSchema:
         return
 
-    added = added_columns(encode_schema(current), encode_schema(merged))
+    added = added_columns(encode_schema(current), encode_schema(merged, encode_schema(current)))
 
     assert added == tuple((field.name,) for field in list(schema)[there:])
     assert without_columns(merged, added).equals(current)

@@ -10,6 +10,7 @@ import pytest
 
 from eoslog.errors import InvalidEntry, InvalidTopic, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.checkpoint_codec import parts, restore
+from eoslog.format.column_ids import assigned_ids, with_ids
 from eoslog.format.topic_schemas import added_columns, without_columns
 from eoslog.state.entries import TopicCreated, TopicSchema, TopicSchemaChanged
 from eoslog.state.store_state import SchemaVersion, Topic
@@ -26,8 +27,11 @@ BEFORE = pa.schema(
 )
 
 
-def text(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+def text(schema: pa.Schema, **changed_ids: int) -> str:
+    """The schema as an entry has it, also if no topic could have it. The columns of ``BEFORE`` have the first ids."""
+    ids = assigned_ids(schema, assigned_ids(BEFORE))
+    ids = {path: changed_ids.get("_".join(path), column_id) for path, column_id in ids.items()}
+    return base64.b64encode(with_ids(schema, ids).serialize().to_pybytes()).decode()
 
 
 def appended(struct: Any, *fields: Any) -> Any:
@@ -88,6 +92,18 @@ def test_without_what_was_added_a_schema_is_the_one_before() -> None:
 def test_a_column_stays_as_it_is_and_where_it_is(after: pa.Schema) -> None:
     with pytest.raises(UnsupportedSchema):
         added_columns(text(BEFORE), text(after))
+
+
+def test_columns_keep_their_ids_and_new_ones_get_ids_that_were_never_used() -> None:
+    last = max(assigned_ids(BEFORE).values())
+
+    for unchanged in ({}, {"note": last + 100}):
+        assert ("note",) in added_columns(text(BEFORE), text(GROWN, **unchanged))
+    for column, column_id in (("id", 99), ("point_x", 99), ("path_element", 99), ("note", last), ("point_z", 1)):
+        with pytest.raises((UnsupportedSchema, InvalidEntry), match="column id"):
+            added_columns(text(BEFORE), text(GROWN, **{column: column_id}))
+    with pytest.raises(InvalidEntry, match="no valid column id"):
+        added_columns(text(BEFORE), base64.b64encode(GROWN.serialize().to_pybytes()).decode())
 
 
 def created(key: tuple[str, ...] = ("id",)) -> TopicCreated:

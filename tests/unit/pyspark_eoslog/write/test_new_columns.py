@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
 
 import eoslog
 from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnsupportedSchema
+from eoslog.format.column_ids import OFFSET_DELTA_ID
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.spark_schemas import arrow_schema, default_schema
 from pyspark_eoslog.worker import this_worker
@@ -179,6 +181,26 @@ def test_concurrent_jobs_may_add_the_same_column_and_others_beside_it(store: eos
     assert read(store) == [
         {"id": 1, "at": {"x": 1, "y": None}, "other": 7, "note": "o"},
         {"id": 2, "at": {"x": 2, "y": "y"}, "other": None, "note": "n"},
+    ]
+
+
+def test_files_of_a_job_that_adds_columns_have_no_column_ids_because_the_commit_assigns_them(
+    store: eoslog.Store,
+) -> None:
+    write(store, KNOWN, OLD)
+    write(store, WIDER, NEW)
+    write(store, WIDER, NEW | {"id": 3})
+
+    ids = []
+    for piece in store.scan("out").plans[0].slices:
+        columns = pq.ParquetFile(pa.BufferReader(store.object_store.get(piece.path).body)).schema_arrow
+        ids.append([(field.metadata or {}).get(b"PARQUET:field_id") for field in columns])
+
+    offset_deltas = str(OFFSET_DELTA_ID).encode()
+    assert ids == [
+        [b"1", b"2", offset_deltas],
+        [None, None, None, None],
+        [b"1", b"2", b"5", offset_deltas],
     ]
 
 

@@ -172,8 +172,8 @@ class DeltaLog:
     def write_checkpoint(self) -> str:
         """Write a checkpoint of the newest known version, and return its path.
 
-        Several processes may write the same checkpoint, in any order with others: each one is whole, and
-        ``_last_checkpoint`` is only a hint where to begin.
+        Several processes may write checkpoints in any order: each one is whole, and ``_last_checkpoint`` is only a hint
+        where to begin.
         """
         rows: dict[str, list[Any]] = {name: [] for name in _CHECKPOINT_SCHEMA.names}
         actions = self.table.actions()
@@ -184,7 +184,8 @@ class DeltaLog:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table(rows, schema=_CHECKPOINT_SCHEMA), sink)
         path = self._path(self.table.version, "checkpoint.parquet")
-        self._store.put(path, bytes(sink.getvalue()))
+        # If the checkpoint exists, another process has written the same.
+        self._store.put_if_absent(path, bytes(sink.getvalue()))
         last = {"version": self.table.version, "size": len(actions)}
         self._store.put(self._last_checkpoint_path, json.dumps(last).encode())
         self._checkpoint_version = self.table.version

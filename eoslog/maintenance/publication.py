@@ -189,14 +189,22 @@ class Publisher:
                 if delta_log.put(version.actions, version.body()):
                     self._environment.reached("delta.version.put")
                     if delta_log.checkpoint_is_due:
-                        delta_log.write_checkpoint()
-                        self._environment.reached("delta.checkpoint.written")
+                        self._write_checkpoint(topic, delta_log)
                     return _publication(topic, delta_log.table, version)
                 self._environment.reached("delta.version.overtaken")
                 self._environment.sleep_ms(_PAUSE.pause_ms(attempt, self._environment.jitter()))
         raise RequestTimedOut(
             f"topic {topic} was not published: other processes were faster {_ATTEMPTS} times. Publish it again"
         )
+
+    def _write_checkpoint(self, topic: str, delta_log: DeltaLog) -> None:
+        """Write a checkpoint of a table. The version is published in any case, so a failure is only logged."""
+        try:
+            delta_log.write_checkpoint()
+        except EosLogError as error:
+            _logger.warning("%s: no checkpoint of topic %s was written: %s", self._store.url, topic, error)
+        else:
+            self._environment.reached("delta.checkpoint.written")
 
 
 def _publication(topic: str, table: DeltaTable, version: _Version | None = None) -> Publication:

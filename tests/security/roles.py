@@ -23,7 +23,7 @@ _SECOND_IS_OVER_S = 2.1
 
 def administer(process: Process) -> None:
     store = process()
-    store.admin.create_topic("payments", partitions=2, config=TopicConfig(segment_batches=2))
+    store.admin.create_topic("payments", partitions=2, config=TopicConfig(segment_batches=2, publish="delta"))
     store.admin.create_topic("flights", schema=pa.schema([("id", pa.int64())]), key="id")
     assert list(store.admin.verify()) == []
 

@@ -9,8 +9,8 @@ from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.store import Store
-from tests.delta_logs import rows_by_stream, tables
-from tests.simulation.service import IN, TABLE, Service, open_store, until_done
+from tests.delta_logs import rows_by_stream, tables, versions
+from tests.simulation.service import IN, ROWS_GO, TABLE, Service, open_store, until_done
 from tests.simulation.upkeep import take_steps
 from tests.simulation.world import Process, Violation
 
@@ -49,6 +49,13 @@ class Publisher(Service):
             for table in found:
                 if table.has_all_files:
                     self._compare(store, topic, table.version, table.slot, table.rows())
+            removes = [
+                actions[0]["commitInfo"]["slot"]
+                for actions in versions(store.object_store, topic)
+                if any(action.get("remove", {}).get("dataChange") for action in actions)
+            ]
+            if topic not in ROWS_GO and removes:
+                raise Violation(f"versions of {topic} remove rows at slots {removes}, but none were removed")
             taken = rows_by_stream(store.object_store, topic)
             if taken is not None and max(Counter(taken).values(), default=0) > 1:
                 raise Violation(f"a Delta stream of {topic} gets rows twice")

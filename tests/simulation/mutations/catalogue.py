@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutations import (
     deletion,
     producers,
+    publication,
     readers,
     segments,
     sharing,
@@ -16,7 +17,7 @@ from tests.simulation.mutations import (
 )
 from tests.simulation.mutations.mutation import MUTATIONS, Mutation
 
-MODULES = (slots, sharing, threads, deletion, producers, transactions, readers, segments, topics, streams)
+MODULES = (slots, sharing, threads, deletion, producers, transactions, readers, segments, topics, streams, publication)
 """Those that register mutations, in the order of the page."""
 
 BY_HISTORIES: dict[str, Mutation] = {name: each for name, each in MUTATIONS.items() if each.unit_test is None}

@@ -161,13 +161,12 @@ def compaction_renumbers_offsets() -> Iterator[None]:
 @mutation(SEALERS)
 def compaction_loses_its_place_in_the_file() -> Iterator[None]:
     """A compacted file's batches all begin at its first row: rows come back under offsets that are not theirs."""
-    original = compacting_files._moved
+    original = compacting_files.FileCompaction._join
 
-    def moved(batch: Batch, files: Any) -> Batch:
-        found = original(batch, files)
-        return found._replace(first_row=0) if found is not batch else batch
+    def joined(self: Any, sources: Sequence[Any]) -> dict[int, Batch]:
+        return {base: batch._replace(first_row=0) for base, batch in original(self, sources).items()}
 
-    with method(compacting_files, "_moved", moved):
+    with method(compacting_files.FileCompaction, "_join", joined):
         yield
 
 

@@ -1,0 +1,64 @@
+"""Rules of published topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eoslog.delta.delta_log import DeltaLog
+from eoslog.maintenance import publication, published_files, segment_rewriting, vacuum
+from eoslog.storage.object_store import ObjectStore
+from tests.simulation.focus import FOCUSES
+from tests.simulation.mutations.mutation import method, mutation
+
+PUBLICATIONS = FOCUSES["publications"]
+TESTS = "unit/maintenance/test_publication.py::"
+
+
+@mutation(PUBLICATIONS)
+def unpublished_segments_compacted() -> Iterator[None]:
+    """Compaction does not wait for the publication of rows: a version moves rows and adds others in one file."""
+    with method(segment_rewriting, "_published_part", lambda partition, slot: partition):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def moved_rows_told_as_new() -> Iterator[None]:
+    """A version tells rewritten files as changed data: a Delta stream stops, or gets their rows twice."""
+    with method(publication, "_moved_paths", lambda added, removed, since: set()):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def new_rows_told_as_moved() -> Iterator[None]:
+    """A version tells all files as moved rows: a Delta stream never gets them."""
+    with method(publication, "_moved_paths", lambda added, removed, since: {file.path for file in added}):
+        yield
+
+
+@mutation(PUBLICATIONS)
+def versions_put_over_others() -> Iterator[None]:
+    """A version is put even if there is one: of two publishers the second takes back what the first published."""
+
+    def put(self: DeltaLog, actions: object, body: bytes) -> bool:
+        store: ObjectStore = self._store
+        version = self.table.version + 1
+        store.put(self._path(version), body)
+        self.table.apply(version, actions)  # type: ignore[arg-type]
+        return True
+
+    with method(DeltaLog, "put", put):
+        yield
+
+
+@mutation(unit_test=TESTS + "test_a_file_truncated_in_part_is_rewritten")
+def hidden_rows_published() -> Iterator[None]:
+    """A version names a file whose first rows lie below the log start: other engines show deleted rows."""
+    with method(published_files.PublishedFiles, "_first_offset", lambda self, source, stored, start: start):
+        yield
+
+
+@mutation(unit_test=TESTS + "test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed")
+def files_deleted_from_under_a_table() -> Iterator[None]:
+    """Vacuum deletes files that the newest version names: no engine can read the table."""
+    with method(vacuum, "_unreleased_topics", lambda log, store, topics: set()):
+        yield

@@ -82,7 +82,7 @@ class BatchColumns:
     @property
     def bytes(self) -> int:
         """The approximate memory of the columns in bytes."""
-        return sum(column.nbytes for column in vars(self).values())
+        return sum(column.nbytes for column in vars(self).values() if column is not None)
 
     @cached_property
     def _files(self) -> npt.NDArray[np.int32] | None:

@@ -12,9 +12,9 @@ has already. To keep such moves apart from new rows, compaction takes only segme
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from threading import Lock
 from typing import Any
 
@@ -268,7 +268,7 @@ def _metadata(snapshot: TopicSnapshot) -> Metadata:
     topic = snapshot.topic
     return Metadata(
         # A topic that is deleted and created again is another table: a Delta stream of the old one must not continue.
-        id=str(uuid.UUID(topic.topic_id)),
+        id=_uuid(topic.topic_id),
         name=topic.topic,
         schema_string=delta_schema(topic.topic, stored_schema(topic)),
         configuration={
@@ -277,6 +277,11 @@ def _metadata(snapshot: TopicSnapshot) -> Metadata:
         },
         created_time=topic.schema_versions[0].time_ms,
     )
+
+
+def _uuid(topic_id: str) -> str:
+    """Return a topic id, 32 hexadecimal digits, in the form of a UUID."""
+    return "-".join(topic_id[begin:end] for begin, end in pairwise((0, 8, 12, 16, 20, 32)))
 
 
 def _removed(file: AddFile, time_ms: int, *, data_change: bool) -> RemoveFile:

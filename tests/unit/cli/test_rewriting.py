@@ -49,5 +49,5 @@ def test_publish_tells_the_version_of_the_delta_table(command: Command, store: e
     (published,) = command.json("publish", "open-to-all")
 
     assert (published["topic"], published["version"], published["files_added"]) == ("open-to-all", 0, 1)
-    assert "Set its setting publish to delta" in command.run("publish", "small").output
+    assert "Set its setting publish to delta" in command.run("publish", "t").output
     assert command.json("metrics")["publications"] == [{"topic": "open-to-all", "publication_lag_ms": 0}]

@@ -121,7 +121,10 @@ class Publisher:
         def next_version(table: DeltaTable, files: PublishedFiles) -> _Version | None:
             snapshot = self.log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic))
             if not snapshot.topic.config.is_published:
-                raise InvalidTopic(f"topic {topic} is not published. Set its setting publish to delta")
+                raise InvalidTopic(
+                    f"topic {topic} is not published. Set its setting publish to delta: eoslog topics alter {topic} "
+                    "--add-config publish=delta"
+                )
             return _version_of(snapshot, files.of(snapshot), table)
 
         return self._put_next(topic, next_version)

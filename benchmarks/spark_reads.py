@@ -3,7 +3,8 @@
 ``python -m benchmarks.spark_reads [rows] [rounds]``. ``EosLogTable.toDF`` is compared with Spark's own Parquet reader,
 ``format("eoslog")`` with a Python data source that does nothing but hand over what pyarrow reads of the same files. A
 ratio of 1 is as fast; above it is faster. Each read is planned anew, which costs the same for any number of rows, so
-give many. Rows go to Spark's ``noop`` sink.
+give many. Rows go to Spark's ``noop`` sink. The last pairs compare ``format("eoslog")`` with ``toDF``: they say what it
+costs that Spark prunes no columns and pushes no filters into a Python data source.
 """
 
 from __future__ import annotations
@@ -99,26 +100,55 @@ def main(rows: int, rounds: int) -> None:
         files = _produce(store, rows)
         spark.dataSource.register(BareSource)
         table = EosLogTable.forPath(spark, store.url, "numbers")
-        source = spark.read.format("eoslog").option("topic", "numbers").option("minPartitions", PARTITIONS)
+
+        def source(**options: str) -> DataFrame:
+            chosen = {"topic": "numbers", "minPartitions": str(PARTITIONS), **options}
+            return spark.read.format("eoslog").options(**chosen).load(store.url)
 
         def plain() -> DataFrame:
             return spark.read.schema(SCHEMA).parquet(*files)
+
+        def table_columns() -> DataFrame:
+            return table.toDF(metadata_columns=False)
+
+        def source_columns(**options: str) -> DataFrame:
+            return source(metadataColumns="false", **options)
 
         def bare(**options: str) -> DataFrame:
             return spark.read.format("bare").option("files", "\n".join(files)).options(**options).load()
 
         pairs: dict[str, tuple[Callable[[], DataFrame], Callable[[], DataFrame]]] = {
-            "toDF, the topic's columns": (lambda: table.toDF(metadata_columns=False), plain),
+            "toDF, the topic's columns": (table_columns, plain),
+            "toDF, the topic's columns, count": (lambda: counted(table_columns()), lambda: counted(plain())),
+            "toDF, the topic's columns, id alone": (
+                lambda: table_columns().select("id"),
+                lambda: plain().select("id"),
+            ),
             "toDF, with place": (table.toDF, plain),
             "toDF, id alone": (lambda: table.toDF().select("id"), lambda: plain().select("id")),
             "toDF, a filter": (lambda: table.toDF().where("id < 1000"), lambda: plain().where("id < 1000")),
-            'format("eoslog"), the topic\'s columns': (
-                lambda: source.option("metadataColumns", "false").load(store.url),
-                bare,
-            ),
+            'format("eoslog"), the topic\'s columns': (source_columns, bare),
             'format("eoslog"), with place': (
-                lambda: source.option("metadataColumns", "true").load(store.url),
+                source,
                 lambda: bare(place="true"),
+            ),
+            'format("eoslog") : toDF, all columns': (source_columns, table_columns),
+            'format("eoslog") : toDF, count': (lambda: counted(source_columns()), lambda: counted(table_columns())),
+            'format("eoslog") : toDF, id alone': (
+                lambda: source_columns().select("id"),
+                lambda: table_columns().select("id"),
+            ),
+            'format("eoslog") : toDF, columns=id': (
+                lambda: source(columns="id"),
+                lambda: table_columns().select("id"),
+            ),
+            'format("eoslog") : toDF, a filter': (
+                lambda: source_columns().where("id < 1000"),
+                lambda: table_columns().where("id < 1000"),
+            ),
+            'format("eoslog") : toDF, predicate=': (
+                lambda: source_columns(predicate="id < 1000"),
+                lambda: table_columns().where("id < 1000"),
             ),
         }
         console = Console()
@@ -133,6 +163,10 @@ def main(rows: int, rounds: int) -> None:
                 f" {statistics.median(least_s for _, least_s in found):6.2f} s"
             )
     spark.stop()
+
+
+def counted(frame: DataFrame) -> DataFrame:
+    return frame.selectExpr("count(*)")
 
 
 def _produce(store: eoslog.Store, rows: int) -> list[str]:

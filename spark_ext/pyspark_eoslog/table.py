@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
 from eoslog import Topic
-from eoslog.errors import InvalidOption, NotAStore, UnknownTopicOrPartition
+from eoslog.errors import InvalidOption, NotAStore, StoreVanished, UnknownTopicOrPartition
 from eoslog.maintenance.key_compaction import KeyCompactionReport
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
+from eoslog.read.scan import Scan
 from eoslog.read.topics_snapshot import topics_snapshot
 from eoslog.session.settings import load_settings
 from eoslog.store import Store
@@ -28,10 +30,13 @@ from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
 from pyspark_eoslog.spark_schemas import default_schema
-from pyspark_eoslog.worker import verified_store
+from pyspark_eoslog.worker import recently_verified_store, verified_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_VERIFIED_MS = 60_000
+"""How long the plan of a read trusts that no other store has replaced this one. A stream trusts it as long."""
 
 
 class EosLogTable:
@@ -123,21 +128,30 @@ class EosLogTable:
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
         """
-        store = self._store()
-        snapshot = topics_snapshot(store, self._options.topics_to_read())
-        topic = snapshot.topics[0].topic
-        scan = store.scan(
-            self._topic,
-            isolation_level=isolation_level,
-            columns=columns,
-            partitions=partitions,
-            starting_offsets=_by_partition("starting_offsets", starting_offsets, EARLIEST),
-            ending_offsets=_by_partition("ending_offsets", ending_offsets, LATEST),
-            slot=slot,
-            timestamp=timestamp,
-            transaction_consistent=transaction_consistent,
-            predicate=predicate,
-        )
+
+        def plan(store: Store) -> Scan:
+            return store.scan(
+                self._topic,
+                isolation_level=isolation_level,
+                columns=columns,
+                partitions=partitions,
+                starting_offsets=_by_partition("starting_offsets", starting_offsets, EARLIEST),
+                ending_offsets=_by_partition("ending_offsets", ending_offsets, LATEST),
+                slot=slot,
+                timestamp=timestamp,
+                transaction_consistent=transaction_consistent,
+                predicate=predicate,
+            )
+
+        store, _ = recently_verified_store(self._options.location, _VERIFIED_MS)
+        try:
+            scan = plan(store)
+        except StoreVanished:
+            # Another store may be here now.
+            store = self._store()
+            scan = plan(store)
+        # The scan has just refreshed the state, so this sends no request.
+        topic = topics_snapshot(store, self._options.topics_to_read(), refresh=False).topics[0].topic
         if any(plan.topic_id != topic.topic_id for plan in scan.plans):
             raise UnknownTopicOrPartition(
                 f"topic {self._topic} was deleted and created again while a read of it was planned; plan it again"
@@ -249,11 +263,12 @@ class EosLogTable:
         metadata_columns: bool = True,
         include_headers: bool = True,
     ) -> StructType:
-        chosen = {
-            "metadataColumns": str(metadata_columns or names is not None).lower(),
-            "includeHeaders": str(include_headers or names is not None).lower(),
-        }
-        schema = default_schema([topic], _options(self._options.location.url, self._topic, {}, chosen))
+        options = replace(
+            self._options,
+            metadata_columns=metadata_columns or names is not None,
+            include_headers=include_headers or names is not None,
+        )
+        schema = default_schema([topic], options)
         if names is None:
             return schema
         fields = {field.name: field for field in schema}
@@ -270,11 +285,10 @@ def _options(
     root: str | os.PathLike[str],
     topic: str | None,
     store_options: Mapping[str, Any],
-    others: Mapping[str, str] | None = None,
 ) -> Options:
     given = {f"{STORE_PREFIX}{name}": str(value) for name, value in store_options.items()}
     named = {} if topic is None else {"topic": topic}
-    return Options.of({"path": os.fspath(root), **named, **given, **(others or {})})
+    return Options.of({"path": os.fspath(root), **named, **given})
 
 
 def _by_partition(name: str, offsets: str | Mapping[int, int] | None, everything: str) -> Mapping[int, int] | None:

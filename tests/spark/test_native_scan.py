@@ -70,6 +70,8 @@ def test_rows_and_offsets_equal_those_of_scan_and_data_source(
 
         scanned = history.store.scan(TOPIC, columns=names, **given)
         assert sorted(tuple(row) for row in found) == rows_by_scan(scanned, *names), given
+        without_metadata = table.toDF(columns=[number], **given).collect()
+        assert sorted(row[0] for row in without_metadata) == sorted(row[3] for row in found), given
 
     reader = spark.read.format("eoslog").option("topic", TOPIC).option("includeHeaders", "true")
     source, native = reader.load(history.store.url), table.toDF(include_headers=True)
@@ -105,6 +107,21 @@ def test_filters_and_columns_are_pushed_into_the_parquet_reader(spark: SparkSess
     assert "twice" not in plan
     assert "from_json" not in plan  # Folded when it was planned.
     assert ".parquet," not in plan.split("FileScan")[0]  # Nothing is looked up that nobody asks for.
+
+
+def test_a_read_without_metadata_columns_is_a_plain_scan_of_parquet(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(100).selectExpr("id", "cast(id as string) as text").coalesce(1))
+    more = spark.range(100, 110).selectExpr("id", "cast(id as string) as text").coalesce(1)
+    more.write.format("eoslog").option("topic", "flights").mode("append").save(store.url)
+
+    found = table.toDF(metadata_columns=False)
+
+    # Spark optimizes each expression of this plan again for each action, although no action uses it.
+    (only,) = found._jdf.queryExecution().analyzed().toString().strip().splitlines()
+    assert only.startswith("Relation [id#")
+    assert only.endswith("] parquet")
+    assert found.count() == 110
+    assert table.toDF(columns=["text", "id"]).where("id >= 100").select("text").first() == ("100",)
 
 
 def test_columns_and_fields_that_were_added_are_null_in_files_from_before(

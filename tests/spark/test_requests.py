@@ -1,4 +1,4 @@
-"""What a micro-batch costs, counted by a proxy in front of the object store and not by the code that asks it."""
+"""Requests of a micro-batch and of a planned read, counted by a proxy and not by the code that sends them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import eoslog
+from pyspark_eoslog import EosLogTable
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server
 from tests.spark.streams import NUMBERS, make_topics, numbers, produce
@@ -43,3 +44,29 @@ def test_a_warm_micro_batch_sends_its_data_and_one_slot_only(
     assert numbers(sink) == list(range(60))
     # One task writes to one partition. A process that Spark has just started opens the store, which is not warm.
     assert costs.count(Counter(PUT=2)) >= 3, costs
+
+
+def test_the_read_of_a_table_is_planned_in_one_request(
+    spark: SparkSession,
+    fault_proxy: FaultProxy,
+    s3_server: S3Server,
+    s3_bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = s3_server.behind(fault_proxy.url).options()
+    store = eoslog.connect(f"s3://{s3_bucket}/store", **options)
+    store.admin.create_topic("in", schema=NUMBERS)
+    produce(store, 0, 10)
+    table = EosLogTable.forPath(spark, store.url, "in", **options)
+    planned = []
+    # From here on it is Spark that asks for the files, by Hadoop's s3a, which PySpark does not have.
+    monkeypatch.setattr("pyspark_eoslog.table.native_frame", lambda *arguments: planned.append(arguments[3]))
+    table.toDF()
+    before = Counter(fault_proxy.counts)
+
+    table.toDF()
+
+    assert fault_proxy.counts - before == Counter(GET=1)
+    produce(store, 10, 20)
+    table.toDF()
+    assert [len(files) for files in planned] == [1, 1, 2]

@@ -170,6 +170,17 @@ class FileExpressions:
     timestamp: str
 
 
+def check_names(files: Iterable[PlannedFile]) -> None:
+    """Check the names that Spark gets. A log is hostile input.
+
+    Raises:
+        CorruptRecord: a file has a name that no writer gives.
+    """
+    for file in files:
+        if not _PLAIN_NAME.fullmatch(file.name):
+            raise CorruptRecord(f"data file {file.path!r} has a name that no writer gives")
+
+
 def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> FileExpressions:
     """Return the SQL for rows of these files.
 
@@ -179,9 +190,7 @@ def file_expressions(files: Sequence[PlannedFile], taken: Iterable[str]) -> File
     Raises:
         CorruptRecord: a file has a name that no writer gives.
     """
-    for file in files:
-        if not _PLAIN_NAME.fullmatch(file.name):
-            raise CorruptRecord(f"data file {file.path!r} has a name that no writer gives")
+    check_names(files)
     others = {name.lower() for name in taken}
     known, row, times, visible = (_unused(name, others) for name in ("file", "row", "times", "visible"))
     columns = [

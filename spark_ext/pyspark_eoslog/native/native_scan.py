@@ -1,8 +1,9 @@
 """The native scan: planned files as a DataFrame that Spark's own Parquet reader scans.
 
-Spark scans the files in up to three groups. Files whose rows are all read, and whose offsets follow from the row
-numbers, cost no more than plain Parquet. The second group are files with their own column of offsets, or with several
-timestamps. The third group are files with rows that must not be read.
+A read of columns that are in the files is a plain scan of the files whose rows are all read: nothing is looked up. With
+other columns, such as ``_offset``, Spark scans these files in up to two groups, because files with their own column of
+offsets, or with several timestamps, need more expressions. Files with rows that must not be read are a group of their
+own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from eoslog.errors import InvalidOption
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
-from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, file_expressions
+from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, check_names, file_expressions
 from pyspark_eoslog.spark_schemas import contains_type
 
 if TYPE_CHECKING:
@@ -114,35 +115,50 @@ def native_frame(
     _check(topic, wanted)
     if not files:
         return spark.createDataFrame([], _nullable(wanted))
+    in_file = _in_files(topic, wanted)
+
+    def kind(file: PlannedFile) -> tuple[bool, bool]:
+        computed = file.first_offset is not None and len({each.timestamp for each in file.times}) == 1
+        return file.hidden_rows, not (len(in_file) == len(wanted) or computed or file.hidden_rows)
+
     with _listing_many(spark, place, len(files)):
         frames = []
-        for _, group in groupby(sorted(files, key=_kind), key=_kind):
-            frames.append(_scan(spark, place, topic, list(group), wanted))
+        for _, group in groupby(sorted(files, key=kind), key=kind):
+            frames.append(_scan(spark, place, topic, list(group), wanted, in_file))
         frame = reduce(lambda left, right: left.unionAll(right), frames)
         # The analysis looks up the files. Without this line, Spark Connect would do it later, without the setting.
         _ = frame.schema
     return frame
 
 
-def _kind(file: PlannedFile) -> tuple[bool, bool]:
-    computed = file.first_offset is not None and len({each.timestamp for each in file.times}) == 1
-    return file.hidden_rows, not (computed or file.hidden_rows)
+def _in_files(topic: Topic, wanted: StructType) -> list[StructField]:
+    """Return the columns that Spark reads from the files. The others are computed from facts of the log."""
+    stored = set(stored_schema(topic).names)
+    return [field for field in wanted if field.name in stored and not isinstance(field.dataType, NullType)]
 
 
 def _scan(
-    spark: SparkSession, place: NativeFiles, topic: Topic, files: Sequence[PlannedFile], wanted: StructType
+    spark: SparkSession,
+    place: NativeFiles,
+    topic: Topic,
+    files: Sequence[PlannedFile],
+    wanted: StructType,
+    in_file: Sequence[StructField],
 ) -> DataFrame:
     """Return one scan of the files of one group."""
-    stored = set(stored_schema(topic).names)
-    in_file = [field for field in wanted if field.name in stored and not isinstance(field.dataType, NullType)]
+    paths = [place.path(file) for file in files]
+    reader = spark.read.options(**place.read_options)
+    if in_file and len(in_file) == len(wanted) and not any(file.hidden_rows for file in files):
+        # Spark optimizes the expressions again for each action, although the action does not use them.
+        check_names(files)
+        return reader.schema(wanted).parquet(*paths)
     scanned = [*in_file]
     if any(file.first_offset is None for file in files):
         scanned.append(StructField(OFFSET_DELTA_COLUMN.name, LongType()))
     told = file_expressions(files, [field.name for field in scanned])
     # Parquet cannot read without a column, so name one that the query does not use.
     schema = StructType(scanned or [StructField(OFFSET_DELTA_COLUMN.name, LongType())])
-    paths = [place.path(file) for file in files]
-    frame = spark.read.schema(schema).options(**place.read_options).parquet(*paths)
+    frame = reader.schema(schema).parquet(*paths)
     frame = frame.selectExpr(*(quoted(field.name) for field in scanned), *told.columns)
     if told.condition is not None:
         frame = frame.where(told.condition)

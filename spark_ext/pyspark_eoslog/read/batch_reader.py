@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from eoslog import Store, TopicPartition
 from eoslog.errors import InvalidOption, OffsetOutOfRange
-from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema
+from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema, stored_schema
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
@@ -33,6 +33,9 @@ ADMISSION_OPTIONS = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
+
+_LARGE_BYTES = 64 << 20
+"""A read of fewer bytes takes about a second, so it is not worth a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,29 @@ class EosLogReader(DataSourceReader):
             )
             for place, partition in view.by_place().items():
                 pieces.append(piece_of(view.topic, planner.plan(partition, starts[place], ends[place]), predicate))
+        if options.predicate is None and self._reads_all_columns(snapshot):
+            _warn_of_large_read(pieces)
         return read_partitions(snapshot, self._schema, pieces, options)
+
+    def _reads_all_columns(self, snapshot: TopicsSnapshot) -> bool:
+        names = {name.lower() for name in self._schema.names}
+        return any(names.issuperset(map(str.lower, stored_schema(view.topic).names)) for view in snapshot.topics)
+
+
+def _warn_of_large_read(pieces: Sequence[Piece]) -> None:
+    """Name the ways to a faster read. Spark does not tell a Python data source what the query needs."""
+    lengths = {each.path: each.length for piece in pieces for each in piece.slices if each.control is None}
+    size = sum(lengths.values())
+    if size < _LARGE_BYTES:
+        return
+    _logger.warning(
+        'format("eoslog") reads all columns of all rows of %s (%d MiB), also for count(), select and where. '
+        "Spark passes neither columns nor filters to a Python data source. "
+        "EosLogTable.forPath(spark, root, topic).toDF() reads only what the query needs. "
+        "Or give the options columns= and predicate=.",
+        ", ".join(sorted({piece.topic for piece in pieces})),
+        size >> 20,
+    )
 
 
 def _ranges(

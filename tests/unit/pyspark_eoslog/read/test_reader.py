@@ -291,6 +291,23 @@ def test_options_of_streams_are_named_and_ignored(store: eoslog.Store, caplog: p
     assert "ignored, as they are for readStream: maxOffsetsPerTrigger, maxTriggerDelay" in caplog.text
 
 
+def test_a_large_read_of_everything_names_the_faster_ways(
+    store: eoslog.Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(store, 7)
+    rows(store)
+    assert "EosLogTable" not in caplog.text
+    monkeypatch.setattr("pyspark_eoslog.read.batch_reader._LARGE_BYTES", 1)
+
+    rows(store, predicate="n > 1")
+    rows(store, columns="_offset")
+    assert "EosLogTable" not in caplog.text
+    rows(store)
+
+    (warning,) = caplog.messages
+    assert all(each in warning for each in ("EosLogTable.forPath", "columns=", "predicate=", "rows of in (0 MiB)"))
+
+
 def test_columns_are_chosen_by_name_in_any_order_and_case(store: eoslog.Store) -> None:
     produce(store, 7)
 

@@ -29,6 +29,7 @@ DELTA_LOG = "_delta_log"
 LOG_RETENTION_MS = 30 * 24 * 3600 * 1000
 """Old versions of a Delta log are kept for this long (ms). It is Delta's default."""
 _REOPEN_AFTER_MS = 24 * 3600 * 1000
+"""A process reads the log from its checkpoint again after this time (ms), long before versions are deleted."""
 CHECKPOINT_VERSIONS = 100
 """A checkpoint is written after this many versions."""
 

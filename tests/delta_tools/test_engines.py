@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,39 @@ def test_deltas_writers_and_vacuum_are_refused(
         spark.sql(statement.format(history.root)).collect()
 
     assert before <= set(tmp_path.rglob("*.parquet"))
+
+
+EVERY_TYPE = {
+    "byte": (pa.int8(), -128),
+    "short": (pa.int16(), 32767),
+    "integer": (pa.int32(), -(2**31)),
+    "long": (pa.int64(), 2**63 - 1),
+    "float": (pa.float32(), 1.5),
+    "double": (pa.float64(), float("-inf")),
+    "boolean": (pa.bool_(), True),
+    "text": (pa.string(), "ü" * 40),
+    "bytes": (pa.binary(), b"\x00\xff"),
+    "day": (pa.date32(), date(1, 1, 1)),
+    "at": (pa.timestamp("us", "UTC"), datetime(2024, 1, 1, 1, 2, 3, 456789, tzinfo=UTC)),
+    "short_decimal": (pa.decimal128(9, 2), Decimal("-1234567.89")),
+    "long_decimal": (pa.decimal128(38, 10), Decimal("1234567890123456789012345678.0123456789")),
+    "struct": (pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))]), {"x": 1, "y": ["a", None]}),
+}
+
+
+@pytest.mark.parametrize("read", [by_delta_rs, by_polars, by_duckdb])
+def test_every_type_comes_back_from_every_engine(tmp_path: Path, read: Any) -> None:
+    store = eoslog.connect(str(tmp_path), fsync=False)
+    schema = pa.schema([(name, data_type) for name, (data_type, _) in EVERY_TYPE.items()])
+    values = [{name: value for name, (_, value) in EVERY_TYPE.items()}, dict.fromkeys(EVERY_TYPE)]
+    store.admin.create_topic("t", schema=schema, config=TopicConfig(publish="delta"))
+    with store.producer() as producer:
+        producer.send_table("t", pa.Table.from_pylist(values, schema=schema))
+    store.admin.publish("t")
+
+    rows = read(f"{tmp_path}/t", None, list(EVERY_TYPE))
+
+    assert [row[2:] for row in rows] == [tuple(row.values()) for row in values]
 
 
 def test_the_examples_of_the_page_run(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ test-simulation: setup ## The part of them that simulates: its tests, and QUICK_
 
 # VERSION is a release of PySpark, which has an environment of its own.
 SPARK_PYTHON = $(if $(VERSION),.cache/pyspark-$(VERSION),$(VENV))/bin/python
-test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of WORKERS=2 (VERSION=4.2: another PySpark)
+test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of WORKERS=2 (VERSION=4.1: another PySpark)
 	$(if $(VERSION),@conf/pyspark_environment.sh $(VERSION))
 	PYSPARK_PYTHON=$(CURDIR)/$(SPARK_PYTHON) PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(SPARK_PYTHON) \
 		$(SPARK_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/spark

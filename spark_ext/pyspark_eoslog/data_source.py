@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pyspark_eoslog.pyspark_version import check_pyspark
+from pyspark_eoslog.pyspark_version import check_pyspark, is_at_least, needs
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -73,6 +73,11 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> EosLogStreamWriter:  # noqa: N802 - Spark's name
         from pyspark_eoslog.write.sink import EosLogStreamWriter
 
+        if not is_at_least(4, 1):
+            raise NotImplementedError(
+                f'writeStream.format("eoslog") {needs(4, 1)}. Write in foreachBatch with df.write.format("eoslog") and '
+                "the options transactionalId and txnVersion, or upgrade PySpark"
+            )
         return EosLogStreamWriter(self._options(), schema, overwrite)
 
     def _options(self) -> Options:

@@ -1,13 +1,18 @@
-"""The PySpark that the package needs. It imports nothing that an older PySpark lacks."""
+"""The PySpark that the package needs, and what older releases lack. It imports nothing that one of them lacks."""
 
 from __future__ import annotations
 
 import re
 import sys
+from typing import TYPE_CHECKING, Any
 
 import pyspark
 
-OLDEST = (4, 2)
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+OLDEST = (4, 0)
 """The same as in the extra ``spark`` of ``pyproject.toml``."""
 
 
@@ -17,13 +22,42 @@ def check_pyspark() -> None:
     Raises:
         ImportError: naming the version that is needed and the one found.
     """
-    found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
-    if found is not None and (int(found[1]), int(found[2])) < OLDEST:
+    if not is_at_least(*OLDEST):
         needed = ".".join(map(str, OLDEST))
-        raise ImportError(
-            f"eoslog needs PySpark {needed} or later, found {pyspark.__version__}. "
-            f"Install pyspark>={needed} for every Python that Spark starts."
-        )
+        raise ImportError(f"eoslog {needs(*OLDEST)}. Install pyspark>={needed} for every Python that Spark starts.")
+
+
+def is_at_least(major: int, minor: int) -> bool:
+    """Return True if this PySpark is of this release or a later one."""
+    found = re.match(r"(\d+)\.(\d+)", pyspark.__version__)
+    return found is None or (int(found[1]), int(found[2])) >= (major, minor)
+
+
+def needs(major: int, minor: int) -> str:
+    """Return the part of an error message for what this PySpark lacks."""
+    return f"needs PySpark {major}.{minor} or later, found {pyspark.__version__}"
+
+
+def types_named(*names: str) -> tuple[type[DataType], ...]:
+    """Return those of Spark's types that this PySpark has."""
+    import pyspark.sql.types as types
+
+    return tuple(getattr(types, name) for name in names if hasattr(types, name))
+
+
+def arrow_columns(schema: StructType) -> pa.Schema:
+    """Return the columns in the Arrow types in which Spark passes them, with timestamps in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    in_utc: Any = {"timezone": "UTC"} if is_at_least(4, 2) else {"timestamp_utc": True}
+    return to_arrow_schema(schema, **in_utc)
+
+
+def spark_columns(schema: pa.Schema) -> StructType:
+    """Return Arrow columns in Spark's types. Timestamps without a time zone are ``TIMESTAMP_NTZ``."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def is_planning() -> bool:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import ArrayType, DataType, GeographyType, GeometryType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from eoslog import Topic
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
@@ -24,6 +23,7 @@ from eoslog.read.columns import (
     with_control_rows,
 )
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.pyspark_version import arrow_columns, spark_columns, types_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     fields = []
     for field in schema.fields:
         # Spark passes a geometry or geography as a struct like any other.
-        if contains_type(field.dataType, GeometryType, GeographyType):
+        if contains_type(field.dataType, *types_named("GeometryType", "GeographyType")):
             raise UnsupportedSchema(
                 f"column {field.name!r}: type {field.dataType.simpleString()} cannot be stored; store its bytes, "
                 "st_asbinary(...), and its SRID, st_srid(...)"
             )
         try:
-            fields.append(to_arrow_schema(StructType([field]), timezone="UTC").field(0))
+            fields.append(arrow_columns(StructType([field])).field(0))
         except (PySparkException, KeyError, TypeError, ValueError):
             raise UnsupportedSchema(
                 f"column {field.name!r}: type {field.dataType.simpleString()} cannot be handed over by Spark and "
@@ -153,14 +153,14 @@ def never_null(topic: Topic) -> frozenset[str]:
 def _topic_columns(topic: Topic, options: Options) -> StructType:
     if options.columns is not None:
         return chosen_fields(topic.topic, _every_column(topic, options), options.columns)
-    transaction = from_arrow_schema(TRANSACTION_COLUMNS).fields if options.include_transaction_columns else []
+    transaction = spark_columns(TRANSACTION_COLUMNS).fields if options.include_transaction_columns else []
     if topic.topic_schema.kind == "records":
-        records = from_arrow_schema(default_columns(topic, headers=options.include_headers))
+        records = spark_columns(default_columns(topic, headers=options.include_headers))
         return StructType([*records.fields, *transaction])
     fields = _columns_as_spark_names_them(topic).fields
     if options.include_control_rows:
         fields = [StructField(field.name, field.dataType, nullable=True) for field in fields]
-    place = from_arrow_schema(PLACE_COLUMNS).fields if options.metadata_columns else []
+    place = spark_columns(PLACE_COLUMNS).fields if options.metadata_columns else []
     return StructType([*fields, *place, *transaction])
 
 
@@ -169,7 +169,7 @@ def _every_column(topic: Topic, options: Options) -> StructType:
     available = available_columns(topic)
     if options.include_control_rows:
         available = with_control_rows(available)
-    fields = from_arrow_schema(available).fields
+    fields = spark_columns(available).fields
     if topic.topic_schema.kind == "columns":
         types = {field.name: field.dataType for field in _columns_as_spark_names_them(topic).fields}
         fields = [StructField(each.name, types.get(each.name, each.dataType), each.nullable) for each in fields]
@@ -178,7 +178,7 @@ def _every_column(topic: Topic, options: Options) -> StructType:
 
 def _columns_as_spark_names_them(topic: Topic) -> StructType:
     """Return the topic's columns in the types of their description in Spark's JSON, if the topic has one."""
-    stored = from_arrow_schema(stored_schema(topic))
+    stored = spark_columns(stored_schema(topic))
     if topic.topic_schema.spark is None:
         return stored
     return as_described(stored, topic.topic_schema.spark, topic.topic)

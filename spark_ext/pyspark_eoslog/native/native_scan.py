@@ -16,7 +16,7 @@ from functools import reduce
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, StructField, StructType, TimeType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, NullType, StructField, StructType
 
 from eoslog import Topic
 from eoslog.errors import InvalidOption
@@ -24,6 +24,7 @@ from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import CREATE_TIME
 from pyspark_eoslog.native.lookup import FileExpressions, PlannedFile, check_names, file_expressions
+from pyspark_eoslog.pyspark_version import types_named
 from pyspark_eoslog.spark_schemas import contains_type
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ def _check(topic: Topic, wanted: StructType) -> None:
     for field in wanted:
         if field.name.lower() == "_metadata" and field.name in stored:
             reason = "has a name that Spark reserves for file metadata"
-        elif contains_type(field.dataType, TimeType):
+        elif contains_type(field.dataType, *types_named("TimeType")):
             reason = f"is {field.dataType.simpleString()}, which Spark's Parquet reader does not support"
         else:
             continue

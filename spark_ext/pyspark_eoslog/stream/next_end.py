@@ -9,15 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxFiles,
-    ReadMaxRows,
-    ReadMinRows,
-)
-
 from eoslog import TopicPartition
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.admission import Admission, ReadLimits
@@ -26,6 +17,14 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over
+from pyspark_eoslog.stream.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    ReadMinRows,
+)
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, Began, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.worker import this_worker
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from eoslog import Store, TopicPartition
@@ -23,16 +22,27 @@ from eoslog.read.planner import ReadPlanner
 from eoslog.read.topics_snapshot import TopicsSnapshot
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST, resolve_offsets
+from pyspark_eoslog.pyspark_version import is_at_least, needs
 from pyspark_eoslog.read.batch_reader import read_partitions, read_task
 from pyspark_eoslog.read.packing import Piece, piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import choose_columns
 from pyspark_eoslog.stream.data_loss import DataLoss, check_removed, first_offset
 from pyspark_eoslog.stream.log_follower import LogFollower
 from pyspark_eoslog.stream.next_end import Limits, NextEnd, visible_offsets
+from pyspark_eoslog.stream.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.worker import patiently, plain_errors
 
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_ADMISSION_CONTROL = (
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxFilesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "transactionConsistent",
+)
+"""Options that need the start of a micro-batch when its end is chosen."""
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
 
 
@@ -55,6 +65,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._next_end = NextEnd(options, self._loss)
         self._initial: StreamOffsets | None = None
         self._newest: StreamOffsets | None = None
+        self._last_end: StreamOffsets | None = None
+        """The last answer of ``latestOffset``."""
         self._is_frozen = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -73,18 +85,24 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._newest = patiently(lambda: visible_offsets(self._follower.newest(), self._options.isolation))
             self._is_frozen = True
 
-    def latestOffset(self, start: Any, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: Any = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; ``start`` itself if there is nothing new, or not enough yet.
 
         After such an answer Spark asks again at once. So an idle stream waits here, for at most a second.
+
+        Args:
+            start: the end of the last micro-batch. PySpark before 4.2 does not pass it: then it is the last answer, or
+                the start of the stream. It is unknown after a restart from a checkpoint.
+            limit: the limit of the micro-batch. PySpark before 4.2 knows none.
         """
         with plain_errors():
-            begin = StreamOffsets.of(start)
+            begin = StreamOffsets.of(start) if start is not None else self._last_end or self._initial
             if not self._is_frozen:
                 patiently(self._follower.wait)
-            end = patiently(lambda: self._end_after(begin, limit))
+            end = patiently(lambda: self._end_after(begin, limit or ReadAllAvailable()))
+            self._last_end = end
             self._follower.found(end != begin)
-            answer: dict[str, Any] = start if end == begin else end.as_json()
+            answer: dict[str, Any] = start if start is not None and end == begin else end.as_json()
             return answer
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -109,7 +127,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower.check_named()
         return first_offsets(self._follower.store, snapshot, self._options)
 
-    def _end_after(self, begin: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
+    def _end_after(self, begin: StreamOffsets | None, limit: ReadLimit) -> StreamOffsets:
         limits = self._limits.asked_for(limit)
         if self._is_frozen and self._newest is not None:
             snapshot, newest = self._follower.known(), self._newest
@@ -117,6 +135,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             snapshot = self._follower.newest()
             newest = self._newest = visible_offsets(snapshot, self._options.isolation)
+        if begin is None:
+            return newest
         end = self._next_end.after(begin, newest, snapshot, self._follower.store.indexes, limits, self._follower.exists)
         if self._loss.fails:
             self._follower.check_named()
@@ -139,6 +159,8 @@ def check_stream_options(options: Options) -> None:
         ("slot", "versionAsOf", "timestampAsOf"), "is for batch reads; a stream keeps its slot in the checkpoint"
     )
     options.check_consistent_end()
+    if not is_at_least(4, 2):
+        options.refuse(_ADMISSION_CONTROL, f"in a stream {needs(4, 2)}. Leave it out, or upgrade PySpark")
     if options.isolation is IsolationLevel.SNAPSHOT:
         options.refuse(
             _OF_OFFSETS, "counts offsets, but isolation level 'snapshot' counts slots; use 'read_committed' with it"

@@ -9,20 +9,27 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import __version__ as pyspark_version
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from eoslog import Store
 from eoslog.errors import EosLogError, IllegalState, InvalidOption, InvalidRequest, Replayed, UnknownTopicOrPartition
 from eoslog.producer.job import Job
 from pyspark_eoslog.options import Options, StoreLocation
+from pyspark_eoslog.pyspark_version import is_at_least
 from pyspark_eoslog.worker import mark_current, plain_errors, store_with_id, this_worker
 from pyspark_eoslog.write.tasks import TaskCommit, WritePlan, write_task
 from pyspark_eoslog.write.write_plan import plan_batch_write, plan_stream_write
+
+if TYPE_CHECKING or is_at_least(4, 1):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+    # The data source refuses to write streams.
+    from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter
 
 _logger = logging.getLogger(__name__)
 _Messages = Sequence[WriterCommitMessage | None]

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark_eoslog.pyspark_version import OLDEST, check_pyspark
 
 PROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
-OLDER = ["3.5.7", "4.0.1", "4.1.1", "4.1.0.dev4"]
+OLDER = ["3.4.1", "3.5.7", "3.5.0.dev4"]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_an_older_pyspark_is_refused_on_import(
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
 
-    with pytest.raises(ImportError, match=rf"needs PySpark 4\.2 or later, found {version}\."):
+    with pytest.raises(ImportError, match=rf"needs PySpark 4\.0 or later, found {version}\."):
         importlib.import_module("pyspark_eoslog")
 
 
@@ -54,11 +54,11 @@ def test_an_older_pyspark_may_look_up_formats_but_not_use_them(
 
     assert issubclass(source, DataSource)
     assert source.name() == "eoslog"
-    with pytest.raises(ImportError, match=rf"needs PySpark 4\.2 or later, found {version}\."):
+    with pytest.raises(ImportError, match=rf"needs PySpark 4\.0 or later, found {version}\."):
         source(options={})
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.2.0.dev3", "4.10.1", "5.0.0"])
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.1", "4.2.0.dev3", "4.10.1", "5.0.0"])
 def test_this_and_later_versions_are_accepted(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
 

@@ -60,6 +60,40 @@ def spark_columns(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
+def readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch of rows that Spark passed, with all the buffers that Arrow's functions read.
+
+    Spark before 4.2 passes an empty list of strings or of lists without any offset. Arrow's functions read the first
+    offset even then, which is beyond the end of the buffer.
+    """
+    import pyarrow as pa
+
+    if is_at_least(4, 2):
+        return batch
+    return pa.RecordBatch.from_arrays([_with_offsets(column) for column in batch.columns], schema=batch.schema)
+
+
+def _with_offsets(array: Any) -> Any:
+    import pyarrow as pa
+
+    if len(array) == 0:
+        return pa.array([], array.type)
+    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        own, children = 2, [array.values]
+    elif pa.types.is_struct(array.type):
+        own, children = 1, [array.field(index) for index in range(array.type.num_fields)]
+    else:
+        return array
+    return pa.Array.from_buffers(
+        array.type,
+        len(array),
+        array.buffers()[:own],
+        array.null_count,
+        array.offset,
+        [_with_offsets(child) for child in children],
+    )
+
+
 def is_planning() -> bool:
     """Return True in a Python process in which Spark looks up or plans data sources.
 

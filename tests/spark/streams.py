@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import eoslog
+from pyspark_eoslog.pyspark_version import is_at_least
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
+LIMIT = {"maxOffsetsPerTrigger": "60"} if is_at_least(4, 2) else {}
+"""The limit that parts a stream. PySpark before 4.2 knows none: there a micro-batch takes all that there is."""
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
 
 

@@ -15,7 +15,7 @@ import eoslog
 from tests.spark.driver_process import DriverProcess, StartDriver
 from tests.spark.exactness import assert_exact
 from tests.spark.local_spark import REPOSITORY
-from tests.spark.streams import commits, copy_stream, make_topics, produce
+from tests.spark.streams import LIMIT, commits, copy_stream, make_topics, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,18 +30,17 @@ REPLAY_FOUND = "spark.job.replay_found"
 """What it comes to instead, if it committed before."""
 
 CHECKPOINT_AFTER_EACH_SLOT = {"EOSLOG_LOG__CHECKPOINT_SLOTS": "1"}
-LIMIT = {"maxOffsetsPerTrigger": "60"}
 ROWS = 150
 
 STREAM = """
     import sys
     from pathlib import Path
     from tests.spark.local_spark import start_session
-    from tests.spark.streams import copy_stream
+    from tests.spark.streams import LIMIT, copy_stream
 
     directory, root, checkpoint = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     spark = start_session(directory)
-    stream = copy_stream(spark, root, checkpoint, {"maxOffsetsPerTrigger": "60"})
+    stream = copy_stream(spark, root, checkpoint, LIMIT)
     stream.trigger(availableNow=True).start().awaitTermination()
     print("not reached")
 """
@@ -53,7 +52,7 @@ FROM_THE_LATEST_ON = """
     from pyspark_eoslog.data_source import DefaultSource
     from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
     from tests.spark.local_spark import start_session
-    from tests.spark.streams import produce
+    from tests.spark.streams import LIMIT, produce
 
     directory, root, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 
@@ -167,6 +166,7 @@ def victims(tmp_path: Path, root: str, start_driver: StartDriver) -> Victims:
     return Victims(tmp_path, root, start_driver)
 
 
+@pytest.mark.pyspark("4.2")
 @pytest.mark.parametrize(
     ("root", "stream_order", "stream_commits", "batch_order", "batch_commits"),
     [

@@ -10,7 +10,7 @@ import pytest
 from tests.fault_proxy import FaultProxy
 from tests.s3.servers import S3Server
 from tests.spark.exactness import assert_exact
-from tests.spark.streams import copy_stream, make_topics, produce
+from tests.spark.streams import LIMIT, copy_stream, make_topics, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +22,7 @@ SLOT = "/__transaction_state/slot/"
 ROWS = 300
 
 
+@pytest.mark.pyspark("4.2")
 def test_a_stream_through_a_store_that_loses_answers_is_exact(
     spark: SparkSession, fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:
@@ -29,7 +30,7 @@ def test_a_stream_through_a_store_that_loses_answers_is_exact(
     store = make_topics(url, **s3_server.options())
     options = {f"store.{name}": value for name, value in s3_server.behind(fault_proxy.url).options().items()}
     options |= {"store.max_attempts": "3", "store.retry_base_ms": "1"}
-    source = {"maxOffsetsPerTrigger": "60", **options}
+    source = {**LIMIT, **options}
     produce(store, 0, ROWS)
     faults = [
         fault_proxy.lose_answer("PUT", DATA, nth=2, times=2),

@@ -10,7 +10,7 @@ import pytest
 
 import eoslog
 from tests.spark.exactness import assert_exact, files_of_topics, orphans
-from tests.spark.streams import commits, copy_stream, make_topics, produce
+from tests.spark.streams import LIMIT, commits, copy_stream, make_topics, produce
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def write(spark: SparkSession, root: str, **options: Any) -> None:
 
 
 def run(spark: SparkSession, root: str, checkpoint: Path) -> None:
-    stream = copy_stream(spark, root, checkpoint, {"maxOffsetsPerTrigger": "60"})
+    stream = copy_stream(spark, root, checkpoint, LIMIT)
     stream.trigger(availableNow=True).start().awaitTermination()
 
 
@@ -89,6 +89,7 @@ def test_a_batch_commit_that_fails_before_landing_leaves_only_files(
     assert_exact(store, "out", range(ROWS))
 
 
+@pytest.mark.pyspark("4.2")
 def test_a_micro_batch_that_spark_planned_and_forgot_is_planned_anew(
     spark: SparkSession, order: Path, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:

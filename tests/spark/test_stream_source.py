@@ -35,6 +35,7 @@ def test_a_stream_reads_what_there_is_and_goes_on_where_it_was(spark: SparkSessi
     assert numbers(store) == list(range(80))
 
 
+@pytest.mark.pyspark("4.2")
 def test_a_limit_parts_what_there_is(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     produce(store, 0, 100)
@@ -46,6 +47,7 @@ def test_a_limit_parts_what_there_is(spark: SparkSession, root: str, tmp_path: P
     assert numbers(store) == list(range(100))
 
 
+@pytest.mark.pyspark("4.2")
 def test_a_snapshot_stream_takes_whole_transactions(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     for first in (0, 20, 40):
@@ -112,7 +114,7 @@ def test_a_topic_that_was_created_again_ends_the_stream(spark: SparkSession, roo
     store.admin.create_topic("in", partitions=2, schema=NUMBERS, key="n")
     produce(store, 0, 20)
 
-    with pytest.raises(Exception, match="topic in was deleted and created again"):
+    with pytest.raises(Exception, match=r"topic in .*was deleted"):
         run(spark, root, tmp_path / "checkpoint")
 
     assert numbers(store) == list(range(10))

@@ -92,6 +92,16 @@ def visible_offsets(snapshot: TopicsSnapshot, isolation: IsolationLevel) -> Stre
     return StreamOffsets(snapshot.store_id, snapshot.topic_ids(), ends)
 
 
+def starts_of(initial: StreamOffsets, snapshot: TopicsSnapshot) -> Began:
+    """Return the starts of a stream's first micro-batch."""
+    if initial.slot is None:
+        return Began(initial.offsets)
+    if initial.slot != BEFORE_ALL_SLOTS:
+        return Began({}, initial.slot)
+    gone = {key: partition.removed_end_slot for key, partition in snapshot.partitions().items()}
+    return Began(gone, BEFORE_ALL_SLOTS)
+
+
 class NextEnd:
     """Decides where the micro-batches of one stream end."""
 
@@ -151,8 +161,7 @@ class NextEnd:
         ):
             return None
         slot = self._admission.last_slot(indexes, read, after, newest_slot, limits)
-        gone = {key: each.removed_end_slot for key, each in partitions.items()} if after == BEFORE_ALL_SLOTS else {}
-        began = Began(gone, after) if begin.is_initial else Began()
+        began = starts_of(begin, snapshot) if begin.is_initial else Began()
         # Topics that were created later join only when there is something to read.
         topic_ids = snapshot.topic_ids() if slot > after else begin.topic_ids
         return StreamOffsets(begin.store_id, topic_ids, {}, slot, began=began)

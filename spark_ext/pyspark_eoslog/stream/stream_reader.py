@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from eoslog import Store, TopicPartition
-from eoslog.errors import InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
@@ -26,11 +26,11 @@ from pyspark_eoslog.pyspark_version import is_at_least, needs
 from pyspark_eoslog.read.batch_reader import read_partitions, read_task
 from pyspark_eoslog.read.packing import Piece, piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import choose_columns
-from pyspark_eoslog.stream.data_loss import DataLoss, check_removed, first_offset
+from pyspark_eoslog.stream.data_loss import DataLoss, carried_over, check_removed, first_offset
 from pyspark_eoslog.stream.log_follower import LogFollower
-from pyspark_eoslog.stream.next_end import Limits, NextEnd, visible_offsets
-from pyspark_eoslog.stream.read_limits import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, StreamOffsets, check_joined, check_origin
+from pyspark_eoslog.stream.next_end import Limits, NextEnd, starts_of, visible_offsets
+from pyspark_eoslog.stream.read_limits import ReadLimit, SupportsTriggerAvailableNow
+from pyspark_eoslog.stream.stream_offsets import BEFORE_ALL_SLOTS, Began, StreamOffsets, check_joined, check_origin
 from pyspark_eoslog.worker import patiently, plain_errors
 
 _OF_BATCHES = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
@@ -43,6 +43,10 @@ _ADMISSION_CONTROL = (
     "transactionConsistent",
 )
 """Options that need the start of a micro-batch when its end is chosen."""
+_BACKWARDS = (
+    "the store has lost rows, or an earlier run read further with another isolation level. Restore the store, use that "
+    "level, or give a new checkpointLocation"
+)
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
 
 
@@ -65,8 +69,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._next_end = NextEnd(options, self._loss)
         self._initial: StreamOffsets | None = None
         self._newest: StreamOffsets | None = None
-        self._last_end: StreamOffsets | None = None
-        """The last answer of ``latestOffset``."""
+        self._began: Began | None = None
+        """The starts of the stream's first micro-batch, for PySpark before 4.2."""
         self._is_frozen = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -91,18 +95,17 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         After such an answer Spark asks again at once. So an idle stream waits here, for at most a second.
 
         Args:
-            start: the end of the last micro-batch. PySpark before 4.2 does not pass it: then it is the last answer, or
-                the start of the stream. It is unknown after a restart from a checkpoint.
-            limit: the limit of the micro-batch. PySpark before 4.2 knows none.
+            start: the end of the last micro-batch. PySpark before 4.2 passes neither it nor the limit.
         """
         with plain_errors():
-            begin = StreamOffsets.of(start) if start is not None else self._last_end or self._initial
             if not self._is_frozen:
                 patiently(self._follower.wait)
-            end = patiently(lambda: self._end_after(begin, limit or ReadAllAvailable()))
-            self._last_end = end
+            if start is None or limit is None:
+                return patiently(self._end_without_start).as_json()
+            begin = StreamOffsets.of(start)
+            end = patiently(lambda: self._end_after(begin, limit))
             self._follower.found(end != begin)
-            answer: dict[str, Any] = start if start is not None and end == begin else end.as_json()
+            answer: dict[str, Any] = start if end == begin else end.as_json()
             return answer
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -127,7 +130,36 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower.check_named()
         return first_offsets(self._follower.store, snapshot, self._options)
 
-    def _end_after(self, begin: StreamOffsets | None, limit: ReadLimit) -> StreamOffsets:
+    def _end_without_start(self) -> StreamOffsets:
+        """Return the end of all visible rows, with the starts for the case that this is the first micro-batch.
+
+        The planner ignores these starts if the stream has a checkpoint.
+        """
+        before = self._newest
+        snapshot = self._follower.newest()
+        newest = visible_offsets(snapshot, self._options.isolation)
+        if before is not None and before.slot is not None:
+            changed_slots = (partition.changed_slot for partition in snapshot.partitions().values())
+            if max(changed_slots, default=before.slot) <= before.slot:
+                # The stream's own commits to other topics are no reason for another micro-batch.
+                newest = replace(newest, slot=before.slot)
+        self._follower.found(newest != before)
+        self._newest = newest
+        if self._loss.fails:
+            self._follower.check_named()
+        if self._began is None:
+            try:
+                if self._initial is None:
+                    self._initial = first_offsets(self._follower.store, snapshot, self._options)
+                self._began = starts_of(self._initial, snapshot)
+            except EosLogError:
+                # A stream with a checkpoint needs no starts. For a new stream Spark asks for them next, and fails.
+                return newest
+        offsets = {key: max(end, self._began.offsets.get(key, 0)) for key, end in newest.offsets.items()}
+        starts = dict.fromkeys(offsets, 0) | dict(self._began.offsets)
+        return replace(newest, offsets=offsets, began=replace(self._began, offsets=starts))
+
+    def _end_after(self, begin: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
         limits = self._limits.asked_for(limit)
         if self._is_frozen and self._newest is not None:
             snapshot, newest = self._follower.known(), self._newest
@@ -135,8 +167,6 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             snapshot = self._follower.newest()
             newest = self._newest = visible_offsets(snapshot, self._options.isolation)
-        if begin is None:
-            return newest
         end = self._next_end.after(begin, newest, snapshot, self._follower.store.indexes, limits, self._follower.exists)
         if self._loss.fails:
             self._follower.check_named()
@@ -147,6 +177,8 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         snapshot = self._follower.known()
         if not covers(snapshot, end):
             snapshot = self._follower.newest()
+        if not is_at_least(4, 2) and not begin.is_initial:
+            carried_over(begin, end.topic_ids, end.offsets.keys(), self._follower.exists, self._loss)
         return plan_micro_batch(
             self._follower.store.indexes, snapshot, begin, end, self._schema, self._options, self._loss
         )
@@ -249,6 +281,10 @@ def plan_micro_batch(
     after_slot = begin.slot
     if after_slot is not None and begin.is_initial and end.began.slot is not None:
         after_slot = end.began.slot
+    if begin.slot is not None and end.slot is not None and end.slot < begin.slot and not begin.is_initial:
+        raise OffsetOutOfRange(
+            f"the micro-batch ends at slot {end.slot}, before its start at slot {begin.slot}; {_BACKWARDS}"
+        )
     pieces: list[Piece] = []
     for topic, topic_id in end.topic_ids.items():
         view = views.get(topic)
@@ -298,7 +334,12 @@ def _range(
             f"checkpoint's offset {last}: the store has lost rows; restore it, or give a new checkpointLocation"
         )
     start = begin.offsets.get(key) if begin.topic_ids.get(key.topic) == topic_id else None
-    if start is None or begin.is_initial:
+    if begin.is_initial:
         # Use the recorded start only then: Spark also plans the empty range between an end and itself.
         start = end.began.offsets.get(key, start)
-    return range(held.start if start is None else first_offset(key, held.start, start, last, loss), last)
+    elif start is not None and start > last:
+        raise OffsetOutOfRange(
+            f"the micro-batch ends at offset {last} of partition {key.topic}-{key.partition}, before its start at "
+            f"offset {start}; {_BACKWARDS}"
+        )
+    return range(first_offset(key, held.start, start or 0, last, loss), last)

@@ -20,6 +20,7 @@ from eoslog.producer.job import WorkVersion, check_task
 from eoslog.producer.new_columns import NewColumns
 from eoslog.producer.rows import rows_by_partition, rows_to_write
 from pyspark_eoslog.options import StoreLocation
+from pyspark_eoslog.pyspark_version import readable
 from pyspark_eoslog.worker import object_store, this_worker
 
 _BATCH_ID = "streaming.sql.batchId"
@@ -141,7 +142,7 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Combine several batches to one table, because partitioning has a cost per table and partition."""
     gathered: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
+    for batch in map(readable, batches):
         if batch.num_rows == 0:
             continue
         gathered.append(batch)

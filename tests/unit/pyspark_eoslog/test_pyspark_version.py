@@ -10,11 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.sql.datasource import DataSource
 
-from pyspark_eoslog.pyspark_version import OLDEST, check_pyspark
+from pyspark_eoslog.pyspark_version import OLDEST, check_pyspark, readable
 
 PROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
 OLDER = ["3.4.1", "3.5.7", "3.5.0.dev4"]
@@ -70,3 +71,46 @@ def test_the_extra_asks_for_the_version_that_the_check_needs() -> None:
     (requirement,) = (each for each in extra if each.startswith("pyspark"))
 
     assert requirement.split(",")[0] == "pyspark>=" + ".".join(map(str, OLDEST))
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.2.0"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        pa.array([{"a": []}, None], pa.struct([("a", pa.list_(pa.list_(pa.string())))])),
+        pa.array([None, []], pa.map_(pa.string(), pa.list_(pa.int64()))),
+        pa.array([[["x"], []], None, [None, ["y", "z"]]], pa.list_(pa.list_(pa.string()))),
+        pa.array([{"a": "x", "b": None}, None], pa.struct([("a", pa.string()), ("b", pa.list_(pa.int8()))])),
+        pa.array([[("k", {"a": ["x"]})], None], pa.map_(pa.string(), pa.struct([("a", pa.list_(pa.string()))]))),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_empty_lists_are_readable_though_spark_passes_no_offsets(
+    monkeypatch: pytest.MonkeyPatch, column: Any, version: str
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    passed = column if version == "4.2.0" else without_empty_offsets(column)
+
+    batch = readable(pa.record_batch([passed], names=["c"]))
+
+    batch.validate(full=True)
+    assert batch.column(0).to_pylist() == column.to_pylist()
+    assert pa.concat_arrays([batch.column(0), column]).equals(pa.concat_arrays([column, column]))
+
+
+def without_empty_offsets(array: Any) -> Any:
+    """The array as Spark before 4.2 passes it: an empty array with offsets has an empty buffer of them."""
+    buffers, kind = array.buffers(), array.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        own, children = buffers, []
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        own, children = buffers[:2], [array.values]
+    elif pa.types.is_struct(kind):
+        own, children = buffers[:1], [array.field(index) for index in range(kind.num_fields)]
+    else:
+        return array
+    if len(array) == 0 and len(own) > 1:
+        own = [own[0], pa.py_buffer(b""), *own[2:]]
+    parts = [without_empty_offsets(child) for child in children]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, array.offset, parts)

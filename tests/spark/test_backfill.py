@@ -44,6 +44,7 @@ def test_a_second_identical_backfill_changes_nothing_at_all(
     assert numbers(store) == list(range(10))
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_skipped_duplicate_is_told_and_commits_are_in_the_history(
     start_driver: StartDriver, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def forget_last_commit(checkpoint: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink()
 
 
+@pytest.mark.pyspark("4.1")
 def test_each_micro_batch_replaces_the_topic_in_one_slot(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -66,6 +67,7 @@ def test_each_micro_batch_replaces_the_topic_in_one_slot(
     assert counted(planned_before) == [(False, 5), (True, 5)]
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_micro_batch_that_is_replayed_replaces_nothing(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_a_micro_batch_that_is_replayed_replaces_nothing(
     assert counted(store.scan("counts")) == [(False, 5), (True, 5), (True, 99)]
 
 
+@pytest.mark.pyspark("4.1")
 def test_an_open_transaction_in_the_topic_ends_the_query_until_committed(
     spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def run(spark: SparkSession, root: str, checkpoint: Path) -> None:
     stream.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.pyspark("4.1")
 def test_of_tasks_that_fail_after_they_uploaded_one_attempt_counts(
     spark: SparkSession, order: Path, store: eoslog.Store, root: str, tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def test_rows_and_offsets_equal_those_of_scan_and_data_source(
     assert sorted(map(repr, native.collect())) == sorted(map(repr, source.collect()))
 
 
+@pytest.mark.pyspark("4.1")
 def test_every_type_comes_back_from_any_path(spark: SparkSession, store: eoslog.Store) -> None:
     spark.conf.set("spark.sql.timeType.enabled", "true")
     columns = [f"if(id = 0, {value}, null) as {name}" for name, value in VALUES.items()]

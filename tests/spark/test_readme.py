@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.pages import python_block
 from tests.spark.driver_process import StartDriver
 
@@ -14,6 +16,7 @@ RUN_IN_A_DIRECTORY = """
 """
 
 
+@pytest.mark.pyspark("4.1")
 def test_the_spark_example_runs_and_shows_the_long_flights(start_driver: StartDriver, tmp_path: Path) -> None:
     directory = tmp_path / "fresh"
     directory.mkdir()

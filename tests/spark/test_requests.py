@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.s3
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_warm_micro_batch_sends_its_data_and_one_slot_only(
     spark: SparkSession, fault_proxy: FaultProxy, s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def copy(spark: SparkSession, store: eoslog.Store, directory: Path, target: str)
     )
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_stream_keeps_its_columns_until_it_is_started_again(
     spark: SparkSession, store: eoslog.Store, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ def view(spark: SparkSession, store: eoslog.Store, topic: str = "out", *, column
     spark.sql(VIEW.format(name=f"v {columns}", path=store.url, topic=topic))
 
 
+@pytest.mark.pyspark("4.1")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -58,6 +59,7 @@ def test_rows_are_inserted_through_a_view_with_columns_of_its_own(spark: SparkSe
     assert numbers(store) == [1, 2, 3, 4]
 
 
+@pytest.mark.pyspark("4.1")
 def test_kafka_records_are_inserted_through_a_view(spark: SparkSession, store: eoslog.Store) -> None:
     store.admin.create_topic("events", partitions=2)
     view(spark, store, "events")
@@ -70,6 +72,7 @@ def test_kafka_records_are_inserted_through_a_view(spark: SparkSession, store: e
     assert [(row.key, bytes(row.value), row.partition) for row in found] == [(None, b"w", 0), (b"k", b"v", 1)]
 
 
+@pytest.mark.pyspark("4.1")
 def test_insert_overwrite_replaces_the_rows_of_the_topic_in_one_slot(spark: SparkSession, store: eoslog.Store) -> None:
     view(spark, store)
     spark.sql("INSERT INTO v (n) VALUES (1), (2)")
@@ -81,6 +84,7 @@ def test_insert_overwrite_replaces_the_rows_of_the_topic_in_one_slot(spark: Spar
     assert numbers(store) == [3]
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_view_keeps_its_first_snapshot_until_it_is_replaced(spark: SparkSession, store: eoslog.Store) -> None:
     view(spark, store)
     spark.sql("INSERT INTO v (n) VALUES (1)")
@@ -94,6 +98,7 @@ def test_a_view_keeps_its_first_snapshot_until_it_is_replaced(spark: SparkSessio
     assert spark.sql("SELECT sum(n) FROM v").first() == (3,)
 
 
+@pytest.mark.pyspark("4.1")
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

@@ -38,6 +38,7 @@ def test_a_trigger_takes_what_the_limits_admit(
     assert numbers(store) == list(range(60))
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_running_stream_finds_new_topics_and_stops_while_it_waits(
     spark: SparkSession, root: str, tmp_path: Path
 ) -> None:

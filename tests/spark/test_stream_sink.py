@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 BEFORE_THE_SLOT = "log.slot.before_put"
 AFTER_THE_SLOT = "log.slot.claimed"
 
+pytestmark = pytest.mark.pyspark("4.1")
+
 
 @pytest.fixture
 def store(root: str) -> eoslog.Store:

@@ -24,6 +24,7 @@ def run(spark: SparkSession, root: str, checkpoint: Path, **source: Any) -> list
     return [progress.numInputRows for progress in started.recentProgress]
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_stream_reads_what_there_is_and_goes_on_where_it_was(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     produce(store, 0, 50)
@@ -59,6 +60,7 @@ def test_a_snapshot_stream_takes_whole_transactions(spark: SparkSession, root: s
     assert numbers(store) == list(range(60))
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_snapshot_stream_passes_an_open_transaction_by(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     with store.producer("slow") as slow:
@@ -77,6 +79,7 @@ def test_a_snapshot_stream_passes_an_open_transaction_by(spark: SparkSession, ro
     assert numbers(store) == [0, 1, 2, 3, 4, 1000]
 
 
+@pytest.mark.pyspark("4.1")
 def test_without_startingoffsets_a_stream_begins_at_the_end(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     produce(store, 0, 10)
@@ -91,6 +94,7 @@ def test_without_startingoffsets_a_stream_begins_at_the_end(spark: SparkSession,
     assert numbers(store) == list(range(10, 20))
 
 
+@pytest.mark.pyspark("4.1")
 def test_the_checkpoint_is_readable_and_names_the_topic_id(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     produce(store, 0, 10)
@@ -106,6 +110,7 @@ def test_the_checkpoint_is_readable_and_names_the_topic_id(spark: SparkSession, 
     }
 
 
+@pytest.mark.pyspark("4.1")
 def test_a_topic_that_was_created_again_ends_the_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     produce(store, 0, 10)

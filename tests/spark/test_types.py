@@ -72,6 +72,7 @@ VALUES = {
 }
 
 
+@pytest.mark.pyspark("4.1")
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_every_storable_type_comes_back(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     store = eoslog.connect(str(tmp_path / "store"))

@@ -141,6 +141,7 @@ def test_a_users_own_type_is_stored_as_what_it_is_made_of(spark: SparkSession, t
     assert found.selectExpr("id", "vector.values").collect() == [(1, [1.0, 2.0])]
 
 
+@pytest.mark.pyspark("4.1")
 def test_parts_that_may_not_be_null_keep_that(spark: SparkSession, tmp_path: Path) -> None:
     store = eoslog.connect(str(tmp_path / "store"))
     rows = spark.sql(

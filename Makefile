@@ -11,7 +11,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALLED := $(VENV)/.installed
 # Python 3.12 and later measure coverage at a small cost.
 COVERAGE_CORE = $(shell $(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")')
-COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+# pip takes a newer release than the locked one for "coverage[toml]" unless the lock has the extra, and finds no hash.
+COMPILE   := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
              --no-config --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -53,3 +57,14 @@ def python_block(with_spark: bool) -> str:
     """The README's Python block that does, or does not, need Spark."""
     (found,) = [block for block in fenced_blocks(PAGES[0], "python") if ("pyspark" in block) == with_spark]
     return found
+
+
+def run_examples(blocks: Sequence[str], directory: Path) -> None:
+    """Run Python blocks one after the other, as one program in a directory."""
+    subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        timeout=120,
+        check=True,
+    )

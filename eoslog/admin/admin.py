@@ -21,6 +21,7 @@ from eoslog.admin.topic_admin import (
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
+from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
@@ -233,7 +234,12 @@ class Admin(TransactionAdministration, GroupAdministration):
         store = self._store
         store.describe()
         return compact_files(
-            store.log, store.object_store, store.environment, topic=topic, target_file_bytes=target_file_bytes
+            store.log,
+            store.object_store,
+            store.environment,
+            topic=topic,
+            target_file_bytes=target_file_bytes,
+            tables=KnownTables.of(store),
         )
 
     def publish(self, topic: str) -> Publication:
@@ -248,9 +254,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnsupportedSchema: Delta has no such type, or allows no such column name.
             RetriableError: the version may be there or not. Publish again.
         """
-        store = self._store
-        store.describe()
-        return Publisher(store.log, store.object_store, store.environment, store.indexes).publish(topic)
+        self._store.describe()
+        return Publisher.of(self._store).publish(topic)
 
     def compact_keys(self, topic: str | None = None) -> KeyCompactionReport:
         """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.
@@ -266,7 +271,14 @@ class Admin(TransactionAdministration, GroupAdministration):
         if topic is not None and not self.describe_topic(topic).config.is_compacted:
             raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
         store.describe()
-        return compact_keys(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
+        return compact_keys(
+            store.log,
+            store.object_store,
+            store.environment,
+            topic=topic,
+            force=topic is not None,
+            tables=KnownTables.of(store),
+        )
 
     def vacuum(
         self,
@@ -299,6 +311,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             staged_max_age_ms=staged_max_age_ms,
             deleted_file_retention_ms=deleted_file_retention_ms,
             dry_run=dry_run,
+            publisher=Publisher.of(store),
         )
 
     def verify(

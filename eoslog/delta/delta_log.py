@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from eoslog.delta.actions import (
     decode_version,
 )
 from eoslog.errors import CorruptRecord
-from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome
+from eoslog.storage.object_store import ObjectInfo, ObjectNotFound, ObjectStore, PutOutcome, StoredObject
 
 DELTA_LOG = "_delta_log"
 LOG_RETENTION_MS = 30 * 24 * 3600 * 1000
@@ -80,6 +81,8 @@ class DeltaLog:
         """The table at the newest known version."""
         self._checkpoint_version = -1
         self._opened_ms = 0
+        self._newest: bytes | None = None
+        """The digest of the newest known version; None if only its checkpoint was read."""
 
     def _path(self, version: int, suffix: str = "json") -> str:
         return f"{self._directory}{version:020d}.{suffix}"
@@ -88,47 +91,73 @@ class DeltaLog:
     def _last_checkpoint_path(self) -> str:
         return f"{self._directory}_last_checkpoint"
 
-    def refresh(self) -> DeltaTable:
+    def refresh(self, *, check: bool = False) -> DeltaTable:
         """Read the versions after the newest known one, and return the table.
+
+        Args:
+            check: also read the newest known version. If it is gone or is another one, the log was deleted or restored,
+                and is read anew. False: this is not noticed.
 
         Raises:
             CorruptRecord: a version or the checkpoint cannot be read.
         """
         if self.table.version < 0 or self._store.clock.now_ms() > self._opened_ms + _REOPEN_AFTER_MS:
             # The version after the newest known one may be gone if this process was paused for long.
-            self.table = DeltaTable()
             self._open()
-            self._opened_ms = self._store.clock.now_ms()
-        while True:
-            version = self.table.version + 1
-            try:
-                body = self._store.get(self._path(version)).body
-            except ObjectNotFound:
-                return self.table
-            self.table.apply(version, decode_version(body, self._path(version)))
+            check = False
+        known = [self._path(self.table.version)] if check else []
+        *checked, found = self._store.get_many([*known, self._path(self.table.version + 1)])
+        if check and not self._is_newest(checked[0]):
+            self._open()
+            found = self._next()
+        while found is not None:
+            self._apply(self.table.version + 1, found.body)
+            found = self._next()
+        return self.table
+
+    def _next(self) -> StoredObject | None:
+        return self._store.get_many([self._path(self.table.version + 1)])[0]
+
+    def _is_newest(self, found: StoredObject | None) -> bool:
+        """Return True if this is the newest known version."""
+        if found is None:
+            return False
+        if self._newest is None:
+            self._newest = _digest(found.body)
+        return self._newest == _digest(found.body)
+
+    def _apply(self, version: int, body: bytes) -> None:
+        self.table.apply(version, decode_version(body, self._path(version)))
+        self._newest = _digest(body)
 
     def _open(self) -> None:
         """Read the last checkpoint, and all versions after it that a LIST shows."""
-        self._read_checkpoint()
-        first = self.table.version + 1
-        listed = self._store.list(self._directory, start_after=self._path(first, ""))
+        # After an error the log is opened again: a table that was read in part must not get a next version.
+        self.table = DeltaTable()
+        table, newest = self._read_checkpoint(), None
+        checkpoint_version = table.version
+        listed = self._store.list(self._directory, start_after=self._path(table.version + 1, ""))
         names = (_VERSION.fullmatch(info.path[len(self._directory) :]) for info in listed)
         versions = sorted(int(name[1]) for name in names if name is not None)
         # Gaps are possible only before the first version, where old versions were deleted.
         paths = [self._path(version) for version in versions]
         for version, path, found in zip(versions, paths, self._store.get_many(paths), strict=True):
-            if version != self.table.version + 1 or found is None:
+            if version != table.version + 1 or found is None:
                 raise CorruptRecord(
-                    f"{self._path(self.table.version + 1)} is missing from the Delta log. The topic itself is not "
+                    f"{self._path(table.version + 1)} is missing from the Delta log. The topic itself is not "
                     "affected. Delete the directory _delta_log and publish the topic again"
                 )
-            self.table.apply(version, decode_version(found.body, path))
+            table.apply(version, decode_version(found.body, path))
+            newest = _digest(found.body)
+        self.table, self._newest, self._checkpoint_version = table, newest, checkpoint_version
+        self._opened_ms = self._store.clock.now_ms()
 
-    def _read_checkpoint(self) -> None:
+    def _read_checkpoint(self) -> DeltaTable:
+        table = DeltaTable()
         try:
             body = self._store.get(self._last_checkpoint_path).body
         except ObjectNotFound:
-            return
+            return table
         try:
             version = int(json.loads(body)["version"])
             path = self._path(version, "checkpoint.parquet")
@@ -141,9 +170,8 @@ class DeltaLog:
             ]
         except (ObjectNotFound, ValueError, KeyError, TypeError, pa.ArrowException, ValidationError) as error:
             raise damaged(self._last_checkpoint_path, error) from None
-        self.table = DeltaTable()
-        self.table.apply(version, found)
-        self._checkpoint_version = version
+        table.apply(version, found)
+        return table
 
     def put(self, actions: Sequence[Action], body: bytes) -> bool:
         """Put the next version, unless another process has put it.
@@ -163,6 +191,7 @@ class DeltaLog:
         if self._store.put_if_absent(self._path(version), body) is not PutOutcome.CREATED:
             return False
         self.table.apply(version, actions)
+        self._newest = _digest(body)
         return True
 
     @property
@@ -205,10 +234,5 @@ def unneeded_objects(objects: Sequence[ObjectInfo], before_ms: int) -> list[str]
     return [info.path for version, info in versions if old and version < max(old)]
 
 
-def last_published(store: ObjectStore, root: str, store_id: str) -> SetTransaction | None:
-    """Return the slot, as ``version``, whose snapshot the newest version of a table shows; None if there is no version.
-
-    Raises:
-        CorruptRecord: the log of the table cannot be read.
-    """
-    return DeltaLog(store, root).refresh().transactions.get(store_id)
+def _digest(body: bytes) -> bytes:
+    return hashlib.sha256(body).digest()

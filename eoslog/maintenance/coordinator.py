@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import (
     EosLogError,
     InvalidOption,
@@ -275,7 +276,6 @@ class Coordinator:
         chosen_steps(intervals_ms)
         defaults = CoordinatorSettings()
         self._store = store
-        self._publisher: Publisher | None = None
         self._intervals_ms = {step.name: getattr(defaults, step.setting) for step in STEPS} | dict(intervals_ms or {})
         self._transactional_id_expiration_ms = transactional_id_expiration_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
@@ -436,22 +436,18 @@ class Coordinator:
         """Compact small data files and small segments into large ones. Rows, offsets and outcomes do not change."""
         store = self._store
         store.describe()
-        return compact_files(store.log, store.object_store, store.environment).compacted
+        return compact_files(store.log, store.object_store, store.environment, tables=KnownTables.of(store)).compacted
 
     def compact_keys(self) -> list[CompactedPartition]:
         """Compact by key the topics whose ``cleanup_policy`` includes ``compact``, where compaction is due."""
         store = self._store
         store.describe()
-        return compact_keys(store.log, store.object_store, store.environment).partitions
+        return compact_keys(store.log, store.object_store, store.environment, tables=KnownTables.of(store)).partitions
 
     def publish(self) -> list[Publication]:
         """Publish the topics whose setting ``publish`` is ``delta``. Return the tables that have a new version."""
-        store = self._store
-        store.describe()
-        if self._publisher is None or self._publisher.log is not store.log:
-            # A forked child has a log of its own.
-            self._publisher = Publisher(store.log, store.object_store, store.environment, store.indexes)
-        return self._publisher.publish_all()
+        self._store.describe()
+        return Publisher.of(self._store).publish_all()
 
     def checkpoint(self) -> CheckpointReference | None:
         """Write a checkpoint if one is due. Return it, or None if none was due.
@@ -475,6 +471,7 @@ class Coordinator:
             store.object_store,
             staged_max_age_ms=self._staged_max_age_ms,
             deleted_file_retention_ms=self._deleted_file_retention_ms,
+            publisher=Publisher.of(store),
         )
 
     def delete_old_slots(self) -> tuple[int, int]:

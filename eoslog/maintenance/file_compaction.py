@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from eoslog.delta.known_tables import KnownTables
 from eoslog.format.data_file import read_files
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.log.log import Log
@@ -74,12 +75,14 @@ def compact_files(
     *,
     topic: str | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
+    tables: KnownTables | None = None,
 ) -> FileCompactionReport:
     """Compact small files and segments. Several processes may do so at once.
 
     Args:
         topic: the topic to compact; None compacts all topics.
         target_file_bytes: do not write files larger than this.
+        tables: the Delta tables that this process knows; None if it knows none.
 
     Raises:
         UnknownTopicOrPartition
@@ -95,7 +98,7 @@ def compact_files(
                     log, store, environment, run, partition.log_start_offset, target_file_bytes, report.compacted
                 )
 
-    report.lost_races = rewrite_all(log, topic, plan)
+    report.lost_races = rewrite_all(log, topic, plan, tables)
     return report
 
 

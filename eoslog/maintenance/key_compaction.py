@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eoslog.delta.known_tables import KnownTables
 from eoslog.format.data_file import read_files
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
@@ -285,6 +286,7 @@ def compact_keys(
     force: bool = False,
     offset_map_bytes: int = OFFSET_MAP_BYTES,
     target_file_bytes: int = TARGET_FILE_BYTES,
+    tables: KnownTables | None = None,
 ) -> KeyCompactionReport:
     """Compact by key the partitions that are due. Several processes may do so at once.
 
@@ -293,6 +295,7 @@ def compact_keys(
         force: compact every partition, even if it is not due.
         offset_map_bytes: the largest memory for the keys of a pass. Further rows wait for the next pass.
         target_file_bytes: do not write files much larger than this.
+        tables: the Delta tables that this process knows; None if it knows none.
 
     Raises:
         UnknownTopicOrPartition
@@ -306,7 +309,7 @@ def compact_keys(
                 log, store, environment, topic, partition, report.partitions, force, offset_map_bytes, target_file_bytes
             )
 
-    report.lost_races = rewrite_all(log, topic, plan)
+    report.lost_races = rewrite_all(log, topic, plan, tables)
     return report
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from eoslog.delta.actions import (
     PARTITION_COLUMN,
@@ -32,6 +32,7 @@ from eoslog.delta.actions import (
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.delta.delta_schema import delta_schema, has_local_timestamps
 from eoslog.delta.delta_statistics import span_of
+from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedOut
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
@@ -44,9 +45,10 @@ from eoslog.maintenance.published_files import (
     TopicSnapshot,
     writer_of,
 )
+from eoslog.session.session import Session
 from eoslog.state.names import check_topic_name
 from eoslog.state.partition_state import NO_SLOT
-from eoslog.state.store_state import StoreState
+from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.environment import Backoff, Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -93,18 +95,52 @@ class _Version:
         return sum(isinstance(action, kind) for action in self.actions)
 
 
+class _Look(NamedTuple):
+    """A table showed a topic at a slot. It still does if the topic and its partitions have not changed since."""
+
+    topic: Topic
+    slot: int
+
+    def still_holds(self, state: StoreState) -> bool:
+        topic = state.topics.get(self.topic.topic_id)
+        # Each entry that changes a topic replaces the object. Equality is not enough: a topic whose publication ended
+        # and began again is equal, but its table may have become empty meanwhile.
+        return topic is self.topic and all(
+            state.partitions[each].changed_slot <= self.slot for each in topic.partition_ids()
+        )
+
+
 class Publisher:
-    """Publishes the topics of one store. Threads may share it. It caches what it read, so keep it for further calls."""
+    """Publishes the topics of one store. Threads may share it. It keeps what it read, so use one for all calls."""
 
     def __init__(
-        self, log: Log[StoreState], store: ObjectStore, environment: Environment, indexes: SegmentIndexes
+        self,
+        log: Log[StoreState],
+        store: ObjectStore,
+        environment: Environment,
+        indexes: SegmentIndexes,
+        tables: KnownTables,
     ) -> None:
-        self.log = log
+        self._log = log
         self._store = store
         self._environment = environment
         self._indexes = indexes
-        self._lock = Lock()
-        self._known: dict[str, tuple[DeltaLog, PublishedFiles]] = {}
+        self._tables = tables
+        self._files: dict[str, PublishedFiles] = {}
+        self._looks: dict[str, _Look] = {}
+        """The last successful publication of each topic."""
+        self._rewriting = Lock()
+        """A rewrite holds whole files in memory, so only one thread does it."""
+
+    @classmethod
+    def of(cls, session: Session) -> Publisher:
+        """Return the publisher that all callers of this process share."""
+        return session.kept(
+            cls,
+            lambda: cls(
+                session.log, session.object_store, session.environment, session.indexes, KnownTables.of(session)
+            ),
+        )
 
     def publish(self, topic: str) -> Publication:
         """Publish the newest slot of a topic. If the table shows these rows and columns already, nothing changes.
@@ -117,9 +153,17 @@ class Publisher:
             RequestTimedOut: other processes changed the table or the topic at each attempt.
             StoreUnavailable: the version may be there. Publish again.
         """
+        return self._publish(topic, refresh=True)
+
+    def _publish(self, topic: str, *, refresh: bool) -> Publication:
+        snapshot: TopicSnapshot
 
         def next_version(table: DeltaTable, files: PublishedFiles) -> _Version | None:
-            snapshot = self.log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic))
+            nonlocal snapshot
+            snapshot = self._snapshot(topic, refresh=refresh)
+            if not refresh and _published_slot(table, snapshot) > snapshot.slot:
+                # Another process has published a slot that this one has not read yet.
+                snapshot = self._snapshot(topic, refresh=True)
             if not snapshot.topic.config.is_published:
                 raise InvalidTopic(
                     f"topic {topic} is not published. Set its setting publish to delta: eoslog topics alter {topic} "
@@ -127,29 +171,39 @@ class Publisher:
                 )
             return _version_of(snapshot, files.of(snapshot), table)
 
-        return self._put_next(topic, next_version)
+        found = self._put_next(topic, next_version)
+        self._looks[topic] = _Look(snapshot.topic, snapshot.slot)
+        return found
+
+    def _snapshot(self, topic: str, *, refresh: bool) -> TopicSnapshot:
+        return self._log.read(lambda state, slot: TopicSnapshot.of(state, slot, topic), refresh=refresh)
 
     def publish_all(self) -> list[Publication]:
-        """Publish all known topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
+        """Publish all topics whose setting ``publish`` is ``delta``. Return the tables that have a new version.
+
+        A topic that has not changed since this publisher last published it costs no request. So if another program
+        deletes such a table, it is published again when the topic changes, or by ``publish``.
 
         Raises:
             EosLogError: as ``publish``, for one of the topics that failed. All others were published.
         """
-        names = self.log.read(
-            lambda state, slot: sorted(each.topic for each in state.topics.values() if each.config.is_published),
-            refresh=False,
-        )
-        found: list[Publication] = []
-        failure: EosLogError | None = None
-        for name in names:
+
+        def changed_topics(state: StoreState, slot: int) -> list[str]:
+            names = sorted(each.topic for each in state.topics.values() if each.config.is_published)
+            return [each for each in names if each not in self._looks or not self._looks[each].still_holds(state)]
+
+        def attempt(topic: str) -> Publication | EosLogError:
             try:
-                found.append(self.publish(name))
+                return self._publish(topic, refresh=False)
             except EosLogError as error:
-                _logger.warning("%s: topic %s was not published: %s", self._store.url, name, error)
-                failure = error
-        if failure is not None:
-            raise failure
-        return [each for each in found if each.files_added or each.files_removed]
+                _logger.warning("%s: topic %s was not published: %s", self._store.url, topic, error)
+                return error
+
+        found = self._store.for_each(attempt, self._log.read(changed_topics))
+        for each in found:
+            if isinstance(each, EosLogError):
+                raise each
+        return [each for each in found if isinstance(each, Publication) and (each.files_added or each.files_removed)]
 
     def release_files(self, topic: str) -> None:
         """Ensure that the newest version of a table names no file that the topic has dropped.
@@ -164,10 +218,10 @@ class Publisher:
             topic_id = state.topic_ids.get(topic)
             return topic_id is not None and state.topics[topic_id].config.is_published
 
-        if self.log.read(is_published):
+        if self._log.read(is_published):
             self.publish(topic)
         else:
-            self._put_next(topic, lambda table, _: self.log.read(lambda state, slot: _emptied(state, slot, table)))
+            self._put_next(topic, lambda table, _: self._log.read(lambda state, slot: _emptied(state, slot, table)))
 
     def _put_next(self, topic: str, decide: Callable[[DeltaTable, PublishedFiles], _Version | None]) -> Publication:
         """Put the next version of a table.
@@ -175,27 +229,26 @@ class Publisher:
         Args:
             decide: returns the next version; None if the newest version is right.
         """
-        with self._lock:
-            check_topic_name(topic)
-            delta_log, files = self._known.setdefault(
-                topic, (DeltaLog(self._store, f"{topic}/"), PublishedFiles(self._store, self._indexes))
-            )
-            for attempt in range(1, _ATTEMPTS + 1):
-                try:
-                    version = decide(delta_log.refresh(), files)
-                except HiddenRows:
-                    rewrite_hidden_rows(self.log, self._store, self._environment, topic)
-                    continue
-                if version is None:
-                    return _publication(topic, delta_log.table)
-                self._environment.reached("delta.version.planned")
-                if delta_log.put(version.actions, version.body()):
-                    self._environment.reached("delta.version.put")
-                    if delta_log.checkpoint_is_due:
-                        self._write_checkpoint(topic, delta_log)
-                    return _publication(topic, delta_log.table, version)
-                self._environment.reached("delta.version.overtaken")
-                self._environment.sleep_ms(_PAUSE.pause_ms(attempt, self._environment.jitter()))
+        check_topic_name(topic)
+        files = self._files.setdefault(topic, PublishedFiles(self._store, self._indexes))
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with self._tables.locked(topic) as delta_log:
+                    version = decide(delta_log.refresh(check=True), files)
+                    if version is None:
+                        return _publication(topic, delta_log.table)
+                    self._environment.reached("delta.version.planned")
+                    if delta_log.put(version.actions, version.body()):
+                        self._environment.reached("delta.version.put")
+                        if delta_log.checkpoint_is_due:
+                            self._write_checkpoint(topic, delta_log)
+                        return _publication(topic, delta_log.table, version)
+            except HiddenRows:
+                with self._rewriting:
+                    rewrite_hidden_rows(self._log, self._store, self._environment, topic)
+                continue
+            self._environment.reached("delta.version.overtaken")
+            self._environment.sleep_ms(_PAUSE.pause_ms(attempt, self._environment.jitter()))
         raise RequestTimedOut(
             f"topic {topic} was not published: other processes were faster {_ATTEMPTS} times. Publish it again"
         )
@@ -217,10 +270,14 @@ def _publication(topic: str, table: DeltaTable, version: _Version | None = None)
     return Publication(topic, table.version, slot, version.count(AddFile), version.count(RemoveFile))
 
 
+def _published_slot(table: DeltaTable, snapshot: TopicSnapshot) -> int:
+    last = table.transactions.get(snapshot.store_id)
+    return NO_SLOT if last is None else last.version
+
+
 def _version_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table: DeltaTable) -> _Version | None:
     """Return the version after which a table shows a snapshot; None if it shows the snapshot already."""
-    last = table.transactions.get(snapshot.store_id)
-    since = NO_SLOT if last is None else last.version
+    since = _published_slot(table, snapshot)
     if since > snapshot.slot:
         raise IllegalState(
             f"the Delta table of topic {snapshot.topic.topic} shows slot {since}, but the log ends at slot "

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eoslog.delta.delta_log import last_published
+from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, OffsetOutOfRange, StagedFilesExpired, UnknownTopicOrPartition
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFileBuilder, crc32c, read_data_file, read_file
 from eoslog.format.kafka_files import decode_transaction_index, encode_transaction_index
@@ -171,11 +171,19 @@ class Rewrite(Protocol):
         """Rewrite the segments. Return False if another process changed them meanwhile."""
 
 
-def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, Partition], Iterable[Rewrite]]) -> int:
+def rewrite_all(
+    log: Log[StoreState],
+    topic: str | None,
+    plan: Callable[[Topic, Partition], Iterable[Rewrite]],
+    tables: KnownTables | None = None,
+) -> int:
     """Run the rewrites that are planned for each partition of a topic; None means all topics.
 
     Of a published topic, only segments whose rows are published are rewritten. A version of the Delta table then either
     adds rows or moves them, and a Delta stream gets each row once.
+
+    Args:
+        tables: the Delta tables that this process knows; None if it knows none.
 
     Returns:
         The number of rewrites that were given up because another process changed the segments meanwhile.
@@ -189,9 +197,11 @@ def rewrite_all(log: Log[StoreState], topic: str | None, plan: Callable[[Topic, 
         topics = list(state.topics.values()) if topic is None else [topic_named(state, topic)]
         return [partition_id for each in topics for partition_id in each.partition_ids()]
 
+    tables = tables or KnownTables(log.store)
+
     @cache
     def published_slot(topic: str, store_id: str) -> int | None:
-        last = last_published(log.store, f"{topic}/", store_id)
+        last = tables.newest(topic, store_id)
         return None if last is None else last.version
 
     def planned(partition_id: PartitionId) -> list[Rewrite]:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
+from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
 from eoslog.format.data_file import check_file, read_file
 from eoslog.format.segment_index import SegmentIndexes, batches_of_index
@@ -54,6 +55,7 @@ def vacuum(
     staged_max_age_ms: int = STAGED_MAX_AGE_MS,
     deleted_file_retention_ms: int = DELETED_FILE_RETENTION_MS,
     dry_run: bool = False,
+    publisher: Publisher | None = None,
 ) -> VacuumReport:
     """Delete old files that no entry names, and files that entries dropped long enough ago.
 
@@ -63,6 +65,7 @@ def vacuum(
         deleted_file_retention_ms: delete dropped files this long after the drop (ms). Plans made before the drop
             still need them.
         dry_run: only report the files.
+        publisher: the publisher of this process; None if it has none.
 
     Returns:
         The files that were deleted, or would be deleted in a dry run.
@@ -106,8 +109,10 @@ def vacuum(
         report.paths.append(info.path)
         report.bytes += info.size
     if not dry_run:
+        if publisher is None:
+            publisher = Publisher(log, store, log.environment, SegmentIndexes(store), KnownTables(store))
         unreleased = _unreleased_topics(
-            log, store, delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
+            publisher, store, delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
         )
         report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
         _delete(store, report.paths)
@@ -125,12 +130,11 @@ def _delete(store: ObjectStore, paths: Sequence[str]) -> None:
         store.delete_many(paths[first : first + _DELETED_AT_ONCE])
 
 
-def _unreleased_topics(log: Log[StoreState], store: ObjectStore, topics: Collection[str]) -> set[str]:
+def _unreleased_topics(publisher: Publisher, store: ObjectStore, topics: Collection[str]) -> set[str]:
     """Return those of the topics whose Delta tables may still name files that are to be deleted.
 
     Each table gets a version that does not name them. If that fails, the next vacuum tries again.
     """
-    publisher = Publisher(log, store, log.environment, SegmentIndexes(store))
     failed: set[str] = set()
     for topic in sorted(topics):
         try:

@@ -170,12 +170,16 @@ def _has_late_transaction(partition: Partition, starts_ms: Mapping[int, int], la
     )
 
 
-def _publication_lag_ms(state: StoreState, topic: Topic, published: Published | None, now_ms: int) -> int:
-    since = Published(topic.created_slot, topic.schema_versions[0].time_ms) if published is None else published
+def is_behind(state: StoreState, topic: Topic, published_slot: int) -> bool:
+    """Return True if a topic has rows that were committed after the slot that its Delta table shows."""
     partitions = [state.partitions[partition_id] for partition_id in topic.partition_ids()]
-    is_behind = any(
-        any(segment.max_end_slot > since.slot for segment in partition.sealed)
-        or any(batch.end_slot > since.slot and batch.outcome is Outcome.COMMITTED for batch in partition.active)
+    return any(
+        any(segment.max_end_slot > published_slot for segment in partition.sealed)
+        or any(batch.end_slot > published_slot and batch.outcome is Outcome.COMMITTED for batch in partition.active)
         for partition in partitions
     )
-    return max(0, now_ms - since.time_ms) if is_behind else 0
+
+
+def _publication_lag_ms(state: StoreState, topic: Topic, published: Published | None, now_ms: int) -> int:
+    since = Published(topic.created_slot, topic.schema_versions[0].time_ms) if published is None else published
+    return max(0, now_ms - since.time_ms) if is_behind(state, topic, since.slot) else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from eoslog.errors import (
     CommitStateUnknown,
@@ -61,10 +61,11 @@ _MOST_PARTITIONS_NAMED = 10
 
 
 class _Opened(NamedTuple):
-    """A log, and the process that opened it."""
+    """A log, the process that opened it, and what else this process keeps."""
 
     home: HomeProcess
     log: Log[StoreState]
+    kept: dict[type, Any]
 
 
 class Session:
@@ -78,7 +79,7 @@ class Session:
     ) -> None:
         self.object_store = object_store
         self.environment = environment
-        self._opened = _Opened(HomeProcess("store"), self._open_log(log_config))
+        self._opened = _Opened(HomeProcess("store"), self._open_log(log_config), {})
         self.indexes = SegmentIndexes(object_store)
         self.call_times = CallTimes()
         """The total time that the calls of this store's producers took."""
@@ -95,10 +96,24 @@ class Session:
         A forked child opens the log again: in the parent, another thread may have held a lock or been in the middle of
         applying a record.
         """
+        return self._opened_here().log
+
+    def _opened_here(self) -> _Opened:
         opened = self._opened
         if not opened.home.is_this:
-            opened = self._opened = _Opened(HomeProcess("store"), self._open_log(opened.log.config))
-        return opened.log
+            opened = self._opened = _Opened(HomeProcess("store"), self._open_log(opened.log.config), {})
+        return opened
+
+    def kept(self, kind: type[T], make: Callable[[], T]) -> T:
+        """Return the only object of a class that this process keeps for the store; the first call makes it.
+
+        Packages above this one keep here what they have read. Threads share the object. A forked child makes its own,
+        for the same reasons as its log.
+        """
+        kept = self._opened_here().kept
+        found = kept.get(kind)
+        # Of several threads that make one, the first wins.
+        return kept.setdefault(kind, make()) if found is None else found  # type: ignore[no-any-return]
 
     def _open_log(self, config: LogConfig | None) -> Log[StoreState]:
         log: Log[StoreState] = Log(self.object_store, StoreMachine(), self.environment, config)

@@ -17,12 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from eoslog.errors import InvalidRequest
 from eoslog.storage.clock import StoreClock
 from eoslog.storage.host_queue import HostQueue
 from eoslog.storage.process import cannot_be_pickled
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class ObjectNotFound(Exception):
@@ -117,6 +120,13 @@ class ObjectStore(ABC):
     def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
         """Return the objects; None for a missing one. They may be read in parallel."""
         return [self._get_or_none(path) for path in paths]
+
+    def for_each(self, function: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+        """Call a function that sends requests for each item, and return the results in order.
+
+        Threads may call it in parallel. The first error is raised, but only after all running calls have ended.
+        """
+        return [function(item) for item in items]
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Put several objects. They may be written in parallel."""

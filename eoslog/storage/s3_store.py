@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -30,6 +31,7 @@ from eoslog.storage.s3_connection import S3Connection, answer_of, code_of, statu
 from eoslog.storage.s3_options import S3Options
 
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 _PAGE = 1000
 _PARALLEL_REQUESTS = 32
 _LONGEST_WAIT_MS = 5_000
@@ -82,6 +84,12 @@ class S3Store(ObjectStore):
     def get_many(self, paths: Sequence[str]) -> Sequence[StoredObject | None]:
         named = [(path, self._key(path)) for path in paths]
         return self._run_all([partial(self._get_or_nothing, path, key) for path, key in named])
+
+    def for_each(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Sequence[_R]:
+        if len(items) < 2:
+            return super().for_each(function, items)
+        with ThreadPoolExecutor(min(len(items), _PARALLEL_REQUESTS)) as threads:
+            return list(threads.map(function, items))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_range(start, length)

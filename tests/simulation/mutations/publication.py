@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.maintenance import publication, published_files, segment_rewriting, vacuum
+from eoslog.state.store_state import StoreState
 from eoslog.storage.object_store import ObjectStore
 from tests.simulation.focus import FOCUSES
 from tests.simulation.mutations.mutation import method, mutation
 
 PUBLICATIONS = FOCUSES["publications"]
 TESTS = "unit/maintenance/test_publication.py::"
+REQUESTS = "unit/maintenance/test_publication_requests.py::"
 
 
 @mutation(PUBLICATIONS)
@@ -60,5 +62,33 @@ def hidden_rows_published() -> Iterator[None]:
 @mutation(unit_test=TESTS + "test_vacuum_keeps_the_files_of_a_table_that_cannot_be_changed")
 def files_deleted_from_under_a_table() -> Iterator[None]:
     """Vacuum deletes files that the newest version names: no engine can read the table."""
-    with method(vacuum, "_unreleased_topics", lambda log, store, topics: set()):
+    with method(vacuum, "_unreleased_topics", lambda publisher, store, topics: set()):
+        yield
+
+
+@mutation(unit_test=REQUESTS + "test_each_change_of_a_topic_is_published")
+def changed_topics_skipped() -> Iterator[None]:
+    """A publisher skips a topic whose settings and columns are as before: new rows are never published."""
+    with method(publication._Look, "still_holds", lambda self, state: state.topics[self.topic.topic_id] is self.topic):
+        yield
+
+
+@mutation(unit_test=REQUESTS + "test_a_table_that_became_empty_while_its_topic_was_not_published_gets_its_rows_again")
+def equal_topics_skipped() -> Iterator[None]:
+    """A publisher skips a topic that equals the one it published: a table that became empty meanwhile stays empty."""
+
+    def still_holds(self: publication._Look, state: StoreState) -> bool:
+        topic = state.topics.get(self.topic.topic_id)
+        return topic == self.topic and all(
+            state.partitions[each].changed_slot <= self.slot for each in self.topic.partition_ids()
+        )
+
+    with method(publication._Look, "still_holds", still_holds):
+        yield
+
+
+@mutation(unit_test=REQUESTS + "test_a_delta_log_that_was_deleted_is_written_anew")
+def deleted_delta_log_continued() -> Iterator[None]:
+    """A publisher does not check the version before its own: it continues a log that was deleted, and leaves a gap."""
+    with method(DeltaLog, "_is_newest", lambda self, found: True):
         yield

@@ -25,6 +25,7 @@ import pytest
 import eoslog
 from eoslog import errors
 from eoslog.consumer.consumer import Consumer
+from eoslog.delta.known_tables import KnownTables
 from eoslog.producer.producer import Producer
 from eoslog.state.names import TopicPartition
 from eoslog.store import Store
@@ -111,6 +112,20 @@ def test_a_child_reads_and_administers_through_the_store_of_its_parent(each_stor
     assert in_child(lambda: sorted(store.admin.list_topics())) == ["t"]
     assert in_child(lambda: eoslog.Coordinator(store).abort_timed_out_transactions()) == []
     assert in_child(lambda: [commit.slot for commit in store.commits("t")]) != []
+
+
+def test_a_child_publishes_with_a_publisher_of_its_own(each_store: Store) -> None:
+    store = each_store
+    store.admin.alter_topic("t", publish="delta")
+    produce(store, b"parent")
+    # Another thread of the parent may be reading the Delta log during the fork.
+    with KnownTables.of(store).locked("t"):
+        assert in_child(lambda: store.admin.publish("t").version) == 0
+        assert in_child(lambda: [each.version for each in eoslog.Coordinator(store).publish()]) == []
+    produce(store, b"parent again")
+
+    assert store.admin.publish("t").version == 1
+    assert in_child(lambda: store.admin.publish("t").version) == 1
 
 
 def test_children_of_a_child_go_on_with_the_store(store: Store) -> None:

@@ -48,6 +48,27 @@ def test_put_if_absent_of_an_empty_body_is_exclusive_too(any_store: ObjectStore)
     assert any_store.get("empty").body == b""
 
 
+def test_calls_for_each_item_answer_in_order_and_the_first_error_is_raised(any_store: ObjectStore) -> None:
+    items = [str(number) for number in range(50)]
+    any_store.put_many([(f"a/{item}", item.encode()) for item in items])
+
+    assert list(any_store.for_each(lambda item: any_store.get(f"a/{item}").body.decode(), items)) == items
+    assert list(any_store.for_each(any_store.get, [])) == []
+    with pytest.raises(ObjectNotFound):
+        any_store.for_each(any_store.get, ["a/7", "missing"])
+
+
+@pytest.mark.s3
+def test_on_s3_calls_for_each_item_run_at_once(s3_store: ObjectStore) -> None:
+    together = threading.Barrier(8)
+
+    def meet(item: int) -> int:
+        together.wait(30)
+        return item
+
+    assert list(s3_store.for_each(meet, range(8))) == list(range(8))
+
+
 def test_of_many_threads_exactly_one_creates_and_its_body_stays(any_store: ObjectStore) -> None:
     racers = 8
     for round_number in range(10):

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from eoslog import Store
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.storage.object_store import ObjectStore
+from tests.delta_logs import tables
 
 Row = tuple[Any, ...]
 
@@ -40,3 +41,8 @@ def rows_of_snapshot(store: Store, topic: str, slot: int) -> list[Row]:
     values = RECORDS_SCHEMA.names if has_records else store.scan(topic).schema.names
     scan = store.scan(topic, isolation_level="snapshot", slot=slot, columns=[*place, *values])
     return sorted(tuple(row.values()) for row in scan.to_table().to_pylist())
+
+
+def row_places(objects: ObjectStore, topic: str) -> list[tuple[int, int]]:
+    """Return partition and offset of the rows of a table's newest version, in order."""
+    return list(tables(objects, topic))[-1].places()

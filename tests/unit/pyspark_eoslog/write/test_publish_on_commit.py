@@ -16,7 +16,7 @@ from eoslog import TopicConfig
 from eoslog.errors import InvalidOption
 from pyspark_eoslog.options import Options
 from pyspark_eoslog.spark_schemas import arrow_schema
-from pyspark_eoslog.worker import this_worker
+from pyspark_eoslog.worker import this_worker, verified_store
 from pyspark_eoslog.write import tasks
 from pyspark_eoslog.write.sink import EosLogStreamWriter, EosLogWriter
 from tests.unit.pyspark_eoslog.write.test_new_columns import OnlyTask, commit, written
@@ -54,6 +54,19 @@ def test_each_commit_is_a_version(store: eoslog.Store, stream: bool) -> None:
 
     assert (first, published(store)) == ([1], [1, 2])
     assert DeltaTable(f"{store.url}/out").version() == 1
+
+
+def test_a_commit_reads_only_the_newest_version(store: eoslog.Store) -> None:
+    for batch_id in range(3):
+        write(store, batch_id, stream=True, batch_id=batch_id)
+    requests = verified_store(options(store).location).requests
+    before = requests.copy()
+
+    write(store, 3, stream=True, batch_id=3)
+
+    assert published(store) == [0, 1, 2, 3]
+    # The commit and the version; the newest slot, and of the Delta log the newest version and the next one.
+    assert requests - before == {"PUT": 2, "GET": 3}
 
 
 def test_a_replay_publishes_what_the_first_run_did_not(store: eoslog.Store) -> None:

@@ -1,0 +1,66 @@
+"""The Delta tables of a store's topics, as one process knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+
+from eoslog.delta.actions import SetTransaction
+from eoslog.delta.delta_log import DeltaLog
+from eoslog.session.session import Session
+from eoslog.storage.object_store import ObjectStore
+
+
+class KnownTables:
+    """The Delta logs that this process has read, so that it reads only later versions. Threads may share it."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._logs: dict[str, tuple[Lock, DeltaLog]] = {}
+        """A Delta log and its lock, by topic."""
+
+    @classmethod
+    def of(cls, session: Session) -> KnownTables:
+        """Return the tables that all callers of this process share."""
+        return session.kept(cls, lambda: cls(session.object_store))
+
+    @contextmanager
+    def locked(self, topic: str) -> Iterator[DeltaLog]:
+        """Lock the Delta log of a topic for this thread, and return it."""
+        found = self._logs.get(topic)
+        if found is None:
+            found = self._logs.setdefault(topic, (Lock(), DeltaLog(self._store, f"{topic}/")))
+        lock, delta_log = found
+        with lock:
+            yield delta_log
+
+    def known(self, topic: str, store_id: str) -> SetTransaction | None:
+        """Return the slot, as ``version``, that the newest known version of a table shows; None if none is known.
+
+        This sends no request.
+        """
+        found = self._logs.get(topic)
+        return None if found is None else found[1].table.transactions.get(store_id)
+
+    def newest(self, topic: str, store_id: str) -> SetTransaction | None:
+        """Return the slot, as ``version``, that the newest version of a table shows; None if there is no version.
+
+        Raises:
+            CorruptRecord: the log of the table cannot be read.
+        """
+        with self.locked(topic) as delta_log:
+            return delta_log.refresh().transactions.get(store_id)
+
+    def refresh(self, topics: Sequence[str]) -> None:
+        """Read the new versions of several tables.
+
+        Raises:
+            CorruptRecord: the log of a table cannot be read.
+        """
+
+        def refresh(topic: str) -> None:
+            with self.locked(topic) as delta_log:
+                delta_log.refresh()
+
+        self._store.for_each(refresh, topics)

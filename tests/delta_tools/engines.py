@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import duckdb
-import duckdb_extension_delta
 import polars as pl
 import pyarrow as pa
 from pyspark.sql import SparkSession
+
+from tests.s3.servers import S3Server
 
 Row = tuple[Any, ...]
 _JARS = Path(__file__).parents[2] / ".cache" / "delta-tools" / "jars"
@@ -53,17 +55,41 @@ def by_native_polars(root: str, version: int | None, columns: Iterable[str]) -> 
 
 
 def duckdb_with_delta() -> duckdb.DuckDBPyConnection:
-    """Connect to DuckDB with its Delta extension, which comes as a Python package."""
-    extension = next(Path(duckdb_extension_delta.__file__).parent.rglob("delta.duckdb_extension"))
+    """Connect to DuckDB with its Delta extension."""
     connection = duckdb.connect()
-    connection.execute(f"load '{extension}'")
+    _load(connection, "delta")
+    connection.execute("set timezone = 'UTC'")
     return connection
+
+
+def duckdb_on_s3(server: S3Server) -> duckdb.DuckDBPyConnection:
+    """Connect to DuckDB with its Delta extension and access to an S3 server."""
+    connection = duckdb_with_delta()
+    _load(connection, "httpfs")
+    variables = server.variables()
+    connection.execute(
+        f"create secret (type s3, key_id '{variables['AWS_ACCESS_KEY_ID']}', "
+        f"secret '{variables['AWS_SECRET_ACCESS_KEY']}', region '{variables['AWS_REGION']}', "
+        f"endpoint '{server.endpoint_url.removeprefix('http://')}', url_style 'path', use_ssl false)"
+    )
+    return connection
+
+
+def _load(connection: duckdb.DuckDBPyConnection, extension: str) -> None:
+    """Load an extension of DuckDB, which comes as a Python package."""
+    directory = Path(import_module(f"duckdb_extension_{extension}").__file__ or "").parent
+    connection.execute(f"load '{next(directory.rglob(f'{extension}.duckdb_extension'))}'")
 
 
 def by_duckdb(root: str, version: int | None, columns: Iterable[str]) -> list[Row]:
     """Read with DuckDB's Delta extension."""
-    connection = duckdb_with_delta()
-    connection.execute("set timezone = 'UTC'")
+    return rows_by_duckdb(duckdb_with_delta(), root, version, columns)
+
+
+def rows_by_duckdb(
+    connection: duckdb.DuckDBPyConnection, root: str, version: int | None, columns: Iterable[str]
+) -> list[Row]:
+    """Read with DuckDB's Delta extension over a connection."""
     at = "" if version is None else f", version = {version}"
     return _rows(connection.execute(f"select * from delta_scan('{root}'{at})").to_arrow_table(), columns)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from botocore.session import get_session
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 _SCRIPT = REPOSITORY / "conf/s3_server.sh"
 _REGION = "us-east-1"
@@ -49,10 +51,8 @@ class S3Server:
 
     def new_bucket(self) -> str:
         """Make a bucket and return its name."""
-        import boto3
-
         name = f"test-{uuid.uuid4().hex}"
-        client = boto3.client(
+        client = get_session().create_client(
             "s3",
             endpoint_url=self.endpoint_url,
             region_name=_REGION,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from eoslog import Store
@@ -24,9 +25,17 @@ def copy_to(directory: Path, objects: ObjectStore, topic: str) -> str:
     return str(directory / topic)
 
 
-def rows_by_delta(root: str, version: int | None = None) -> list[Row]:
-    """Return partition, offset and values of all rows of a table, in order."""
-    table = DeltaTable(root, version=version).to_pyarrow_table()
+def rows_by_delta(root: str, version: int | None = None, options: dict[str, str] | None = None) -> list[Row]:
+    """Return partition, offset and values of all rows of a table, in order, as delta-rs reads them.
+
+    Args:
+        options: the options with which delta-rs reaches an object store.
+    """
+    return rows_of_table(DeltaTable(root, version=version, storage_options=options).to_pyarrow_table())
+
+
+def rows_of_table(table: pa.Table) -> list[Row]:
+    """Return partition, offset and values of all rows that an engine has read from a Delta table, in order."""
     values = [name for name in table.column_names if name not in ("_partition", "_base_offset", "_offset_delta")]
     return sorted(
         (row["_partition"], row["_base_offset"] + row["_offset_delta"], *(row[name] for name in values))

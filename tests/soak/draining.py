@@ -50,6 +50,7 @@ def what_is_left(store: eoslog.Store, supervisor: Supervisor) -> dict[str, int]:
     left["orders without invoice"] = _unread(store, INVOICING, (ORDERS,))
     for group in sorted({name.rpartition("-")[0] for name in members if name.startswith(("assigned", "subscribed"))}):
         left[f"rows that {group} has not read"] = _unread(store, group, KEPT)
+    left["tables that lack rows"] = sum(lag_ms > 0 for lag_ms in store.metrics().publication_lag_ms.values())
     if STREAMS in members:
         counts = {topic: store.scan(topic).record_count for topic in (ORDERS, COPIES, RECOPIES)}
         left["orders without copy"] = counts[ORDERS] - counts[COPIES]

@@ -8,18 +8,39 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import eoslog
+from eoslog.errors import OffsetOutOfRange
 from eoslog.state.names import TopicPartition
 from eoslog.verification.findings import Severity
 from tests.checker import History, Kind, Operation, Outcome, Poll, Send, check, read_history
 from tests.checker.history import NEVER, in_order
+from tests.delta_logs import tables
 from tests.soak.history import place_name, topic_of
-from tests.soak.layout import BANK, COPIES, INVOICES, INVOICING, KEPT, NEWEST, ORDERS, PARTITIONS, RECENT, RECOPIES, Run
+from tests.soak.layout import (
+    BANK,
+    COPIES,
+    INVOICES,
+    INVOICING,
+    KEPT,
+    NEWEST,
+    ORDERS,
+    PARTITIONS,
+    PUBLISHED,
+    RECENT,
+    RECOPIES,
+    Run,
+)
 from tests.soak.witness import Witness
+from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
 
 _WRITTEN_BY_CLIENTS = (ORDERS, INVOICES, BANK)
+_VERSIONS_COMPARED = 30
+"""Each comparison reads the topic twice."""
 
 
 class Row(NamedTuple):
@@ -220,6 +241,34 @@ def wrong_fold(evidence: Evidence) -> Iterator[str]:
         yield f"the state at slot {slot} that the checkpoint leads to is not that of the whole log"
 
 
+def unlike_snapshots(evidence: Evidence) -> Iterator[str]:
+    """The newest versions of each Delta table are, for delta-rs, the snapshots at their slots."""
+    store = evidence.store
+    for topic in PUBLISHED:
+        versions = list(tables(store.object_store, topic))
+        if not versions:
+            yield f"{topic} has no Delta table"
+        with TemporaryDirectory() as directory:
+            root = copy_to(Path(directory), store.object_store, topic)
+            for table in versions[-_VERSIONS_COMPARED:]:
+                if not table.has_all_files and table is not versions[-1]:
+                    continue
+                try:
+                    expected = rows_of_snapshot(store, topic, table.slot)
+                except OffsetOutOfRange:
+                    # Compaction by key and retention have removed rows of this snapshot since.
+                    if table is versions[-1]:
+                        yield f"the snapshot of {topic} at slot {table.slot}, its newest version's, is gone"
+                    continue
+                found = rows_by_delta(root, table.version)
+                if found != expected:
+                    here, there = next(each for each in zip_longest(found, expected) if each[0] != each[1])
+                    yield (
+                        f"version {table.version} of {topic} has {len(found)} rows, the snapshot at slot {table.slot} "
+                        f"{len(expected)}: {here} for {there}"
+                    )
+
+
 def illegal_histories(evidence: Evidence) -> Iterator[str]:
     """Jepsen's rules, over the history as it is to be judged."""
     yield from (f"{each.rule}: {each.witness}" for each in check(judged_history(evidence)).illegal)
@@ -268,6 +317,7 @@ _CHECKS: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "retention drops only old rows": lost_recent_rows,
     "the fold from the checkpoint is the fold of the whole log": wrong_fold,
     "every object in the store is as the log says": damaged,
+    "published topics are Delta tables with exactly the snapshots' rows": unlike_snapshots,
     "no history breaks a rule of Jepsen's kafka workload": illegal_histories,
 }
 _CHECKS_OF_STREAMS: dict[str, Callable[[Evidence], Iterator[str]]] = {

@@ -22,6 +22,9 @@ PARTITIONS = {ORDERS: 4, INVOICES: 4, BANK: 2, COPIES: 2, RECOPIES: 2, NEWEST: 2
 KEPT = (ORDERS, INVOICES, BANK, COPIES, RECOPIES)
 """Topics of which no row ever goes. Of ``NEWEST`` the newest row of each key stays, ``RECENT`` drops old ones."""
 
+PUBLISHED = (ORDERS, NEWEST, RECENT)
+"""Topics that are Delta tables: one keeps its rows, one is compacted by key, and one drops old rows."""
+
 INVOICING = "invoicing"
 """The group that turns orders into invoices."""
 
@@ -47,6 +50,7 @@ STEP_INTERVALS_S = {
     "expire-transactional-ids": 10,
     "seal-segments": 5,
     "apply-retention": 5,
+    "publish": 3,
     "compact-keys": 5,
     "compact-files": 5,
     "write-checkpoint": 5,
@@ -134,5 +138,7 @@ def make_topics(store: eoslog.Store) -> None:
             settings |= {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.1, "segment_ms": 10_000}
         if topic == RECENT:
             settings |= {"retention_ms": RETENTION_MS, "segment_ms": 5_000}
+        if topic in PUBLISHED:
+            settings |= {"publish": "delta"}
         config = eoslog.TopicConfig.model_validate(settings)
         store.admin.create_topic(topic, partitions=partitions, config=config)

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.checker import Kind, Outcome
+from tests.delta_logs import versions
 from tests.soak.judgement import Evidence
-from tests.soak.layout import Run
+from tests.soak.layout import PUBLISHED, Run
 from tests.soak.supervisor import Event
 from tests.soak.untried import not_come_about, without_rows
 
@@ -60,6 +61,9 @@ class Summary:
             "minutes": self._minutes,
             "slots": evidence.witness.slot + 1,
             "entries": evidence.witness.entries,
+            "versions of Delta tables": {
+                topic: len(list(versions(evidence.store.object_store, topic))) for topic in PUBLISHED
+            },
             "rows": {topic: len(rows) for topic, rows in evidence.rows.items()},
             "rows acknowledged to Python producers": acknowledged,
             "rows shown to consumers": polled,

@@ -22,10 +22,11 @@ from tests.soak.judgement import (
     uneven_copies,
     uneven_invoices,
     unkept_acknowledgements,
+    unlike_snapshots,
     unstable_rows,
     wrong_fold,
 )
-from tests.soak.layout import INVOICING, Run
+from tests.soak.layout import INVOICING, PUBLISHED, Run
 from tests.soak.made_up import evidence, row
 from tests.soak.two_phase_producer import open_database
 from tests.soak.witness import Witness
@@ -225,3 +226,35 @@ def test_a_data_file_that_is_gone_is_found(store: eoslog.Store) -> None:
     store.object_store.delete([path])
 
     assert any(path in each for each in damaged(evidence(store, [], [])))
+
+
+def published_order(store: eoslog.Store) -> None:
+    for number in (1, 2):
+        with store.producer() as producer:
+            producer.send("orders", f"idempotent-1/1/{number}".encode(), partition=0)
+        for topic in PUBLISHED:
+            store.admin.publish(topic)
+
+
+def test_tables_with_the_rows_of_the_snapshots_contradict_nothing(store: eoslog.Store) -> None:
+    published_order(store)
+
+    assert list(unlike_snapshots(evidence(store, [], []))) == []
+
+
+def test_a_topic_without_its_table_is_found(store: eoslog.Store) -> None:
+    found = list(unlike_snapshots(evidence(store, [], [])))
+
+    assert found == [f"{topic} has no Delta table" for topic in PUBLISHED]
+
+
+def test_a_version_that_lacks_a_row_is_found(store: eoslog.Store) -> None:
+    published_order(store)
+    path = f"orders/_delta_log/{1:020d}.json"
+    lines = store.object_store.get(path).body.splitlines(keepends=True)
+    store.object_store.put(path, b"".join(line for line in lines if not line.startswith(b'{"add"')))
+
+    (contradiction,) = unlike_snapshots(evidence(store, [], []))
+
+    assert contradiction.startswith("version 1 of orders has 1 rows, the snapshot at slot")
+    assert "2: None for (0, 1, " in contradiction

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tests.checker import Kind, Outcome
+from tests.delta_logs import versions
 from tests.soak.judgement import Evidence
-from tests.soak.layout import BANK, COPIES, INVOICES, NEWEST, ORDERS, RECENT, RECOPIES
+from tests.soak.layout import BANK, COPIES, INVOICES, NEWEST, ORDERS, PUBLISHED, RECENT, RECOPIES
 from tests.soak.supervisor import Event
 
 MINUTES_LEFT_TO_CHANCE = 5.0
@@ -36,6 +37,10 @@ def not_come_about(evidence: Evidence, events: Sequence[Event]) -> Iterator[str]
         yield f"compaction took no row of {NEWEST}"
     if not any(each.earliest for each in offsets(RECENT)):
         yield f"retention dropped no row of {RECENT}"
+    for topic in PUBLISHED:
+        # The judge has put the last version.
+        if len(list(versions(evidence.store.object_store, topic))) < 3:
+            yield f"the coordinator published {topic} at most once"
     if not any(each.kind is Kind.TXN and each.outcome is Outcome.FAIL for each in evidence.operations):
         yield "no transaction was aborted"
     if not any(event.kind == "zombie ended" for event in events):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
-from eoslog.errors import OffsetOutOfRange
+from eoslog.errors import OffsetOutOfRange, RetriableError
 from eoslog.maintenance.coordinator import Coordinator
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
+from eoslog.maintenance.publication import Publication
 from eoslog.store import Store
 from tests.delta_logs import rows_by_stream, tables, versions
 from tests.simulation.service import IN, ROWS_GO, TABLE, Service, open_store, until_done
-from tests.simulation.upkeep import take_steps
 from tests.simulation.world import Process, Violation
 
 PUBLISHED = (IN, TABLE)
@@ -26,9 +27,14 @@ class Publisher(Service):
             until_done(lambda topic=topic: store.admin.alter_topic(topic, publish="delta"))  # type: ignore[misc]
         coordinator = Coordinator(store)
         while not self.world.stopping:
-            match self.random.choice(("publish", "publish", "publish", "seal", "files", "keys")):
-                case "publish":
-                    take_steps(coordinator, ["publish"], self.world.marks)
+            match self.random.choice(("all", "one", "one", "seal", "files", "keys")):
+                case "one":
+                    with suppress(RetriableError):
+                        self._note(store.admin.publish(self.random.choice(PUBLISHED)))
+                case "all":
+                    with suppress(RetriableError):
+                        for told in coordinator.publish():
+                            self._note(told)
                 case "seal":
                     coordinator.seal()
                 case "files":
@@ -41,7 +47,11 @@ class Publisher(Service):
         for topic in PUBLISHED:
             store.admin.alter_topic(topic, publish="delta")
             newest = store.admin.publish(topic)
+            self._note(newest)
             found = list(tables(store.object_store, topic))
+            for table in found:
+                if self.ledger.published.get((topic, table.version), table.slot) != table.slot:
+                    raise Violation(f"version {table.version} of {topic} shows slot {table.slot}, but another was told")
             if [table.slot for table in found] != sorted({table.slot for table in found}):
                 raise Violation(f"the versions of {topic} go back: {[table.slot for table in found]}")
             if (found[-1].version, found[-1].slot) != (newest.version, newest.slot):
@@ -62,6 +72,12 @@ class Publisher(Service):
             if taken is not None and found[-1].has_all_files and taken != found[-1].places():
                 raise Violation(f"a Delta stream of {topic} gets {len(taken)} rows, not {len(found[-1].places())}")
             self.world.marks["versions compared"] += len(found)
+
+    def _note(self, told: Publication) -> None:
+        before = self.ledger.published.setdefault((told.topic, told.version), told.slot)
+        if before != told.slot:
+            raise Violation(f"version {told.version} of {told.topic} was told with slots {before} and {told.slot}")
+        self.world.marks["versions told"] += 1
 
     def _compare(self, store: Store, topic: str, version: int, slot: int, rows: list[tuple[int, int, bytes]]) -> None:
         try:

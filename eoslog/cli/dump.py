@@ -21,7 +21,7 @@ from eoslog.admin.transaction_descriptions import COORDINATOR_EPOCH
 from eoslog.cli.options import Param, Session, command, parsed
 from eoslog.cli.rendering import Line, OptionalLong, print_error, print_line
 from eoslog.errors import CorruptRecord, EosLogError, InvalidRequest, OffsetOutOfRange
-from eoslog.format.data_file import StoredFile, check_file, corrupt_if_unreadable, open_data_file, read_file
+from eoslog.format.data_file import check_file, corrupt_if_unreadable, open_data_file, read_end, read_file
 from eoslog.format.kafka_files import ProducerSnapshotEntry, decode_producer_snapshot, iterate_transaction_index
 from eoslog.format.segment_index import iterate_segment_index
 from eoslog.log.checkpoint import CheckpointPart, CheckpointRoot, decode_root, inline_body, read_root
@@ -315,8 +315,7 @@ def _footers(objects: ObjectStore, batches: Iterable[Batch]) -> Iterator[_Sectio
 
 
 def _stored_footer(objects: ObjectStore, file: FileReference) -> Iterator[Line]:
-    stored = StoredFile(objects, file.path, file.length)
-    yield from _footer_lines(open_data_file(pa.PythonFile(stored, mode="r"), file.path))
+    yield from _footer_lines(open_data_file(pa.BufferReader(read_end(objects, file)), file.path))
 
 
 def _slot_lines(record: SlotRecord, topics: Mapping[str, str]) -> Iterator[Line]:
@@ -374,6 +373,7 @@ def _batch_line(batch: Batch) -> Line:
             "first_row": batch.first_row if file is not None else None,
             "size": file.length if file is not None else None,
             "crc32c": file.crc32c if file is not None else None,
+            "footer_crc32c": file.footer_crc32c if file is not None else None,
         }
     )
 
@@ -454,7 +454,7 @@ def _readable(value: Mapping[str, Any], topics: Mapping[str, str]) -> dict[str, 
 
 def _short(value: Any, topics: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return value["path"] if value.keys() == _FILE_REFERENCE else _readable(value, topics)
+        return value["path"] if value.keys() - {"footer_crc32c"} == _FILE_REFERENCE else _readable(value, topics)
     if isinstance(value, list | tuple):
         return [_short(each, topics) for each in value]
     return value

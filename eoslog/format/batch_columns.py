@@ -35,6 +35,7 @@ _ANY = r"[\x20-\x2e\x30-\x5b\x5d-\x7e]"
 _PART = rf"(?:{_OTHER}{_ANY}*|\.{_OTHER}{_ANY}*|\.\.{_ANY}+)"
 _PATH = rf"\A{_PART}(?:/{_PART})*\z"
 _FILE_FIELDS = ("path", "length", "crc32c")
+_FOOTER_CRC32C = "footer_crc32c"
 
 
 class BatchColumns:
@@ -70,7 +71,7 @@ class BatchColumns:
         """Codes: see ``has_outcome``."""
         self.transactional_id = _text(_column(rows, "transactional_id"))
         self.statistics = _text(_column(rows, "statistics"))
-        self.path, self.length, self.crc32c = _files(_column(rows, "file"))
+        self.path, self.length, self.crc32c, self.footer_crc32c = _files(_column(rows, "file"))
         """The fields of the file. Without a file, the path is null and the numbers are -1."""
         self._check()
         self.end_offset: Numbers = self.base_offset + self.last_offset_delta + 1
@@ -142,6 +143,7 @@ class BatchColumns:
                 self.path.take(taken).to_pylist(),
                 self.length[rows].tolist(),
                 self.crc32c[rows].tolist(),
+                self.footer_crc32c[rows].tolist(),
             ),
             self.first_row[rows].tolist(),
             [None if each == NO_CONTROL else Control(each) for each in self.control[rows].tolist()],
@@ -253,9 +255,9 @@ def _outcomes(column: Any) -> npt.NDArray[np.int8]:
     return found
 
 
-def _files(column: Any) -> tuple[Any, Numbers, Numbers]:
+def _files(column: Any) -> tuple[Any, Numbers, Numbers, Numbers]:
     if pa.types.is_null(column.type):
-        return _text(column), _whole(column), _whole(column)
+        return _text(column), _whole(column), _whole(column), _whole(column)
     fields = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
     if not fields.keys() >= set(_FILE_FIELDS):
         raise CorruptRecord("column file does not have the fields of a file")
@@ -268,9 +270,16 @@ def _files(column: Any) -> tuple[Any, Numbers, Numbers]:
     sound = pc.match_substring_regex(paths, pattern=_PATH).to_numpy(zero_copy_only=False)
     if not sound.all() or (pc.binary_length(paths).to_numpy() > _LONGEST_PATH).any():
         raise CorruptRecord("a file's path is not one within a store, of printable ASCII")
-    return path, lengths, checksums
+    footers = _whole(fields[_FOOTER_CRC32C]) if _FOOTER_CRC32C in fields else np.full(len(column), -1, np.int64)
+    if ((footers < -1) | (footers >= 2**32)).any():
+        raise CorruptRecord(f"a file's {_FOOTER_CRC32C} is not a number from 0 to {2**32 - 1}")
+    return path, lengths, checksums, footers
 
 
-def _file(path: str | None, length: int, crc32c: int) -> FileReference | None:
+def _file(path: str | None, length: int, crc32c: int, footer: int) -> FileReference | None:
     # The columns have been checked as a whole. Validating each file again would take most of a plan's time.
-    return None if path is None else FileReference.model_construct(path=path, length=length, crc32c=crc32c)
+    if path is None:
+        return None
+    return FileReference.model_construct(
+        path=path, length=length, crc32c=crc32c, footer_crc32c=None if footer < 0 else footer
+    )

@@ -8,9 +8,10 @@ fixed limits before it decodes anything.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from eoslog.errors import CorruptRecord, InvalidRequest
 from eoslog.format.column_types import check_text, column_type, declare, nulls, parts, without_hidden_nulls
+from eoslog.format.statistics import UNKNOWN, ColumnBounds, has_statistics, row_group_bounds
 from eoslog.format.stored_columns import LEAST_COMPRESSED_BYTES
 from eoslog.state.entry_fields import FileReference
 from eoslog.storage.object_store import ObjectNotFound, ObjectStore
@@ -81,6 +83,9 @@ out. eoslog reads the column only if rows of a batch were removed. Other engines
 
 _LEAST_NUMBER_BYTES = 4
 """About how many bytes a number takes in memory. Its encoding may take none."""
+END_BYTES = 64 << 10
+"""How many bytes at the end of a file are fetched for its footer. Parquet's reader asks for as many."""
+_LARGEST_HOLE_BYTES = 64 << 10
 _MAX_ROW_GROUP_ROWS = 1 << 20
 _MAX_ROW_GROUP_BYTES = 1 << 31
 _MAX_FOOTER_STRING_BYTES = 1 << 20
@@ -113,6 +118,36 @@ def check_file(body: bytes, length: int, checksum: int, name: str) -> None:
     actual = crc32c(body)
     if actual != checksum:
         raise CorruptRecord(f"{name}: checksum is {actual:#010x}, but its entry says {checksum:#010x}")
+
+
+def check_footer(end: bytes, file: FileReference) -> None:
+    """Check the footer of a data file, if the entry that names the file has the footer's checksum.
+
+    Args:
+        end: the last bytes of the file, with the footer.
+
+    Raises:
+        CorruptRecord: the checksum differs.
+    """
+    actual = footer_crc32c(end)
+    if file.footer_crc32c is not None and file.footer_crc32c != actual:
+        raise CorruptRecord(
+            f"{file.path}: checksum of the footer is {actual:#010x}, but its entry says {file.footer_crc32c:#010x}"
+        )
+
+
+def footer_crc32c(end: bytes) -> int:
+    """Return the CRC-32C of a data file's footer, up to the end of the file.
+
+    Args:
+        end: the last bytes of the file, with the footer.
+    """
+    return crc32c(end[-_footer_bytes(end) :])
+
+
+def _footer_bytes(end: bytes) -> int:
+    """Return the size of the footer with its own length and the magic number, the last eight bytes of the file."""
+    return int.from_bytes(end[-8:-4], "little") + 8
 
 
 def encode_data_file(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
@@ -200,34 +235,47 @@ def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, *, compressed: bool)
     )
 
 
-def read_range(store: ObjectStore, path: str, start: int, length: int) -> bytes:
-    """Return ``length`` bytes of a file from ``start``, without a check.
+def read_end(store: ObjectStore, file: FileReference) -> bytes:
+    """Return the last bytes of a data file, with its footer, after ``check_footer``.
+
+    Raises:
+        CorruptRecord: the file is missing, or its footer differs from its entry.
+    """
+    start = max(0, file.length - END_BYTES)
+    (end,) = read_ranges(store, file.path, [(start, file.length - start)])
+    if len(end) < file.length - start:
+        raise CorruptRecord(f"{file.path}: has {start + len(end)} bytes or fewer, but its entry says {file.length}")
+    size = _footer_bytes(end)
+    if len(end) < size <= file.length:
+        first = file.length - size
+        (before,) = read_ranges(store, file.path, [(first, start - first)])
+        end = before + end
+    check_footer(end, file)
+    return end
+
+
+def read_ranges(store: ObjectStore, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+    """Return ranges of a file, each a position and a length, without a check.
 
     Raises:
         CorruptRecord: the file is missing.
     """
     try:
-        return store.get_range(path, start, length)
+        return store.get_ranges(path, ranges)
     except ObjectNotFound:
         raise _missing(store, path) from None
 
 
-class StoredFile(io.RawIOBase):
-    """An object as a file. Only the ranges that are read are fetched.
+class _FetchedRanges(io.RawIOBase):
+    """Ranges of a data file, as a file for Parquet's reader. It cannot read anything else."""
 
-    A read raises ``CorruptRecord`` if the object is missing.
-    """
-
-    def __init__(self, store: ObjectStore, path: str, length: int, end: bytes = b"") -> None:
+    def __init__(self, starts: Sequence[int], ranges: Sequence[bytes]) -> None:
         """
         Args:
-            length: the size of the object in bytes.
-            end: the last bytes of the object, which need not be fetched.
+            starts: the positions of the ranges in the file, in ascending order.
         """
-        self._store = store
-        self._path = path
-        self._length = length
-        self._end = end
+        self._starts = starts
+        self._ranges = ranges
         self._at = 0
 
     def readable(self) -> bool:
@@ -237,22 +285,23 @@ class StoredFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length}[whence] + offset
+        end = self._starts[-1] + len(self._ranges[-1])
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: end}[whence] + offset
         return self._at
 
     def tell(self) -> int:
         return self._at
 
+    def read_buffer(self, size: int) -> memoryview:
+        """Return bytes without a copy. ``pyarrow.PythonFile`` prefers it to ``read``."""
+        number = max(0, bisect_right(self._starts, self._at) - 1)
+        begin = self._at - self._starts[number]
+        found = memoryview(self._ranges[number])[begin : begin + size] if begin >= 0 else memoryview(b"")
+        self._at += len(found)
+        return found
+
     def read(self, size: int = -1) -> bytes:
-        rest = max(0, self._length - self._at)
-        wanted = rest if size < 0 else min(size, rest)
-        begin_of_end = self._length - len(self._end)
-        if self._at < begin_of_end and wanted:
-            body = read_range(self._store, self._path, self._at, wanted)
-        else:
-            body = self._end[self._at - begin_of_end :][:wanted]
-        self._at += len(body)
-        return body
+        return bytes(self.read_buffer(size))
 
 
 class RowGroup(NamedTuple):
@@ -268,43 +317,66 @@ class DataFile:
     """A data file of a topic whose footer has been read and checked. Several threads may read it at once."""
 
     def __init__(
-        self, source: Callable[[], Any], schema: pa.Schema, expected_rows: int, name: str, *, in_ranges: bool = False
+        self,
+        end: bytes | memoryview | pa.Buffer,
+        schema: pa.Schema,
+        expected_rows: int,
+        name: str,
+        fetch: Callable[[Sequence[tuple[int, int]]], Sequence[bytes]] | None = None,
     ) -> None:
         """
         Args:
-            source: opens the file: returns a ``pyarrow.NativeFile``.
-            in_ranges: fetch the ranges of a read together, and check the checksums of their pages. False: the file is
-                in memory and was checked as a whole.
+            end: the last bytes of the file, with its footer. The caller has compared them with the log.
             schema: the columns and types of the topic.
             expected_rows: the file's number of rows in the entry that names it.
             name: the path of the file, for error messages.
+            fetch: returns ranges of the file, each a position and a length. The checksums of their pages are verified.
+                None: ``end`` is the whole file.
 
         Raises:
             CorruptRecord: the file is not Parquet, or contradicts the entry.
         """
-        self._source = source
-        self._in_ranges = in_ranges
+        self._end = end
+        self._fetch = fetch
         self._schema = schema
         self._rows = expected_rows
         self._name = name
         with corrupt_if_unreadable(name):
-            file = _opened(source())
+            file = _opened(pa.BufferReader(end))
             self._footer = file.metadata
             _check_footer(self._footer, expected_rows, name)
-            self._stored: list[str] = file.schema_arrow.names
-        self._unused = [] if in_ranges else [file]
+            self._stored = file.schema_arrow
 
-    def row_groups(self) -> list[RowGroup]:
+    def row_groups(self, may_match: Callable[[Callable[[str], ColumnBounds]], bool] | None = None) -> list[RowGroup]:
         """Return the row groups in their order.
 
-        A reader must not leave out row groups by the statistics in the footer. Nothing verifies the footer of a file
-        that is read in ranges, and pyarrow ends the process if it evaluates forged statistics.
+        Args:
+            may_match: leave out the row groups for which it returns False. It gets the bounds of columns by name. None:
+                leave out nothing.
         """
         numbers = _LEAST_NUMBER_BYTES * len(self._schema.names)
-        return [
-            RowGroup(rows, max(self._footer.row_group(index).total_byte_size, len(rows) * numbers))
-            for index, rows in enumerate(_row_groups(self._footer))
-        ]
+        with corrupt_if_unreadable(self._name):
+            return [
+                RowGroup(rows, max(self._footer.row_group(index).total_byte_size, len(rows) * numbers))
+                for index, rows in enumerate(_row_groups(self._footer))
+                if may_match is None or may_match(partial(self._bounds, self._footer.row_group(index)))
+            ]
+
+    def _bounds(self, group: pq.RowGroupMetaData, column: str) -> ColumnBounds:
+        """Return the bounds of a column in a row group; unknown unless the file has it with the topic's type."""
+        leaves = self._leaves([column])
+        if len(leaves) != 1 or column not in self._schema.names or column not in self._stored.names:
+            return UNKNOWN
+        data_type = self._schema.field(column).type
+        if self._stored.field(column).type != data_type or not has_statistics(data_type):
+            return UNKNOWN
+        return row_group_bounds(group.column(leaves[0]), data_type)
+
+    def _leaves(self, columns: Sequence[str]) -> list[int]:
+        """Return the numbers of the columns in the footer, by the rule of Parquet's reader."""
+        paths = [self._footer.schema.column(index).path for index in range(self._footer.num_columns)]
+        prefixes = tuple(f"{name}." for name in columns)
+        return [index for index, path in enumerate(paths) if path in columns or path.startswith(prefixes)]
 
     def batches(
         self, columns: Sequence[str] | None, first_row: int, row_count: int | None, *, batch_rows: int = BATCH_ROWS
@@ -317,27 +389,65 @@ class DataFile:
         if missing := [column for column in columns or () if schema.get_field_index(column) < 0]:
             raise InvalidRequest(f"{name}: there is no column {missing[0]!r}. Use one of: {', '.join(schema.names)}")
         wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
-        stored = self._stored
+        stored = self._stored.names
         for field in wanted:
             if stored.count(field.name) > 1:
                 raise CorruptRecord(f"{name}: the file has column {field.name!r} {stored.count(field.name)} times")
             if field.name not in stored and not field.nullable:
                 raise CorruptRecord(f"{name}: column {field.name!r} is missing and may not be null")
-        return _batches(self._file(len(wanted)), wanted, first_row, last_row, batch_rows, name)
+        return self._batches(wanted, first_row, last_row, batch_rows)
 
-    def _file(self, columns: int) -> pq.ParquetFile:
-        # Parquet's reader serves one thread.
-        try:
-            return self._unused.pop()
-        except IndexError:
-            with corrupt_if_unreadable(self._name):
-                return _opened(
-                    self._source(),
-                    metadata=self._footer,
-                    # Fetch neighboring columns with one request.
-                    pre_buffer=self._in_ranges and columns > 1,
-                    page_checksum_verification=self._in_ranges,
-                )
+    def _batches(self, wanted: pa.Schema, first_row: int, last_row: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        stored, name = set(self._stored.names), self._name
+        names = [field.name for field in wanted if field.name in stored]
+        if not names or first_row == last_row:
+            for start in range(first_row, last_row, batch_rows):
+                yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
+            return
+        groups = _row_groups(self._footer)
+        needed = [index for index, rows in enumerate(groups) if rows.start < last_row and rows.stop > first_row]
+        row = groups[needed[0]].start
+        with corrupt_if_unreadable(name):
+            # Parquet's reader serves one thread, so each call opens its own.
+            file = self._opened(needed, names)
+            for batch in file.iter_batches(batch_size=batch_rows, row_groups=needed, columns=names, use_threads=False):
+                begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
+                row += batch.num_rows
+                if begin < end:
+                    part = batch.slice(begin, end - begin)
+                    yield _conform(part.schema.names, part.columns, part.num_rows, wanted, name)
+                if row >= last_row:
+                    return
+                if batch.num_rows == 0:
+                    break
+        raise CorruptRecord(f"{name}: ends after {row} rows, but its entry says that it has at least {last_row}")
+
+    def _opened(self, groups: Sequence[int], columns: Sequence[str]) -> pq.ParquetFile:
+        if self._fetch is None:
+            return _opened(pa.BufferReader(self._end), metadata=self._footer)
+        leaves = self._leaves(columns)
+        chunks = (self._footer.row_group(group).column(leaf) for group in groups for leaf in leaves)
+        ranges = _merged(map(_chunk_range, chunks))
+        fetched = _FetchedRanges([start for start, _ in ranges], self._fetch(ranges))
+        return _opened(pa.PythonFile(fetched, mode="r"), metadata=self._footer, page_checksum_verification=True)
+
+
+def _chunk_range(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """Return the position and the length of a column's pages in a row group."""
+    start = min(each for each in (chunk.dictionary_page_offset, chunk.data_page_offset) if each)
+    return start, chunk.total_compressed_size
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join ranges with small holes between them. To fetch a hole costs less than another request."""
+    merged: list[tuple[int, int]] = []
+    for start, length in sorted(ranges):
+        if merged and start - sum(merged[-1]) <= _LARGEST_HOLE_BYTES:
+            first, before = merged[-1]
+            merged[-1] = first, max(before, start + length - first)
+        else:
+            merged.append((start, length))
+    return merged
 
 
 def read_data_file(
@@ -370,7 +480,7 @@ def read_data_file(
         CorruptRecord: the file is not Parquet, is damaged, or lacks these rows or columns.
         InvalidRequest: the schema has no such column, or the file no such row.
     """
-    file = DataFile(lambda: pa.BufferReader(body), schema, expected_rows, name)
+    file = DataFile(body, schema, expected_rows, name)
     return file.batches(columns, first_row, row_count, batch_rows=batch_rows)
 
 
@@ -392,32 +502,6 @@ def _opened(source: Any, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(source, **_LIMITS, **options)
 
 
-def _batches(
-    file: pq.ParquetFile, wanted: pa.Schema, first_row: int, last_row: int, batch_rows: int, name: str
-) -> Iterator[pa.RecordBatch]:
-    stored = set(file.schema_arrow.names)
-    names = [field.name for field in wanted if field.name in stored]
-    if not names:
-        for start in range(first_row, last_row, batch_rows):
-            yield _conform([], [], min(batch_rows, last_row - start), wanted, name)
-        return
-    groups = _row_groups(file.metadata)
-    needed = [index for index, rows in enumerate(groups) if rows.start < last_row and rows.stop > first_row]
-    row = groups[needed[0]].start if needed else last_row
-    with corrupt_if_unreadable(name):
-        decoded = iter(file.iter_batches(batch_size=batch_rows, row_groups=needed, columns=names, use_threads=False))
-    while row < last_row:
-        with corrupt_if_unreadable(name):
-            batch = next(decoded, None)
-        if batch is None or batch.num_rows == 0:
-            raise CorruptRecord(f"{name}: ends after {row} rows, but its entry says that it has at least {last_row}")
-        begin, end = max(first_row - row, 0), min(last_row - row, batch.num_rows)
-        row += batch.num_rows
-        if begin < end:
-            part = batch.slice(begin, end - begin)
-            yield _conform(part.schema.names, part.columns, part.num_rows, wanted, name)
-
-
 def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema, name: str) -> pa.RecordBatch:
     """Return the columns with the wanted types and order. It casts only where types differ."""
     found = dict(zip(names, columns, strict=True))
@@ -426,21 +510,20 @@ def _conform(names: list[str], columns: list[Any], rows: int, wanted: pa.Schema,
         empty: Any = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
         return pa.RecordBatch.from_struct_array(empty)
     arrays: list[Any] = []
-    with corrupt_if_unreadable(name):
-        for field in wanted:
-            array = found.get(field.name)
-            if array is None:
-                array = nulls(rows, field.type)
-            elif array.type != field.type:
-                array = without_hidden_nulls(array.cast(field.type), field.type)
-            elif parts(field.type):
-                # The types of nested arrays have the column ids of the file, which are not for users.
-                array = declare(array, field.type)
-            if array.null_count and not field.nullable:
-                raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
-            check_text(array)
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    for field in wanted:
+        array = found.get(field.name)
+        if array is None:
+            array = nulls(rows, field.type)
+        elif array.type != field.type:
+            array = without_hidden_nulls(array.cast(field.type), field.type)
+        elif parts(field.type):
+            # The types of nested arrays have the column ids of the file, which are not for users.
+            array = declare(array, field.type)
+        if array.null_count and not field.nullable:
+            raise CorruptRecord(f"{name}: column {field.name!r} holds a null, but the topic allows none")
+        check_text(array)
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
 def _check_footer(footer: pq.FileMetaData, expected_rows: int, name: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eoslog.format.data_file import crc32c, encode_data_file, with_offset_deltas
+from eoslog.format.data_file import crc32c, encode_data_file, footer_crc32c, with_offset_deltas
 from eoslog.format.statistics import encode_statistics
 from eoslog.format.topic_schemas import conform, file_schema
 from eoslog.state.entry_fields import FileReference
@@ -62,6 +62,7 @@ class WrittenFile:
     path: str
     length: int
     crc32c: int
+    footer_crc32c: int
     record_count: int
     min_timestamp: int
     max_timestamp: int
@@ -71,7 +72,7 @@ class WrittenFile:
     @property
     def reference(self) -> FileReference:
         """The reference by which an entry names the file."""
-        return FileReference(path=self.path, length=self.length, crc32c=self.crc32c)
+        return FileReference(path=self.path, length=self.length, crc32c=self.crc32c, footer_crc32c=self.footer_crc32c)
 
     def staged(self, task: int | None = None) -> StagedBatch:
         """Return the file as a staged batch. The end of the transaction will give its rows their offsets.
@@ -200,6 +201,7 @@ class DataFileWriter:
                     path,
                     len(body),
                     crc32c(body),
+                    footer_crc32c(body),
                     table.num_rows,
                     earliest,
                     latest,

@@ -35,12 +35,13 @@ PARTITIONS_PREFIX = "partitions/"
 
 _I64, _I32, _I16, _STR = pa.int64(), pa.int32(), pa.int16(), pa.string()
 _FILE: Any = pa.struct([("path", _STR), ("length", _I64), ("crc32c", _I64)])
+_DATA_FILE: Any = pa.struct([*_FILE, ("footer_crc32c", _I64)])
 _BATCH: Any = pa.struct(
     [
         ("base_offset", _I64),
         ("record_count", _I64),
         ("last_offset_delta", _I64),
-        ("file", _FILE),
+        ("file", _DATA_FILE),
         ("first_row", _I64),
         ("control", _I16),
         ("slot", _I64),
@@ -124,7 +125,7 @@ BATCHES_SCHEMA = pa.schema(list(_BATCH))
 
 _CONTROLS = {None: None} | {control.value: control for control in Control}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-NULLABLE_IN_BATCHES = frozenset({"file", "control", "transactional_id", "statistics"})
+NULLABLE_IN_BATCHES = frozenset({"file", "file.footer_crc32c", "control", "transactional_id", "statistics"})
 NULLABLE_IN_PARTITIONS = frozenset({"sealed[].txnindex", *(f"active[].{name}" for name in NULLABLE_IN_BATCHES)})
 
 
@@ -237,7 +238,7 @@ def batches_from_columns(rows: Any) -> list[Batch]:
 
 
 def file_row(file: FileReference | None) -> dict[str, Any] | None:
-    return None if file is None else {"path": file.path, "length": file.length, "crc32c": file.crc32c}
+    return None if file is None else file.model_dump()
 
 
 def files_from_column(column: Any) -> list[FileReference]:
@@ -245,10 +246,9 @@ def files_from_column(column: Any) -> list[FileReference]:
     if not len(column):
         return []
     columns = columns_of(column)
-    return [
-        FileReference(path=path, length=length, crc32c=crc32c)
-        for path, length, crc32c in zip(*(plain(columns[name]) for name in ("path", "length", "crc32c")), strict=True)
-    ]
+    names = [name for name in FileReference.model_fields if name in columns]
+    rows = zip(*(plain(columns[name]) for name in names), strict=True)
+    return [FileReference(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def fields_of(value: Any) -> dict[str, Any]:

@@ -124,6 +124,25 @@ def _written(text: str | None) -> dict[str, object]:
     return written if isinstance(written, dict) else {}
 
 
+def row_group_bounds(chunk: pq.ColumnChunkMetaData, data_type: pa.DataType) -> ColumnBounds:
+    """Return the bounds of a column in one row group of a data file. The caller has compared the footer with the log.
+
+    Args:
+        data_type: the type of the column in the file, with which its values are compared.
+    """
+    statistics: Any = chunk.statistics
+    if statistics is None or not statistics.has_null_count:
+        return UNKNOWN
+    nulls, ends = statistics.null_count, [None, None]
+    if nulls == chunk.num_values:
+        return _bounds([nulls], data_type) or UNKNOWN
+    if statistics.has_min_max:
+        ends[0] = _lower(_physical(statistics.min_raw, data_type), data_type)
+        if kind_of(data_type) != "float":  # Parquet's bounds ignore NaN, the greatest value.
+            ends[1] = _upper(_physical(statistics.max_raw, data_type), data_type)
+    return _bounds([nulls, *ends], data_type) or UNKNOWN
+
+
 def _column(footer: pq.FileMetaData, index: int, data_type: pa.DataType, values: Any) -> list[Any] | None:
     """Return ``[nulls]`` if all values are null, else ``[nulls, least, greatest]``. An unknown bound is None."""
     nulls, ends, is_bounded = 0, [], True

@@ -20,7 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eoslog.errors import CorruptRecord
-from eoslog.format.data_file import OFFSET_DELTA_COLUMN, DataFile, RowGroup, StoredFile, read_file, read_range
+from eoslog.format.data_file import (
+    END_BYTES,
+    OFFSET_DELTA_COLUMN,
+    DataFile,
+    RowGroup,
+    read_end,
+    read_file,
+    read_ranges,
+)
 from eoslog.format.topic_schemas import RECORDS_SCHEMA
 from eoslog.read.columns import CREATE_TIME
 from eoslog.read.planner import FileSlice, slices_by_file
@@ -39,8 +47,6 @@ _USUAL_COMPRESSION = 8
 """Rows that are compressed more than this count by their decoded size, because memory holds them decoded."""
 _LARGEST_WHOLE_BYTES = 1 << 20
 """Smaller files are always fetched as a whole: one request costs less than several ranges."""
-_END_BYTES = 64 << 10
-"""How many bytes at the end of a file are fetched for its footer. Parquet's reader asks for as many."""
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
@@ -212,13 +218,15 @@ class _Read:
         self._read = pa.schema([*wanted, *extra])
         """The columns to read. Some of them only the predicate uses."""
         self._needed = [name for name in self._read.names if name in stored.names]
+        # Readers of Kafka records get other timestamps than those in the file.
+        self._may_match = None if predicate is None or predicate.of_records else predicate.may_match
 
     def bytes_to_open(self, pieces: Sequence[FileSlice]) -> int:
         """Return how many bytes ``steps`` fetches."""
         rows = _in_file(pieces)
         if not self._needs_file(rows):
             return 0
-        return _END_BYTES if self._is_read_in_ranges(rows) else rows[0].length
+        return END_BYTES if self._is_read_in_ranges(rows) else rows[0].length
 
     def steps(self, pieces: Sequence[FileSlice]) -> list[_Step]:
         """Open the file of these neighboring slices. Return a step for each row group."""
@@ -228,7 +236,8 @@ class _Read:
         file = self._opened(rows)
         begins, ends = [each.first_row for each in rows], _ends(pieces)
         steps = []
-        for group, size in _together(file.row_groups(), rows[0], self._most_bytes):
+        groups = file.row_groups(self._may_match if len(rows) == len(pieces) else None)
+        for group, size in _together(groups, rows[0], self._most_bytes):
             last = bisect_left(begins, group.stop) - 1
             if last < 0 or rows[last].first_row + rows[last].record_count <= group.start:
                 continue
@@ -257,20 +266,20 @@ class _Read:
         return bool(rows) and (bool(self._needed) or _have_gaps(rows))
 
     def _is_read_in_ranges(self, rows: Sequence[FileSlice]) -> bool:
-        return len(self._needed) < len(self._stored.names) and rows[0].length > _LARGEST_WHOLE_BYTES
+        file = rows[0]
+        is_part = self._may_match is not None or len(self._needed) < len(self._stored.names)
+        return is_part and file.length > _LARGEST_WHOLE_BYTES and file.footer_crc32c is not None
 
     def _opened(self, rows: Sequence[FileSlice]) -> DataFile:
-        store, path, length = self._store, rows[0].path, rows[0].length
+        store, first = self._store, rows[0]
         stored = self._stored.append(OFFSET_DELTA_COLUMN) if _have_gaps(rows) else self._stored
-        in_ranges = self._is_read_in_ranges(rows)
-        source: Callable[[], pa.NativeFile]
-        if in_ranges:
-            end = read_range(store, path, max(0, length - _END_BYTES), _END_BYTES)
-            source = lambda: pa.PythonFile(StoredFile(store, path, length, end), mode="r")  # noqa: E731
-        else:
-            body = read_file(store, FileReference(path=path, length=length, crc32c=rows[0].crc32c))
-            source = lambda: pa.BufferReader(body)  # noqa: E731
-        return DataFile(source, stored, rows[0].file_rows, path, in_ranges=in_ranges)
+        file = FileReference(
+            path=first.path, length=first.length, crc32c=first.crc32c, footer_crc32c=first.footer_crc32c
+        )
+        if self._is_read_in_ranges(rows):
+            end, fetch = read_end(store, file), partial(read_ranges, store, file.path)
+            return DataFile(end, stored, first.file_rows, file.path, fetch)
+        return DataFile(read_file(store, file), stored, first.file_rows, file.path)
 
     def _decoded(
         self, file: DataFile, pieces: Sequence[FileSlice], row: int, last_row: int

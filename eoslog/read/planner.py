@@ -55,6 +55,7 @@ class FileSlice:
     length: int
     """Size of the file in bytes."""
     crc32c: int
+    footer_crc32c: int | None = None
     file_rows: int
     """Number of rows of the file."""
     file_base_offset: int = 0
@@ -433,6 +434,7 @@ def slice_of(
         path=batch.file.path,
         length=batch.file.length,
         crc32c=batch.file.crc32c,
+        footer_crc32c=batch.file.footer_crc32c,
         file_rows=batch.record_count if file_rows is None else file_rows,
         file_base_offset=batch.base_offset if file_base_offset is None else file_base_offset,
         first_row=batch.first_row + (0 if batch.has_gaps else first - batch.base_offset),

@@ -185,9 +185,15 @@ class LocalStore(ObjectStore):
         return StoredObject(body, ctime_ms(status))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        check_range(start, length)
+        return self.get_ranges(path, [(start, length)])[0]
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        for start, length in ranges:
+            check_range(start, length)
         with self._opened(path) as (descriptor, status):
-            return read_fully(descriptor, start, min(length, max(0, status.st_size - start)))
+            return [
+                read_fully(descriptor, start, min(length, max(0, status.st_size - start))) for start, length in ranges
+            ]
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)

@@ -101,6 +101,10 @@ class ObjectStore(ABC):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return ``length`` bytes from ``start``, or fewer at the end of the object. Transient failures are retried."""
 
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        """Return ranges of one object as ``get_range``, each a start and a length. They may be read in parallel."""
+        return [self.get_range(path, start, length) for start, length in ranges]
+
     @abstractmethod
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Yield the objects whose path begins with ``prefix`` and sorts after ``start_after``.

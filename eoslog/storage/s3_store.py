@@ -92,12 +92,16 @@ class S3Store(ObjectStore):
             return list(threads.map(function, items))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        check_range(start, length)
-        key = self._key(path)
-        # S3 has no empty range. Ask for one byte, to learn whether the object exists.
-        asked = max(length, 1)
-        found = self._run(lambda: self._get(path, key, Range=f"bytes={start}-{start + asked - 1}"))
-        return found.body[:length]
+        return self.get_ranges(path, [(start, length)])[0]
+
+    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        key, asked = self._key(path), []
+        for start, length in ranges:
+            check_range(start, length)
+            # S3 has no empty range. Ask for one byte, to learn whether the object exists.
+            asked.append(partial(self._get, path, key, Range=f"bytes={start}-{start + max(length, 1) - 1}"))
+        found = self._run_all(asked)
+        return [each.body[:length] for each, (_, length) in zip(found, ranges, strict=True)]
 
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)

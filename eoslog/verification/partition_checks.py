@@ -19,6 +19,7 @@ from eoslog.errors import CorruptRecord, without_code
 from eoslog.format.data_file import (
     OFFSET_DELTA_COLUMN,
     check_file,
+    check_footer,
     encode_data_file,
     open_data_file,
     read_data_file,
@@ -51,6 +52,7 @@ def faults_in_data_file(topic: Topic, source: SourceFile, body: bytes) -> Iterat
     """
     try:
         check_file(body, source.file.length, source.file.crc32c, source.file.path)
+        check_footer(body, source.file)
     except CorruptRecord as error:
         yield finding(Kind.DATA_DAMAGED, problem=without_code(error))
         return

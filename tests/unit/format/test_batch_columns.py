@@ -16,11 +16,13 @@ from eoslog.format.stored_columns import LARGEST_OFFSET, check_batches
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Batch, Control, Outcome
 
-FILE = FileReference(path="00/t/0/a.parquet", length=100, crc32c=2**32 - 1)
+FILE = FileReference(path="00/t/0/a.parquet", length=100, crc32c=2**32 - 1, footer_crc32c=2**32 - 1)
+OLDER_FILE = FileReference(path="00/t/0/b.parquet", length=100, crc32c=0)
 ROWS = Batch(10, 3, 2, FILE, 4, None, 5, 6, 7, Outcome.COMMITTED, "writer", 8, 9, 10, 11, 12, True, 13, '{"n":[0,1,2]}')
 MARKER = Batch(13, 1, 0, None, 0, Control.ABORT, 7, 7, 7, Outcome.ABORTED, None, 8, 9, -1, 11, 12, True)
 EMPTY = Batch(14, 0, 5, None, 0, None, 8, -1, -1, Outcome.OPEN, None, 8, 9, 20, -1, -1, False)
-BATCHES = [ROWS, MARKER, EMPTY]
+OLDER = ROWS._replace(base_offset=20, file=OLDER_FILE)
+BATCHES = [ROWS, MARKER, EMPTY, OLDER]
 
 
 def columns_of(rows: list[dict[str, Any]], schema: pa.Schema = BATCHES_SCHEMA) -> BatchColumns:
@@ -86,6 +88,8 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "a negative file length": [{"file": {"path": "a", "length": -1, "crc32c": 0}}],
     "a large file length": [{"file": {"path": "a", "length": 2**53, "crc32c": 0}}],
     "a large checksum": [{"file": {"path": "a", "length": 0, "crc32c": 2**32}}],
+    "a large checksum of a footer": [{"file": {"path": "a", "length": 0, "crc32c": 0, "footer_crc32c": 2**32}}],
+    "a negative checksum of a footer": [{"file": {"path": "a", "length": 0, "crc32c": 0, "footer_crc32c": -2}}],
     "no path": [{"file": {"path": "", "length": 0, "crc32c": 0}}],
     "a long path": [{"file": {"path": "a" * 2049, "length": 0, "crc32c": 0}}],
 }
@@ -97,6 +101,15 @@ def test_what_no_segment_can_hold_is_refused(changes: list[dict[str, Any]]) -> N
 
     with pytest.raises(CorruptRecord):
         columns_of(rows)
+
+
+def test_an_index_without_the_checksums_of_footers_is_read() -> None:
+    file: Any = pa.struct([each for each in BATCHES_SCHEMA.field("file").type if each.name != "footer_crc32c"])
+    schema = pa.schema([pa.field("file", file) if each.name == "file" else each for each in BATCHES_SCHEMA])
+
+    columns = columns_of([batch_row(batch) for batch in [ROWS, OLDER]], schema)
+
+    assert [batch.file and batch.file.footer_crc32c for batch in columns.batches()] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +19,8 @@ import eoslog
 from eoslog import CorruptRecord, Store, connect
 from eoslog.format import data_file
 from eoslog.read import file_slices
+from eoslog.read.predicate import Predicate
+from eoslog.state.entry_fields import FileReference
 
 ROWS = 40_000
 GROUP = 5_000
@@ -50,14 +56,14 @@ def store(root: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 def fetched(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the ranges that a scan of the store fetches."""
     sizes: list[int] = []
-    get_range = store.object_store.get_range
+    get_ranges = store.object_store.get_ranges
 
-    def noted(path: str, start: int, length: int) -> bytes:
-        body = get_range(path, start, length)
-        sizes.append(len(body))
-        return body
+    def noted(path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        bodies = get_ranges(path, ranges)
+        sizes.extend(map(len, bodies))
+        return bodies
 
-    monkeypatch.setattr(store.object_store, "get_range", noted)
+    monkeypatch.setattr(store.object_store, "get_ranges", noted)
     return sizes
 
 
@@ -130,16 +136,17 @@ def test_ranges_hold_the_same_rows_as_the_whole_file(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_slices, "_LARGEST_WHOLE_BYTES", 1 << 40)
+        patch.setattr(Predicate, "may_match", lambda self, bounds: True)
         assert found.equals(store.scan("t", columns=names, predicate=predicate).to_table())
+
+
+def copy_of(root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(root, tmp_path / "copy", dirs_exist_ok=True))
 
 
 def damaged(root: Path, tmp_path: Path, column: str) -> Store:
     """A copy of the store in which the last byte of a column's first page is wrong."""
-    copied = tmp_path / "copy"
-    for each in root.rglob("*"):
-        if each.is_file():
-            (copied / each.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
-            (copied / each.relative_to(root)).write_bytes(each.read_bytes())
+    copied = copy_of(root, tmp_path)
     path = data(copied)
     body = bytearray(path.read_bytes())
     chunk = pq.ParquetFile(path).metadata.row_group(0).column(SCHEMA.names.index(column))
@@ -177,15 +184,97 @@ def test_a_file_that_is_missing_or_too_short_is_corrupt(
 
 
 def test_an_object_store_that_fails_during_a_range_says_so(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    get_range = store.object_store.get_range
-    calls: list[int] = []
+    get_ranges = store.object_store.get_ranges
+    calls: list[str] = []
 
-    def failing(path: str, start: int, length: int) -> bytes:
-        calls.append(start)
-        if len(calls) == 4:
+    def failing(path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        calls.append(path)
+        if len(calls) == 2:
             raise eoslog.StoreUnavailable("no answer")
-        return get_range(path, start, length)
+        return get_ranges(path, ranges)
 
-    monkeypatch.setattr(store.object_store, "get_range", failing)
+    monkeypatch.setattr(store.object_store, "get_ranges", failing)
     with pytest.raises(eoslog.StoreUnavailable, match="no answer"):
         store.scan("t", columns=["id"]).to_table()
+
+
+def test_row_groups_that_cannot_match_are_not_fetched(root: Path, store: Store, fetched: list[int]) -> None:
+    rows = store.scan("t", predicate=f"id = {GROUP * 3 + 1} AND miles >= 0").to_table()
+
+    assert rows["id"].to_pylist() == [GROUP * 3 + 1]
+    assert 0 < sum(fetched) < data(root).stat().st_size / 5
+
+
+def footer_size(root: Path) -> int:
+    return int.from_bytes(data(root).read_bytes()[-8:-4], "little") + 8
+
+
+def flip(path: Path, byte: int) -> None:
+    """Change one bit of a byte, counted from the end of the file. A second call restores it."""
+    with path.open("r+b") as file:
+        file.seek(-1 - byte, os.SEEK_END)
+        found = file.read(1)[0]
+        file.seek(-1 - byte, os.SEEK_END)
+        file.write(bytes([found ^ 1 << byte % 8]))
+
+
+def test_a_flipped_bit_in_any_byte_of_a_footer_is_found(root: Path, tmp_path: Path) -> None:
+    path = data(copy_of(root, tmp_path))
+    store = connect(tmp_path / "copy")
+    (piece,) = store.scan("t").plans[0].slices
+    file = FileReference(path=piece.path, length=piece.length, crc32c=0, footer_crc32c=piece.footer_crc32c)
+    for byte in range(footer_size(root)):
+        flip(path, byte)
+        with pytest.raises(CorruptRecord, match="checksum of the footer"):
+            data_file.read_end(store.object_store, file)
+        flip(path, byte)
+    data_file.read_end(store.object_store, file)
+
+
+@pytest.mark.parametrize("predicate", [None, "id >= 0", "id = 12345"])
+def test_a_read_with_a_flipped_bit_in_a_footer_fails(root: Path, tmp_path: Path, predicate: str | None) -> None:
+    path = data(copy_of(root, tmp_path))
+    store = connect(tmp_path / "copy")
+    for byte in random.Random(0).sample(range(footer_size(root)), 30):
+        flip(path, byte)
+        with pytest.raises(CorruptRecord, match="checksum of the footer"):
+            store.scan("t", columns=["id"], predicate=predicate).to_table()
+        flip(path, byte)
+    assert store.scan("t", columns=["id"], predicate=predicate).to_table().num_rows > 0
+
+
+def test_a_footer_that_is_larger_than_the_first_request_is_read(
+    root: Path, store: Store, fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_file, "END_BYTES", 100)
+
+    rows = store.scan("t", columns=["id"]).to_table()
+
+    assert rows["id"].to_pylist() == list(range(ROWS))
+    assert fetched[:2] == [100, footer_size(root) - 100]
+
+
+def test_a_replaced_file_of_equal_length_is_corrupt(root: Path, tmp_path: Path) -> None:
+    copied = copy_of(root, tmp_path)
+    path = data(copied)
+    before = path.read_bytes()
+    rows = pq.read_table(path)
+    body = data_file.encode_data_file(rows.set_column(1, "miles", pa.array([0] * ROWS, pa.int32())))
+    assert len(body) < len(before)
+    path.write_bytes(body[:4] + bytes(len(before) - len(body)) + body[4:])
+
+    with pytest.raises(CorruptRecord, match="footer"):
+        connect(copied).scan("t", columns=["id"]).to_table()
+
+
+def test_a_file_without_the_checksum_of_its_footer_is_fetched_whole(
+    root: Path, store: Store, fetched: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entries of older files have no such checksum."""
+    scan = store.scan("t", columns=["id"], predicate="id >= 30000")
+    (piece,) = scan.plans[0].slices
+    older = replace(scan.plans[0], slices=[replace(piece, footer_crc32c=None)])  # type: ignore[arg-type]
+    scan.plans = (older,)
+
+    assert scan.to_table()["id"].to_pylist() == list(range(30_000, ROWS))
+    assert fetched == []

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eoslog.format.data_file import encode_data_file
-from eoslog.format.statistics import encode_statistics
+from eoslog.format import data_file
+from eoslog.format.data_file import DataFile, encode_data_file
+from eoslog.format.statistics import UNKNOWN, encode_statistics
 from eoslog.format.topic_schemas import encode_schema
 from eoslog.read.batch_bounds import may_be_wanted
 from eoslog.read.predicate import Predicate
@@ -114,3 +115,68 @@ def test_the_statistics_of_a_single_row_tell_all_but_long_texts(several: list[Sq
         if "bytes" not in condition.text:
             is_one = condition.of(table.to_pylist()[0]) is True
             assert is_read(compile_predicate(condition.text, TOPIC), batch_of(table)) == is_one
+
+
+def file_of(table: pa.Table, group_rows: int) -> DataFile:
+    """A data file with row groups of so many rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_file, "ROW_GROUP_ROWS", group_rows)
+        return DataFile(encode_data_file(table), SCHEMA, table.num_rows, "t/x")
+
+
+def rows_read(predicate: Predicate, file: DataFile, found: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of the row groups that are read, and those of the others."""
+    numbers = {row for group in file.row_groups(predicate.may_match) for row in group.rows}
+    return (
+        [row for number, row in enumerate(found) if number in numbers],
+        [row for number, row in enumerate(found) if number not in numbers],
+    )
+
+
+@given(
+    st.lists(conditions(), min_size=1, max_size=8),
+    st.lists(rows(), min_size=1, max_size=12),
+    st.sampled_from([1, 2, 5]),
+)
+def test_no_wanted_row_is_in_a_skipped_row_group(
+    several: list[SqlCondition], drawn: list[Row], group_rows: int
+) -> None:
+    table = table_of(drawn)
+    file, found = file_of(table, group_rows), table.to_pylist()
+
+    for condition in several:
+        _, skipped = rows_read(compile_predicate(condition.text, TOPIC), file, found)
+        assert not any(condition.of(row) for row in skipped), condition.text
+
+
+@pytest.mark.parametrize("name", list(COLUMNS))
+def test_row_groups_of_one_value_are_skipped_unless_it_matches(name: str) -> None:
+    """Parquet's statistics say nothing of NaN, so a number behind all others may be in any row group of floats."""
+    table = table_of(rows_with(name, [*COLUMNS[name].values, None]))
+    file, found = file_of(table, 1), table.to_pylist()
+
+    for condition in SIMPLE[name]:
+        read, skipped = rows_read(compile_predicate(condition.text, TOPIC), file, found)
+        assert not any(condition.of(row) for row in skipped), condition.text
+        if name not in ("bytes", "double", "single"):
+            assert all(condition.of(row) or len(str(row[name])) > 32 for row in read), condition.text
+    assert name == "bytes" or rows_read(compile_predicate(f"{name} IS NULL", TOPIC), file, found)[0] == found[-1:]
+
+
+def test_a_column_of_another_type_in_the_file_is_not_trusted() -> None:
+    whole = pa.table({"whole": pa.array([1, 2], pa.int32())})
+    stored = pa.schema([("whole", pa.string())])
+    file = DataFile(encode_data_file(whole), stored, 2, "t/x")
+
+    assert len(file.row_groups(lambda bounds: bounds("whole").least is not None)) == 0
+    assert len(file.row_groups(lambda bounds: bounds("other").least is not None)) == 0
+
+
+def test_a_column_whose_name_is_the_path_of_another_is_not_trusted() -> None:
+    """Parquet's footer names columns by their dotted paths."""
+    place: Any = pa.struct([("b", pa.int64())])
+    schema = pa.schema([pa.field("a", place), pa.field("a.b", pa.int64())])
+    table = pa.Table.from_pylist([{"a": {"b": 1}, "a.b": 7}], schema=schema)
+    file = DataFile(encode_data_file(table), schema, 1, "t/x")
+
+    assert len(file.row_groups(lambda bounds: bounds("a.b") == UNKNOWN)) == 1

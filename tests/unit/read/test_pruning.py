@@ -84,7 +84,7 @@ def test_the_rows_are_those_of_a_filter_behind_the_read(
 ) -> None:
     if as_large_files:
         monkeypatch.setattr(file_slices, "_LARGEST_WHOLE_BYTES", 0)
-        monkeypatch.setattr(file_slices, "_END_BYTES", 200)
+        monkeypatch.setattr(data_file, "END_BYTES", 200)
         monkeypatch.setattr(data_file, "ROW_GROUP_ROWS", 3)
     write(store, segment_batches=6, cleanup_policy="compact" if form == "compacted" else "delete")
     shape(store, form)

@@ -122,7 +122,7 @@ class History:
     def file(self, partition: int = 0, topic_id: str = TOPIC_ID, name: str = "") -> FileReference:
         topic = self.state.topics[topic_id].topic if topic_id in self.state.topics else "t"
         path = f"{topic}/{topic_id}/{partition}/{name or next(self._files)}.parquet"
-        return FileReference(path=path, length=100, crc32c=7)
+        return FileReference(path=path, length=100, crc32c=7, footer_crc32c=8)
 
     def init(self, transactional_id: str | None = "tx", **options: Any) -> ProducerIdentity:
         options = {"timeout_ms": 60_000, "time_ms": self.now_ms} | options

@@ -31,6 +31,7 @@ MAY_BE_NULL = {
     "application_versions: starts_anew_after.query_id",
     "partitions: sealed[].txnindex",
     "partitions: active[].file",
+    "partitions: active[].file.footer_crc32c",
     "partitions: active[].control",
     "partitions: active[].transactional_id",
     "partitions: active[].statistics",

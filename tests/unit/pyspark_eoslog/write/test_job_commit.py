@@ -271,7 +271,7 @@ def of_many_files(store: Store, count: int, tasks: int) -> list[TaskCommit]:
     now_ms = store.now_ms()
     directory = f"out/{topic.topic_id}/0/{0:020d}"
     files = [
-        WrittenFile(topic.topic_id, 0, f"{directory}/{number:032x}.parquet", 900, 7, 10, now_ms, now_ms)
+        WrittenFile(topic.topic_id, 0, f"{directory}/{number:032x}.parquet", 900, 7, 8, 10, now_ms, now_ms)
         for number in range(count)
     ]
     each = count // tasks

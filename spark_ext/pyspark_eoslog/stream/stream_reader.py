@@ -165,7 +165,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._initial = self._first_offsets(snapshot)
                 self._began = starts_of(self._initial, snapshot)
             except StoreUnavailable:
-                raise
+                raise  # The caller tries again. An end without starts could skip rows.
             except EosLogError as error:
                 # A stream with a checkpoint needs no starts. For a new stream Spark asks for them next, and fails.
                 self._start_error = error

@@ -85,12 +85,13 @@ test-simulation: setup ## The part of them that simulates: its tests, and QUICK_
 	$(SIMULATE) --services mixed --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
 	$(SIMULATE) --services log --seeds $(QUICK_SEEDS) --steps $(SHORT_STEPS)
 
-# VERSION is a release of PySpark, which has an environment of its own.
+# VERSION is a release of PySpark, which has an environment of its own. PySpark 3 must be refused.
 SPARK_PYTHON = $(if $(VERSION),.cache/pyspark-$(VERSION),$(VENV))/bin/python
+SPARK_TESTS  = $(if $(filter 3.%,$(VERSION)),tests/older_pyspark,tests/spark $(if $(VERSION),tests/unit/pyspark_eoslog))
 test-spark: setup s3-server ## The part of them that runs Spark, with a session for each of WORKERS=2 (VERSION=4.1: another PySpark)
 	$(if $(VERSION),@conf/pyspark_environment.sh $(VERSION))
 	PYSPARK_PYTHON=$(CURDIR)/$(SPARK_PYTHON) PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(SPARK_PYTHON) \
-		$(SPARK_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/spark
+		$(SPARK_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(SPARK_TESTS)
 
 DEEP_MIXED_SEEDS ?= 2000
 DEEP_LOG_SEEDS ?= 10000

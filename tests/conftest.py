@@ -27,6 +27,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in item.iter_markers("pyspark"):
+            from pyspark_eoslog.pyspark_version import is_at_least
+
+            if not is_at_least(*map(int, marker.args[0].split("."))):
+                item.add_marker(pytest.mark.skip(reason=f"needs PySpark {marker.args[0]}"))
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left_for_the_exit() -> Iterator[None]:
     """Forget producers that a test leaves with rows, so that the exit does not flush them."""

@@ -23,7 +23,7 @@ from eoslog.read.columns import (
     with_control_rows,
 )
 from pyspark_eoslog.options import Options
-from pyspark_eoslog.pyspark_version import arrow_columns, spark_columns, types_named
+from pyspark_eoslog.pyspark_version import arrow_columns, is_at_least, needs, spark_columns, types_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,36 +152,45 @@ def never_null(topic: Topic) -> frozenset[str]:
 
 def _topic_columns(topic: Topic, options: Options) -> StructType:
     if options.columns is not None:
-        return chosen_fields(topic.topic, _every_column(topic, options), options.columns)
+        available = available_columns(topic)
+        if options.include_control_rows:
+            available = with_control_rows(available)
+        chosen = _in_spark(topic, chosen_columns(topic.topic, available, options.columns))
+        named = zip(options.columns, chosen.fields, strict=True)
+        return StructType([StructField(name, field.dataType, field.nullable) for name, field in named])
     transaction = spark_columns(TRANSACTION_COLUMNS).fields if options.include_transaction_columns else []
     if topic.topic_schema.kind == "records":
         records = spark_columns(default_columns(topic, headers=options.include_headers))
         return StructType([*records.fields, *transaction])
-    fields = _columns_as_spark_names_them(topic).fields
+    fields = _in_spark(topic, stored_schema(topic)).fields
     if options.include_control_rows:
         fields = [StructField(field.name, field.dataType, nullable=True) for field in fields]
     place = spark_columns(PLACE_COLUMNS).fields if options.metadata_columns else []
     return StructType([*fields, *place, *transaction])
 
 
-def _every_column(topic: Topic, options: Options) -> StructType:
-    """Return all columns that a read of the topic can have, also those that it does not have by default."""
-    available = available_columns(topic)
-    if options.include_control_rows:
-        available = with_control_rows(available)
-    fields = spark_columns(available).fields
-    if topic.topic_schema.kind == "columns":
-        types = {field.name: field.dataType for field in _columns_as_spark_names_them(topic).fields}
-        fields = [StructField(each.name, types.get(each.name, each.dataType), each.nullable) for each in fields]
-    return StructType(fields)
+def _in_spark(topic: Topic, columns: pa.Schema) -> StructType:
+    """Return columns of the topic in the types of their description in Spark's JSON, if the topic has one.
 
-
-def _columns_as_spark_names_them(topic: Topic) -> StructType:
-    """Return the topic's columns in the types of their description in Spark's JSON, if the topic has one."""
-    stored = spark_columns(stored_schema(topic))
-    if topic.topic_schema.spark is None:
-        return stored
-    return as_described(stored, topic.topic_schema.spark, topic.topic)
+    Raises:
+        UnsupportedSchema: this PySpark lacks the type of a column.
+    """
+    fields = []
+    for column in columns:
+        try:
+            fields += spark_columns(pa.schema([column])).fields
+        except PySparkException:
+            lacks = "" if is_at_least(4, 1) else f": type time {needs(4, 1)}"
+            raise UnsupportedSchema(
+                f"topic {topic.topic}: column {column.name!r} is {column.type}, which this PySpark cannot read{lacks}. "
+                "Choose other columns with option 'columns'"
+            ) from None
+    described = topic.topic_schema.spark
+    if described is None:
+        return StructType(fields)
+    own = stored_schema(topic).names
+    types = as_described(StructType([each for each in fields if each.name in own]), described, topic.topic)
+    return StructType([types[each.name] if each.name in own else each for each in fields])
 
 
 def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> Any:
@@ -192,14 +201,14 @@ def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> Any:
     return cast.chunk(0) if cast.num_chunks == 1 else cast.combine_chunks()
 
 
-def chosen_fields(topic: str, available: StructType, columns: Sequence[str]) -> StructType:
+def chosen_columns(topic: str, available: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """Return the named columns in this order. As in Spark, upper and lower case do not matter.
 
     Raises:
         InvalidOption: the topic has no such column. The message names its columns.
     """
-    exact = {field.name: field for field in available.fields}
-    in_any_case = {field.name.lower(): field for field in reversed(available.fields)}
+    exact = {field.name: field for field in available}
+    in_any_case = {field.name.lower(): field for field in reversed(list(available))}
     fields = []
     for name in columns:
         found = exact.get(name) or in_any_case.get(name.lower())
@@ -207,8 +216,8 @@ def chosen_fields(topic: str, available: StructType, columns: Sequence[str]) -> 
             raise InvalidOption(
                 f"option 'columns': topic {topic} has no column {name!r}; its columns are: {', '.join(exact)}"
             )
-        fields.append(StructField(name, found.dataType, found.nullable))
-    return StructType(fields)
+        fields.append(found)
+    return pa.schema(fields)
 
 
 def check_agreement(columns: Sequence[str] | None, schema: StructType) -> None:
@@ -241,7 +250,11 @@ def as_described(stored: StructType, text: str, topic: str) -> StructType:
         CorruptRecord: the description cannot be read.
     """
     try:
-        described = StructType.fromJson(_plain(json.loads(text)))
+        table = _plain(json.loads(text))
+        # An older PySpark need not know the types of columns that are not read.
+        others = {each["name"] for each in table["fields"] if isinstance(each["name"], str)} - set(stored.names)
+        fields = [each for each in table["fields"] if each["name"] not in others]
+        described = StructType.fromJson({**table, "fields": fields})
     except (
         ValueError,
         KeyError,

@@ -18,6 +18,7 @@ from eoslog import Topic
 from eoslog.errors import InvalidOption, NotAStore, StoreVanished, UnknownTopicOrPartition
 from eoslog.maintenance.key_compaction import KeyCompactionReport
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
+from eoslog.read.columns import TRANSACTION_COLUMNS
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.predicate_text import compile_predicate
 from eoslog.read.scan import Scan
@@ -263,22 +264,19 @@ class EosLogTable:
         metadata_columns: bool = True,
         include_headers: bool = True,
     ) -> StructType:
-        options = replace(
-            self._options,
-            metadata_columns=metadata_columns or names is not None,
-            include_headers=include_headers or names is not None,
-        )
-        schema = default_schema([topic], options)
-        if names is None:
-            return schema
-        fields = {field.name: field for field in schema}
-        for name in names:
-            if name not in fields:
+        for name in names or ():
+            if name in TRANSACTION_COLUMNS.names:
                 raise InvalidOption(
                     f"topic {self._topic}: column {name!r} comes from the log, not from files. Read it with "
                     'spark.read.format("eoslog").option("includeTransactionColumns", "true")'
                 )
-        return StructType([fields[name] for name in names])
+        options = replace(
+            self._options,
+            columns=None if names is None else tuple(names),
+            metadata_columns=metadata_columns,
+            include_headers=include_headers,
+        )
+        return default_schema([topic], options)
 
 
 def _options(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyspark_eoslog.pyspark_version import is_at_least
 from tests.s3.servers import S3Server, S3ServerMissing, real_s3_server
 from tests.spark.driver_process import DriverProcess, StartDriver
 from tests.spark.local_spark import python_environment, start_session
@@ -25,9 +24,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     own = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in own:
         item.add_marker(pytest.mark.spark)
-        for marker in item.iter_markers("pyspark"):
-            if not is_at_least(*map(int, marker.args[0].split("."))):
-                item.add_marker(pytest.mark.skip(reason=f"needs PySpark {marker.args[0]}"))
     if config.getoption("--store") == "s3":
         local = [item for item in own if not {"root", "s3_server"} & set(getattr(item, "fixturenames", ()))]
         config.hook.pytest_deselected(items=local)

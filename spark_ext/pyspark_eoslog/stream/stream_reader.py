@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from eoslog import Store, TopicPartition
-from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.errors import EosLogError, InvalidOption, OffsetOutOfRange, StoreUnavailable, UnknownTopicOrPartition
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.isolation import IsolationLevel
@@ -43,9 +43,10 @@ _ADMISSION_CONTROL = (
     "transactionConsistent",
 )
 """Options that need the start of a micro-batch when its end is chosen."""
+_FORGET_IT = "also delete the newest file in the directory 'offsets' of the checkpoint"
 _BACKWARDS = (
-    "the store has lost rows, or an earlier run read further with another isolation level. Restore the store, use that "
-    "level, or give a new checkpointLocation"
+    "the store has lost rows, or an earlier run read further with another isolation level. Restore the store or use "
+    f"that level, and {_FORGET_IT}; or give a new checkpointLocation"
 )
 _OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
 
@@ -71,13 +72,18 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: StreamOffsets | None = None
         self._began: Began | None = None
         """The starts of the stream's first micro-batch, for PySpark before 4.2."""
+        self._start_error: EosLogError | None = None
+        """The reason why there are no such starts. A stream with a checkpoint needs none."""
         self._is_frozen = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of a stream without a checkpoint. Spark asks twice, so the answer is kept."""
         with plain_errors():
+            if self._start_error is not None:
+                # The end of the first micro-batch was chosen without starts, so a later start may lie beyond it.
+                raise self._start_error
             if self._initial is None:
-                self._initial = patiently(self._first_offsets)
+                self._initial = patiently(lambda: self._first_offsets(self._follower.newest()))
             return self._initial.as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -125,8 +131,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: the reader holds no resources."""
 
-    def _first_offsets(self) -> StreamOffsets:
-        snapshot = self._follower.newest()
+    def _first_offsets(self, snapshot: TopicsSnapshot) -> StreamOffsets:
         self._follower.check_named()
         return first_offsets(self._follower.store, snapshot, self._options)
 
@@ -144,20 +149,33 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 # The stream's own commits to other topics are no reason for another micro-batch.
                 newest = replace(newest, slot=before.slot)
         self._follower.found(newest != before)
-        self._newest = newest
         if self._loss.fails:
             self._follower.check_named()
-        if self._began is None:
+        checked = before or StreamOffsets(newest.store_id, {}, {})
+        check_joined_columns(snapshot, checked, newest, self._schema, self._options)
+        end = replace(newest, began=self._starts(newest, snapshot))
+        self._newest = newest
+        return end
+
+    def _starts(self, end: StreamOffsets, snapshot: TopicsSnapshot) -> Began:
+        """Return the starts of the micro-batch that ends here, if it is the stream's first one."""
+        if self._began is None and self._start_error is None:
             try:
                 if self._initial is None:
-                    self._initial = first_offsets(self._follower.store, snapshot, self._options)
+                    self._initial = self._first_offsets(snapshot)
                 self._began = starts_of(self._initial, snapshot)
-            except EosLogError:
+            except StoreUnavailable:
+                raise  # The caller tries again. An end without starts could skip rows.
+            except EosLogError as error:
                 # A stream with a checkpoint needs no starts. For a new stream Spark asks for them next, and fails.
-                return newest
-        offsets = {key: max(end, self._began.offsets.get(key, 0)) for key, end in newest.offsets.items()}
-        starts = dict.fromkeys(offsets, 0) | dict(self._began.offsets)
-        return replace(newest, offsets=offsets, began=replace(self._began, offsets=starts))
+                self._start_error = error
+        if self._began is None or self._initial is None:
+            return Began()
+        if end.slot is not None:
+            return self._began
+        # The text of an end must not change while the end stays. So the end of each micro-batch has starts.
+        same = {topic for topic, topic_id in end.topic_ids.items() if self._initial.topic_ids.get(topic) == topic_id}
+        return Began({key: self._began.offsets.get(key, 0) if key.topic in same else 0 for key in end.offsets})
 
     def _end_after(self, begin: StreamOffsets, limit: ReadLimit) -> StreamOffsets:
         limits = self._limits.asked_for(limit)
@@ -178,7 +196,10 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not covers(snapshot, end):
             snapshot = self._follower.newest()
         if not is_at_least(4, 2) and not begin.is_initial:
-            carried_over(begin, end.topic_ids, end.offsets.keys(), self._follower.exists, self._loss)
+            try:
+                carried_over(begin, end.topic_ids, end.offsets.keys(), self._follower.exists, self._loss)
+            except InvalidOption as error:
+                raise InvalidOption(f"{error}. Spark has already planned this micro-batch, so {_FORGET_IT}") from None
         return plan_micro_batch(
             self._follower.store.indexes, snapshot, begin, end, self._schema, self._options, self._loss
         )
@@ -206,7 +227,8 @@ def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> S
 
     Raises:
         InvalidOption: the options name partitions that are not read, or the predicate does not fit a topic.
-        OffsetOutOfRange: a first offset lies beyond the end of its partition.
+        OffsetOutOfRange: a first offset lies beyond the end of its partition; with PySpark before 4.2 beyond its
+            visible rows.
     """
     for view in snapshot.topics:
         predicate_of(view.topic, options.predicate)  # Report an error before the first micro-batch.
@@ -225,6 +247,13 @@ def first_offsets(store: Store, snapshot: TopicsSnapshot, options: Options) -> S
             raise OffsetOutOfRange(
                 f"option 'startingOffsets' begins partition {key.topic}-{key.partition} at offset "
                 f"{offsets[key]}, but it ends at {partition.high_watermark}"
+            )
+        if not is_at_least(4, 2) and offsets[key] > newest.offsets[key]:
+            # Without the start of a micro-batch, the rows before the start would be read once they are visible.
+            raise OffsetOutOfRange(
+                f"option 'startingOffsets' begins partition {key.topic}-{key.partition} at offset {offsets[key]}, but "
+                f"its visible rows end at {newest.offsets[key]}. A start beyond them {needs(4, 2)}. Begin at "
+                f"{newest.offsets[key]} or before, or upgrade PySpark"
             )
     return StreamOffsets(newest.store_id, newest.topic_ids, offsets, is_initial=True)
 

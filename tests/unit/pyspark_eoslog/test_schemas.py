@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import types
 from pyspark.sql.types import (
     ArrayType,
@@ -22,13 +25,17 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
+import eoslog
 import pyspark_eoslog
 from eoslog import Store
 from eoslog.errors import SchemaMismatch, UnsupportedSchema
+from eoslog.read.topics_snapshot import TopicSelection, topics_snapshot
 from eoslog.state.store_state import Topic
 from eoslog.storage.environment import Environment
 from eoslog.storage.memory_store import MemoryStore
-from pyspark_eoslog.spark_schemas import ReadColumns, choose_columns
+from pyspark_eoslog import spark_schemas
+from pyspark_eoslog.options import Options
+from pyspark_eoslog.spark_schemas import ReadColumns, choose_columns, default_schema
 
 GEOSPATIAL: list[Any] = [
     kind(4326) for kind in (getattr(types, name, None) for name in ("GeometryType", "GeographyType")) if kind
@@ -114,3 +121,31 @@ def test_a_schema_with_fewer_fields_in_a_struct_reads_these(topic: Topic) -> Non
 def test_a_schema_with_other_fields_is_refused(topic: Topic, at: DataType) -> None:
     with pytest.raises(SchemaMismatch, match=r"column 'at' is struct.*cannot be read as"):
         choose_columns(topic, struct_of(at=at))
+
+
+def test_a_topic_with_a_type_that_this_pyspark_lacks_is_read_without_that_column(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """PySpark 4.0 has no type ``time``, nor does it know the name in a topic's description."""
+    convert = spark_schemas.spark_columns
+
+    def convert_in_4_0(columns: pa.Schema) -> StructType:
+        if any(pa.types.is_time(column.type) for column in columns):
+            raise PySparkTypeError("time64[us] is not supported in conversion to Arrow.")
+        return convert(columns)
+
+    monkeypatch.setattr(pyspark, "__version__", "4.0.5")
+    monkeypatch.setattr(spark_schemas, "spark_columns", convert_in_4_0)
+    schema = pa.schema([pa.field("n", pa.int64()), pa.field("at", pa.time64("us"))])
+    described = struct_of(n=LongType(), at=LongType()).json().replace('"at","nullable":true,"type":"long"', "@")
+    described = described.replace("@", '"at","nullable":true,"type":"time of another release"')
+    path = str(tmp_path / "store")
+    store = eoslog.connect(path, fsync=False)
+    for name, spark_schema in (("plain", None), ("described", described)):
+        store.admin.create_topic(name, schema=schema, spark_schema=spark_schema)
+        topic = topics_snapshot(store, TopicSelection((name,))).topics[0].topic
+
+        chosen = default_schema([topic], Options.of({"path": path, "topic": name, "columns": "N,_offset"}))
+        assert chosen == StructType([StructField("N", LongType()), StructField("_offset", LongType())])
+        with pytest.raises(UnsupportedSchema, match=r"'at' is time64.*type time needs PySpark 4\.1.*columns"):
+            default_schema([topic], Options.of({"path": path, "topic": name}))

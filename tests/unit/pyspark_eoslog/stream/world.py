@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import LongType, StructField, StructType
 
 import eoslog
@@ -14,6 +13,7 @@ from eoslog.maintenance.sealing import seal_segments
 from eoslog.storage.environment import Environment
 from pyspark_eoslog import worker
 from pyspark_eoslog.options import Options
+from pyspark_eoslog.stream.read_limits import ReadLimit
 from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 
 NUMBERS = pa.schema([pa.field("n", pa.int64())])

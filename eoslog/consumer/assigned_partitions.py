@@ -24,10 +24,15 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.object_store import ObjectStore
 
 _logger = logging.getLogger(__name__)
+_FEWEST_DECODED = 500
+"""So many rows become records at once, if a batch has them: to take records one by one must not cost much more."""
 
 
 class PartitionFetch:
-    """Reads one partition forward. A file is fetched when its first row is needed, one file at a time."""
+    """Reads one partition forward. A file is fetched when its first row is needed, one file at a time.
+
+    Rows may be decoded before they are returned. The position moves past a record only when it is returned.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,9 @@ class PartitionFetch:
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: pa.RecordBatch | None = None
         self._row = 0
+        self._decoded: list[ConsumerRecord] = []
+        self._returned = 0
+        """The number of decoded records that are already returned."""
 
     @property
     def partition_id(self) -> PartitionId:
@@ -60,6 +68,11 @@ class PartitionFetch:
     def rows_ahead(self) -> int:
         """The number of planned rows that are not yet returned. It may be too high if compaction has removed rows."""
         return self._rows_ahead
+
+    @property
+    def has_decoded(self) -> bool:
+        """True if the next record is already decoded, so that ``take`` reads no file for it."""
+        return self._returned < len(self._decoded)
 
     def move(self, position: int | None) -> None:
         """Set the position, and drop the plan."""
@@ -71,6 +84,8 @@ class PartitionFetch:
         self._batches = iter(())
         self._batch = None
         self._row = 0
+        self._decoded = []
+        self._returned = 0
 
     def plan(self, topic: Topic, partition: Partition, isolation: IsolationLevel) -> None:
         """Plan the visible rows from the position on. If there is none, the position moves past the invisible ones.
@@ -114,21 +129,29 @@ class PartitionFetch:
         """
         records: list[ConsumerRecord] = []
         while len(records) < most and self._rows_ahead:
-            if self._batch is None or self._row == self._batch.num_rows:
-                if records:
-                    # Return these records before the next file is read: an error there would lose them.
-                    break
-                if not self._next_batch():
-                    self.move(self._planned_end)
-                continue
-            rows = self._batch.slice(self._row, most - len(records))
-            records += to_records(self.topic, self.partition, rows)
-            self._row += rows.num_rows
-            self._rows_ahead -= rows.num_rows
+            if not self.has_decoded:
+                if self._batch is None or self._row == self._batch.num_rows:
+                    if records:
+                        # Return these records before the next file is read: an error there would lose them.
+                        break
+                    if not self._next_batch():
+                        self.move(self._planned_end)
+                    continue
+                self._decode(self._batch, max(most - len(records), _FEWEST_DECODED))
+            taken = self._decoded[self._returned : self._returned + most - len(records)]
+            records += taken
+            self._returned += len(taken)
+            self._rows_ahead -= len(taken)
             self.position = records[-1].offset + 1
         if records and not self._rows_ahead:
             self.move(max(self._planned_end, records[-1].offset + 1))
         return records
+
+    def _decode(self, batch: pa.RecordBatch, most: int) -> None:
+        rows = batch.slice(self._row, most)
+        self._decoded = to_records(self.topic, self.partition, rows)
+        self._returned = 0
+        self._row += rows.num_rows
 
     def _next_batch(self) -> bool:
         """Decode the next batch. Return False if there is none, because compaction removed the planned rows."""
@@ -161,6 +184,8 @@ class AssignedPartitions:
         self._fetches: dict[TopicPartition, PartitionFetch] = {}
         self._resets: dict[TopicPartition, str] = {}
         self._turn = 0
+        self._last: PartitionFetch | None = None
+        """The partition of the record that ``take_one`` returned last, while it is assigned."""
         self.held_back = False
         """True if an open transaction hid rows from the last plan, or if a position depends on a prepared one."""
 
@@ -208,6 +233,7 @@ class AssignedPartitions:
             for key in sorted(topics)
         }
         self._resets = {key: policy for key, policy in self._resets.items() if key in topics and key not in new}
+        self._last = None
         self.held_back = False
         return new
 
@@ -305,6 +331,13 @@ class AssignedPartitions:
                 fetch.move(self._offset_of(self._reset_policy, partition))
                 fetch.plan(topics[key], partition, self._isolation)
 
+    def take_one(self) -> list[ConsumerRecord]:
+        """Return one record, or none, as ``take`` does. The turn passes on when no decoded record is left."""
+        last = self._last
+        if last is None or last.paused or not last.has_decoded:
+            self._last = last = None
+        return self.take(1) if last is None else last.take(1)
+
     def take(self, most: int) -> list[ConsumerRecord]:
         """Return records of the partitions in turn, so that a long partition does not delay the others.
 
@@ -320,6 +353,7 @@ class AssignedPartitions:
         self._turn += 1
         for fetch in fetches[first:] + fetches[:first]:
             while fetch.rows_ahead and len(records) < most:
+                self._last = fetch
                 try:
                     records += fetch.take(most - len(records))
                 except EosLogError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from queue import SimpleQueue
 from types import TracebackType
@@ -88,6 +88,7 @@ class Consumer:
         group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: int = 5_000,
+        consumer_timeout_ms: int | None = None,
         with_transaction: bool = False,
     ) -> None:
         """
@@ -99,6 +100,8 @@ class Consumer:
                 wait up to ``session_timeout_ms`` for the next consumer with the same id.
             enable_auto_commit: commit positions in ``poll`` and ``close``.
             auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
+            consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: it
+                waits for as long as it takes.
             with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
 
         Raises:
@@ -113,6 +116,10 @@ class Consumer:
             )
         if max_poll_records < 1:
             raise InvalidOption(f"max_poll_records must be at least 1, not {max_poll_records}")
+        if consumer_timeout_ms is not None and not (is_whole_number(consumer_timeout_ms) and consumer_timeout_ms >= 0):
+            raise InvalidOption(
+                f"consumer_timeout_ms is {quoted(consumer_timeout_ms)}; it must be a whole number of ms, 0 or more"
+            )
         if group_id is not None:
             check_id("group id", group_id)
         elif enable_auto_commit or group_instance_id is not None:
@@ -121,6 +128,7 @@ class Consumer:
         self._store = store
         self.group_id = group_id
         self._max_poll_records = max_poll_records
+        self._consumer_timeout_ms = consumer_timeout_ms
         self._subscription = Subscription(store, group_id, session_timeout_ms, group_instance_id)
         self._assigned = AssignedPartitions(
             store, group_id, self._isolation, auto_offset_reset, with_transaction=with_transaction
@@ -242,33 +250,80 @@ class Consumer:
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
-        if not self._subscription.is_active and not self._assigned:
-            raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
+        self._check_has_partitions("poll()")
         if timeout < 0:
             raise InvalidRequest(f"timeout is {timeout}; it must be 0 or more")
+        return self._take(int(timeout * 1000), self._poll_once)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Iterate over the records, and wait for more: ``for record in consumer``.
+
+        A record counts as read when the loop gets it. So ``commit`` in the loop commits up to this record, and
+        ``position`` is the offset after it. Records that the consumer has already fetched are not committed.
+
+        The loop ends when the consumer is closed, after ``wakeup``, and after ``consumer_timeout_ms`` without a record.
+        After the last two, another loop or ``poll`` continues. The loop raises the errors of ``poll``.
+        """
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """Return the next record, and wait for it if there is none.
+
+        Raises:
+            StopIteration: see ``__iter__``.
+            The errors of ``poll``, except ``Wakeup``.
+        """
+        record = self._next()
+        if record is None:
+            raise StopIteration
+        return record
+
+    @_call
+    def _next(self) -> ConsumerRecord | None:
+        if self._closed:
+            return None
+        self._check_has_partitions("next()")
+        try:
+            records = self._take(self._consumer_timeout_ms, self._next_once)
+        except Wakeup:
+            return None
+        return records[0] if records else None
+
+    def _check_has_partitions(self, call: str) -> None:
+        if not self._subscription.is_active and not self._assigned:
+            raise IllegalState(f"{call} needs topics or partitions: call subscribe() or assign() first")
+
+    def _take(self, timeout_ms: int | None, take_once: Callable[[], list[ConsumerRecord]]) -> list[ConsumerRecord]:
+        """Take records, and wait for them up to ``timeout_ms``; without a limit if None.
+
+        Raises:
+            Wakeup, and the errors of ``poll``
+        """
         environment = self._store.environment
-        deadline = environment.monotonic_ms() + int(timeout * 1000)
+        began_ms = environment.monotonic_ms()
         pause = _FIRST_PAUSE_MS
         while True:
             # Check before records are taken: a Wakeup raised afterwards would lose them.
             self._check_not_woken()
-            records = self._poll_once()
+            records = take_once()
             if records:
                 return records
             # Nothing is visible. If an overdue transaction hides rows, abort it and read again at once.
             if self._assigned.held_back and self._store.overdue_transactions.abort_for_reader():
                 continue
-            remaining = deadline - environment.monotonic_ms()
-            if remaining <= 0:
+            wait_ms = pause
+            if timeout_ms is not None:
+                wait_ms = min(pause, began_ms + timeout_ms - environment.monotonic_ms())
+            if wait_ms <= 0:
                 return []
-            environment.wait_ms(min(pause, remaining), self._wakeups)
+            environment.wait_ms(wait_ms, self._wakeups)
             pause = min(pause * 2, _LONGEST_PAUSE_MS)
 
     def wakeup(self) -> None:
         """Make the running ``poll`` raise ``Wakeup``, or else the next one. Several calls end only one poll.
 
         Any thread may call it, and so may a signal handler. A poll that waits ends at once. A poll that is reading
-        returns its records if it finds any; then the next poll raises.
+        returns its records if it finds any; then the next poll raises. A ``for`` loop over the consumer ends instead.
 
         Raises:
             OpenedBeforeFork
@@ -285,10 +340,18 @@ class Consumer:
 
     def _poll_once(self) -> list[ConsumerRecord]:
         self._commits.commit_automatically(only_if_due=True)
-        few_ahead = self._assigned.rows_ahead() < self._max_poll_records
+        self._refresh_if_needed(self._max_poll_records)
+        return self._assigned.take(self._max_poll_records)
+
+    def _next_once(self) -> list[ConsumerRecord]:
+        self._commits.commit_automatically(only_if_due=True)
+        self._refresh_if_needed(1)
+        return self._assigned.take_one()
+
+    def _refresh_if_needed(self, wanted: int) -> None:
+        few_ahead = self._assigned.rows_ahead() < wanted
         if few_ahead or self._subscription.is_new or self._is_refresh_due():
             self._refresh()
-        return self._assigned.take(self._max_poll_records)
 
     def _is_refresh_due(self) -> bool:
         now_ms = self._store.environment.monotonic_ms()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from eoslog.delta.delta_log import last_published
 from eoslog.errors import (
@@ -20,6 +20,7 @@ from eoslog.read.commits import Commit, read_commits
 from eoslog.read.history import History
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan, plan_scan
+from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG, named_options
 from eoslog.session.metrics import Published, StoreMetrics, store_metrics
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
@@ -40,12 +41,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@named_options("connect()")
 def connect(
     url: str | os.PathLike[str],
     *,
     log_config: LogConfig | None = None,
     settings: Settings | None = None,
-    **options: Any,
+    endpoint_url: str | None = None,
+    key: str | None = None,
+    secret: str | None = None,
+    token: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    anon: bool | None = None,
+    connect_timeout_ms: int | None = None,
+    read_timeout_ms: int | None = None,
+    max_attempts: int | None = None,
+    retry_base_ms: int | None = None,
+    fsync: bool | None = None,
 ) -> Store:
     """Return the store at a URL. The first use of the store sends the first request.
 
@@ -54,8 +67,16 @@ def connect(
         log_config: settings of the log; if None, they come from ``settings``.
         settings: defaults for everything that is not an argument. If None, they are read from the file that
             ``EOSLOG_CONFIG`` names and from the environment.
-        options: options of the object store, such as ``endpoint_url``, ``key`` and ``secret`` for S3, or ``fsync`` for
-            local disk.
+        endpoint_url: S3: the URL of a server other than Amazon's.
+        key, secret, token: S3: the credentials. Without them the environment, the profile or the instance's role gives
+            them.
+        region, profile: S3: the region, and the profile with the credentials.
+        anon: S3: send requests without credentials.
+        connect_timeout_ms, read_timeout_ms: S3: how long a request waits for a connection (5,000 ms) and for bytes
+            (30,000 ms).
+        max_attempts: S3: the largest number of attempts of a request that may be repeated (6).
+        retry_base_ms: S3: the wait before the first retry (ms; 100). It doubles up to 5 s.
+        fsync: local disk: False: a write that has returned may not survive a power failure. It is safe by default.
 
     Raises:
         InvalidOption: an unknown scheme or option.
@@ -70,6 +91,21 @@ def connect(
     if settings is None:
         settings = load_settings()
     url = os.fspath(url)
+    given = {
+        "endpoint_url": endpoint_url,
+        "key": key,
+        "secret": secret,
+        "token": token,
+        "region": region,
+        "profile": profile,
+        "anon": anon,
+        "connect_timeout_ms": connect_timeout_ms,
+        "read_timeout_ms": read_timeout_ms,
+        "max_attempts": max_attempts,
+        "retry_base_ms": retry_base_ms,
+        "fsync": fsync,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
     environment = Environment()
     object_store = open_object_store(url, environment, **settings.store_options(url, options))
     return Store(object_store, environment, log_config or settings.log_config())
@@ -119,10 +155,12 @@ class Store(Session):
 
         return Admin(self)
 
+    @named_options("a producer", PRODUCER_CONFIG)
     def producer(
         self,
         transactional_id: str | None = None,
         *,
+        config: Mapping[str, Any] | None = None,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
         staged: bool = False,
         buffer_bytes: int | None = None,
@@ -133,6 +171,8 @@ class Store(Session):
         """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
         Args:
+            config: options by Kafka's names, such as ``{"transactional.id": "etl-1", "acks": "all"}``. Keys that only a
+                broker uses are ignored with a warning. docs/from-confluent-kafka.md lists the keys.
             transaction_timeout_ms: any process may abort a transaction that has been open for longer (ms).
             max_block_ms: how long one call tries (ms). Then it raises ``RequestTimedOut``, and only the same call may
                 follow.
@@ -144,6 +184,9 @@ class Store(Session):
             prepared_timeout_ms: any process may abort a transaction that has been prepared for longer (ms, KIP-939).
                 While a transaction is prepared, ``transaction_timeout_ms`` does not apply. None: no process may abort
                 it. Until it ends, its flushed rows hold ``read_committed`` back, unless the producer is staged.
+
+        Raises:
+            InvalidOption, InvalidRequest
         """
         from eoslog.producer.producer import Producer
 
@@ -158,11 +201,57 @@ class Store(Session):
             prepared_timeout_ms=prepared_timeout_ms,
         )
 
-    def consumer(self, group_id: str | None = None, **options: Any) -> Consumer:
-        """Open a consumer; see ``Consumer`` for the options."""
+    @named_options("a consumer", CONSUMER_CONFIG)
+    def consumer(
+        self,
+        group_id: str | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
+        max_poll_records: int = 500,
+        session_timeout_ms: int = 45_000,
+        group_instance_id: str | None = None,
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
+        consumer_timeout_ms: int | None = None,
+        with_transaction: bool = False,
+    ) -> Consumer:
+        """Open a consumer, in a group if it has a group id.
+
+        Args:
+            config: options by Kafka's names, such as ``{"group.id": "billing", "auto.offset.reset": "latest"}``. Keys
+                that only a broker uses are ignored with a warning. docs/from-confluent-kafka.md lists the keys.
+            isolation_level: ``read_committed`` or ``read_uncommitted``.
+            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted.
+            max_poll_records: the largest number of records that a poll returns.
+            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
+            group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
+                wait up to ``session_timeout_ms`` for the next consumer with the same id.
+            enable_auto_commit: commit positions in ``poll`` and ``close``.
+            auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
+            consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: it
+                waits for as long as it takes.
+            with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
+
+        Raises:
+            InvalidOption, InvalidRequest
+        """
         from eoslog.consumer.consumer import Consumer
 
-        return Consumer(self, group_id, **options)
+        return Consumer(
+            self,
+            group_id,
+            isolation_level=isolation_level,
+            auto_offset_reset=auto_offset_reset,
+            max_poll_records=max_poll_records,
+            session_timeout_ms=session_timeout_ms,
+            group_instance_id=group_instance_id,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            consumer_timeout_ms=consumer_timeout_ms,
+            with_transaction=with_transaction,
+        )
 
     def scan(
         self,

@@ -91,18 +91,7 @@ class Consumer:
         consumer_timeout_ms: int | None = None,
         with_transaction: bool = False,
     ) -> None:
-        """
-        Args:
-            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted.
-            max_poll_records: the largest number of records that a poll returns.
-            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
-            group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
-                wait up to ``session_timeout_ms`` for the next consumer with the same id.
-            enable_auto_commit: commit positions in ``poll`` and ``close``.
-            auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
-            consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: it
-                waits for as long as it takes.
-            with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
+        """See ``Store.consumer`` for the options.
 
         Raises:
             InvalidOption, InvalidRequest

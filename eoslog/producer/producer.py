@@ -26,6 +26,7 @@ from eoslog.errors import (
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
+from eoslog.producer.record_futures import DeliveryCallback
 from eoslog.producer.rows import ArrowStream, rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
@@ -188,12 +189,16 @@ class Producer:
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         timestamp: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
     ) -> Future[RecordMetadata]:
         """Send a record. The next flush writes it, at the latest the commit.
 
         Args:
             partition: the partition; if None, the hash of the key decides (Kafka's murmur2).
             timestamp: ms since the epoch; the store's time if None.
+            on_delivery: a function of an error and a ``RecordMetadata``. It is called when the future is done, in the
+                thread whose call writes or fails the record: with None and the offset, or with the error and offset -1.
+                Its own exceptions are logged. It is not called if this call raises.
 
         Returns:
             A future of the record's partition and offset. It is done after the flush, and its ``result()`` waits for
@@ -206,20 +211,36 @@ class Producer:
         """
         calls = self._calls
         self._home.check("send()")
+        if on_delivery is not None and not callable(on_delivery):
+            raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
         if calls.lock.acquire(False):
             # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
             try:
                 target = self._admitted(topic)
                 if target is not None:
                     self._check_sendable("send()")
-                    exit_flush.add(self)
-                    return self._sender.add_record(target, value, key, partition, headers, timestamp)
+                    return self._add_record(target, value, key, partition, headers, timestamp, on_delivery)
             finally:
                 calls.release()
         with calls.of("send()"):
             target = self._admit(topic, "send()")
-            exit_flush.add(self)
-            return self._sender.add_record(target, value, key, partition, headers, timestamp)
+            return self._add_record(target, value, key, partition, headers, timestamp, on_delivery)
+
+    def _add_record(
+        self,
+        topic: Topic,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        headers: Sequence[tuple[str, bytes | None]] | None,
+        timestamp: int | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Future[RecordMetadata]:
+        exit_flush.add(self)
+        future = self._sender.add_record(topic, value, key, partition, headers, timestamp)
+        if on_delivery is not None:
+            future.call_on_delivery(on_delivery)
+        return future
 
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.

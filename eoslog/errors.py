@@ -275,6 +275,23 @@ class InvalidRecord(FatalError):
     """The topic does not accept the row: the topic is compacted, and the row has no key."""
 
 
+class SerializationFailed(FatalError):
+    """The application's serializer raised an error. The record was not added; the producer continues."""
+
+
+class RecordDeserializationFailed(SerializationFailed):
+    """The application's deserializer raised an error (Kafka's ``RecordDeserializationException``).
+
+    The consumer's position stays before the record. To pass over the record, seek to ``offset + 1``.
+    """
+
+    def __init__(self, message: str, *, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
 class SchemaMismatch(FatalError):
     """The data's columns or types are not those of the topic."""
 

@@ -22,6 +22,7 @@ from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan, plan_scan
 from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG, named_options
 from eoslog.session.metrics import Published, StoreMetrics, store_metrics
+from eoslog.session.serializers import Deserializer, Serializer
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
@@ -167,6 +168,8 @@ class Store(Session):
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
     ) -> Producer:
         """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
@@ -184,6 +187,8 @@ class Store(Session):
             prepared_timeout_ms: any process may abort a transaction that has been prepared for longer (ms, KIP-939).
                 While a transaction is prepared, ``transaction_timeout_ms`` does not apply. None: no process may abort
                 it. Until it ends, its flushed rows hold ``read_committed`` back, unless the producer is staged.
+            key_serializer, value_serializer: functions that make bytes of the keys and values given to ``send``. They
+                never get None: it stays no key, or a tombstone.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -199,6 +204,8 @@ class Store(Session):
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             prepared_timeout_ms=prepared_timeout_ms,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
         )
 
     @named_options("a consumer", CONSUMER_CONFIG)
@@ -216,6 +223,8 @@ class Store(Session):
         auto_commit_interval_ms: int = 5_000,
         consumer_timeout_ms: int | None = None,
         with_transaction: bool = False,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
     ) -> Consumer:
         """Open a consumer, in a group if it has a group id.
 
@@ -233,6 +242,9 @@ class Store(Session):
             consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: it
                 waits for as long as it takes.
             with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
+            key_deserializer, value_deserializer: functions that make objects of the bytes of keys and values. They
+                never get None: it stays None. They do not apply to topics of columns. If one raises an error,
+                ``poll`` raises ``RecordDeserializationFailed``.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -251,6 +263,8 @@ class Store(Session):
             auto_commit_interval_ms=auto_commit_interval_ms,
             consumer_timeout_ms=consumer_timeout_ms,
             with_transaction=with_transaction,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
         )
 
     def scan(

@@ -8,8 +8,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from eoslog.consumer.consumer_records import ConsumerRecord, columns_to_read, to_records
-from eoslog.errors import EosLogError, NoOffsetForPartition, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers, columns_to_read, to_records
+from eoslog.errors import (
+    EosLogError,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    RecordDeserializationFailed,
+    UnknownTopicOrPartition,
+)
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.file_slices import read_slices
@@ -42,10 +48,12 @@ class PartitionFetch:
         partition: int,
         *,
         with_transaction: bool = False,
+        deserializers: Deserializers | None = None,
     ) -> None:
         self._store = store
         self._indexes = indexes
         self._with_transaction = with_transaction
+        self._deserializers = deserializers if topic.topic_schema.kind == "records" else None
         self.topic = topic
         self.partition = partition
         self.position: int | None = None
@@ -126,6 +134,8 @@ class PartitionFetch:
 
         Raises:
             CorruptRecord, StoreUnavailable: the position stays, and the next call of ``plan`` plans it again.
+            RecordDeserializationFailed: the first record; the position stays. If there are records before it, they are
+                returned, and the next call raises the error.
         """
         records: list[ConsumerRecord] = []
         while len(records) < most and self._rows_ahead:
@@ -139,6 +149,10 @@ class PartitionFetch:
                     continue
                 self._decode(self._batch, max(most - len(records), _FEWEST_DECODED))
             taken = self._decoded[self._returned : self._returned + most - len(records)]
+            if self._deserializers is not None:
+                taken = self._deserialized(self._deserializers, taken, may_raise=not records)
+                if not taken:
+                    break
             records += taken
             self._returned += len(taken)
             self._rows_ahead -= len(taken)
@@ -146,6 +160,19 @@ class PartitionFetch:
         if records and not self._rows_ahead:
             self.move(max(self._planned_end, records[-1].offset + 1))
         return records
+
+    def _deserialized(
+        self, deserializers: Deserializers, records: list[ConsumerRecord], *, may_raise: bool
+    ) -> list[ConsumerRecord]:
+        """Return the records up to the first one that cannot be deserialized."""
+        found: list[ConsumerRecord] = []
+        try:
+            for record in records:
+                found.append(deserializers.apply(record))
+        except RecordDeserializationFailed:
+            if may_raise and not found:
+                raise
+        return found
 
     def _decode(self, batch: pa.RecordBatch, most: int) -> None:
         rows = batch.slice(self._row, most)
@@ -175,12 +202,14 @@ class AssignedPartitions:
         reset_policy: str,
         *,
         with_transaction: bool = False,
+        deserializers: Deserializers | None = None,
     ) -> None:
         self._store = store
         self._group_id = group_id
         self._isolation = isolation
         self._reset_policy = reset_policy
         self._with_transaction = with_transaction
+        self._deserializers = deserializers
         self._fetches: dict[TopicPartition, PartitionFetch] = {}
         self._resets: dict[TopicPartition, str] = {}
         self._turn = 0
@@ -229,6 +258,7 @@ class AssignedPartitions:
                 topics[key],
                 key.partition,
                 with_transaction=self._with_transaction,
+                deserializers=self._deserializers,
             )
             for key in sorted(topics)
         }
@@ -342,8 +372,8 @@ class AssignedPartitions:
         """Return records of the partitions in turn, so that a long partition does not delay the others.
 
         Raises:
-            CorruptRecord, StoreUnavailable: no record was read before the error. Otherwise those records are returned
-                first, and the next call raises the error.
+            CorruptRecord, StoreUnavailable, RecordDeserializationFailed: no record was read before the error. Otherwise
+                those records are returned first, and the next call raises the error.
         """
         fetches = [fetch for fetch in self._fetches.values() if not fetch.paused]
         records: list[ConsumerRecord] = []

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar
 
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
-from eoslog.consumer.consumer_records import ConsumerRecord
+from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.consumer.subscription import RebalanceListener, RebalanceListeners, Subscription
@@ -27,6 +27,7 @@ from eoslog.errors import (
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
+from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
 from eoslog.state.names import TopicPartition, check_id, topic_partition
 from eoslog.state.partition_state import Partition
@@ -90,6 +91,8 @@ class Consumer:
         auto_commit_interval_ms: int = 5_000,
         consumer_timeout_ms: int | None = None,
         with_transaction: bool = False,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
     ) -> None:
         """See ``Store.consumer`` for the options.
 
@@ -114,13 +117,21 @@ class Consumer:
         elif enable_auto_commit or group_instance_id is not None:
             option = "enable_auto_commit" if enable_auto_commit else "group_instance_id"
             raise InvalidOption(f"{option} needs a group_id")
+        check_callable("key_deserializer", key_deserializer)
+        check_callable("value_deserializer", value_deserializer)
+        deserializes = key_deserializer is not None or value_deserializer is not None
         self._store = store
         self.group_id = group_id
         self._max_poll_records = max_poll_records
         self._consumer_timeout_ms = consumer_timeout_ms
         self._subscription = Subscription(store, group_id, session_timeout_ms, group_instance_id)
         self._assigned = AssignedPartitions(
-            store, group_id, self._isolation, auto_offset_reset, with_transaction=with_transaction
+            store,
+            group_id,
+            self._isolation,
+            auto_offset_reset,
+            with_transaction=with_transaction,
+            deserializers=Deserializers(key_deserializer, value_deserializer) if deserializes else None,
         )
         self._commits = OffsetCommits(
             store, self._subscription, self._assigned, auto_commit_interval_ms if enable_auto_commit else None
@@ -234,6 +245,8 @@ class Consumer:
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
             FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
+            RecordDeserializationFailed: a deserializer raised an error at the first record. The position stays before
+                it; ``seek`` passes over it. Records before it are returned first.
             Wakeup: ``wakeup`` was called. No record is lost: the next poll continues.
             ConcurrentAccess: another thread uses this consumer. Every other call except ``wakeup`` raises it too.
             CorruptRecord, RetriableError

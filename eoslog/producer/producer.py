@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, RecordMetadata, checked_group, group_offsets
+from eoslog.session.serializers import Serializer, check_callable, serialized
 from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.state.names import TopicPartition, check_id
@@ -66,13 +67,19 @@ class Producer:
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
     ) -> None:
+        check_callable("key_serializer", key_serializer)
+        check_callable("value_serializer", value_serializer)
         if transactional_id is not None:
             check_id("transactional id", transactional_id)
         elif staged:
             raise InvalidRequest("a staged producer needs a transactional id")
         self._store = store
         self.transactional_id = transactional_id
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
@@ -183,9 +190,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         timestamp: int | None = None,
@@ -194,6 +201,7 @@ class Producer:
         """Send a record. The next flush writes it, at the latest the commit.
 
         Args:
+            value, key: bytes or None. With a serializer, whatever the serializer takes; None stays None.
             partition: the partition; if None, the hash of the key decides (Kafka's murmur2).
             timestamp: ms since the epoch; the store's time if None.
             on_delivery: a function of an error and a ``RecordMetadata``. It is called when the future is done, in the
@@ -207,12 +215,18 @@ class Producer:
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState
+            SerializationFailed: a serializer raised an error. The transaction, if any, stays open.
             The errors of ``flush``: a send to a full buffer flushes it first.
         """
         calls = self._calls
         self._home.check("send()")
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
+        # Run the application's code before the lock is taken and before anything is added.
+        if self._key_serializer is not None:
+            key = serialized(topic, "key", self._key_serializer, key)
+        if self._value_serializer is not None:
+            value = serialized(topic, "value", self._value_serializer, value)
         if calls.lock.acquire(False):
             # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
             try:

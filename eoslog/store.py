@@ -170,6 +170,7 @@ class Store(Session):
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        linger_ms: int | None = None,
     ) -> Producer:
         """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
@@ -189,6 +190,8 @@ class Store(Session):
                 it. Until it ends, its flushed rows hold ``read_committed`` back, unless the producer is staged.
             key_serializer, value_serializer: functions that make bytes of the keys and values given to ``send``. They
                 never get None: it stays no key, or a tombstone.
+            linger_ms: a thread flushes at the latest this time after the first row was sent (ms). None: rows wait for a
+                flush, a commit, a full buffer or the close.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -206,6 +209,7 @@ class Store(Session):
             prepared_timeout_ms=prepared_timeout_ms,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
+            linger_ms=linger_ms,
         )
 
     @named_options("a consumer", CONSUMER_CONFIG)

@@ -19,12 +19,14 @@ from eoslog.errors import (
     EosLogError,
     IllegalState,
     InvalidRequest,
+    OpenedBeforeFork,
     RetriableError,
     TransactionAborted,
     quoted,
 )
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
+from eoslog.producer.background_sender import BackgroundSender, check_linger
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.producer.record_futures import DeliveryCallback
 from eoslog.producer.rows import ArrowStream, rows_of
@@ -69,9 +71,12 @@ class Producer:
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
+        linger_ms: int | None = None,
     ) -> None:
         check_callable("key_serializer", key_serializer)
         check_callable("value_serializer", value_serializer)
+        if linger_ms is not None:
+            check_linger(linger_ms, staged=staged)
         if transactional_id is not None:
             check_id("transactional id", transactional_id)
         elif staged:
@@ -104,6 +109,13 @@ class Producer:
             buffer_bytes=buffer_bytes or DEFAULT_BUFFER_BYTES,
             home=self._home,
         )
+        self._background = None
+        if linger_ms is not None:
+            self._background = BackgroundSender(
+                store.environment, linger_ms, self._calls.lock, self._flush_in_background
+            )
+        self._unreported: EosLogError | None = None
+        """The error with which the background flush gave up rows without a transaction. The next call raises it."""
         self._forget()
 
     def _forget(self) -> None:
@@ -254,6 +266,8 @@ class Producer:
         future = self._sender.add_record(topic, value, key, partition, headers, timestamp)
         if on_delivery is not None:
             future.call_on_delivery(on_delivery)
+        if self._background is not None:
+            self._background.row_added()
         return future
 
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
@@ -275,6 +289,8 @@ class Producer:
             tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, rows))
             exit_flush.add(self)
             self._guarded(lambda: self._sender.add_tables(target, tables))
+            if self._background is not None:
+                self._background.row_added()
 
     def _admit(self, topic: str, call: str) -> Topic:
         """Check that the producer takes rows now, make room for them, and return their topic."""
@@ -297,6 +313,8 @@ class Producer:
             RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
             DeliveryTimedOut: rows have waited for ``delivery_timeout_ms``, and the producer gives them up.
             IllegalState: the producer is closed.
+            The error with which the background flush (``linger_ms``) gave up earlier rows without a transaction. The
+                remaining rows are written before it is raised.
             AbortableError, ApplicationRecoverableError, FatalError
 
             After any of these except ``RequestTimedOut``, the producer drops the rows that it has not yet written, and
@@ -310,11 +328,40 @@ class Producer:
             elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
                 # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
                 return
-            self._deliver(self._sender.flush)
-            if self.transactional_id is None and not self._sender.waiting_rows:
-                # A callback may have sent rows during the flush: then they wait for the exit flush. A transactional
-                # producer stays registered, because its flushed rows are lost unless the transaction commits.
-                exit_flush.discard(self)
+            self._flush_rows()
+            self._raise_unreported()
+
+    def _flush_rows(self) -> None:
+        self._deliver(self._sender.flush)
+        if self.transactional_id is None and not self._sender.waiting_rows:
+            # A callback may have sent rows during the flush: then they wait for the exit flush. A transactional
+            # producer stays registered, because its flushed rows are lost unless the transaction commits.
+            exit_flush.discard(self)
+
+    def _flush_in_background(self) -> bool:
+        """Write the rows that wait. Return True if rows still wait. An error is reported by the next call."""
+        if not self._home.is_this or self._lifecycle.phase is not self._phase_of_sends or not self._sender.waiting_rows:
+            # In every other phase a call of the user writes the rows, or has given them up.
+            return False
+        try:
+            with self._calls.of("the background flush"):
+                self._flush_rows()
+        except RetriableError as error:
+            _logger.info("%s: the background flush tries again: %s", self._store.url, error)
+        except OpenedBeforeFork:
+            # A callback has forked, and this is the child.
+            return False
+        except EosLogError as error:
+            _logger.warning("%s: the background flush gave rows up: %s", self._store.url, error)
+            if self.transactional_id is None:
+                self._unreported = error
+        return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
+
+    def _raise_unreported(self) -> None:
+        """Raises: the error of the background flush that no call has raised yet."""
+        error, self._unreported = self._unreported, None
+        if error is not None:
+            raise error
 
     def send_offsets_to_transaction(
         self,
@@ -501,7 +548,15 @@ class Producer:
         """
         longest_ms = self._limits.max_block_ms if timeout is None else timeout * 1000
         timeout_ms = int(max(0, min(longest_ms, LONGEST_WAIT_MS)))
-        self._calls.close(timeout_ms, self._finish)
+        if self._background is None or not self._home.is_this:
+            self._calls.close(timeout_ms, self._finish)
+            return
+        ends_ms = self._store.environment.monotonic_ms() + timeout_ms
+        self._background.stop()
+        try:
+            self._calls.close(timeout_ms, self._finish)
+        finally:
+            self._background.join(max(0, ends_ms - self._store.environment.monotonic_ms()))
 
     def _flush_at_exit(self, timeout_ms: int) -> None:
         """Flush at interpreter exit if the producer has no transactional id. Never raises."""
@@ -550,6 +605,8 @@ class Producer:
         self._lifecycle.check_not_fatal()
 
     def _check_sendable(self, call: str) -> None:
+        if self._unreported is not None:
+            self._raise_unreported()
         if self._lifecycle.phase is self._phase_of_sends:
             return
         # Report the most serious problem first.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
 from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
@@ -29,7 +29,7 @@ from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
-from eoslog.state.names import TopicPartition, check_id, topic_partition
+from eoslog.state.names import TopicPartition, check_id, topic_partitions
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage.process import Exclusive, HomeProcess, cannot_be_pickled
@@ -201,8 +201,8 @@ class Consumer:
         self._subscription.begin(names, listeners)
 
     @_call
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without joining the group. Offsets may still be committed.
+    def assign(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, or this one, without joining the group. Offsets may still be committed.
 
         Raises:
             IllegalState: topics are subscribed to.
@@ -211,7 +211,7 @@ class Consumer:
         self._check_open("assign()")
         if self._subscription.is_active:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
-        wanted = [topic_partition(partition) for partition in partitions]
+        wanted = topic_partitions(partitions)
         for partition in wanted:
             find_topic(self._store, partition.topic)
         found = self._partitions_of(wanted, refresh=False)
@@ -435,35 +435,35 @@ class Consumer:
         self._assigned.seek(partition, offset)
 
     @_call
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    def seek_to_beginning(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
         """Move to the first offset at the next ``poll`` or ``position``; in all assigned partitions if None."""
         self._reset(partitions, "earliest", "seek_to_beginning()")
 
     @_call
-    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    def seek_to_end(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
         """Move to the end of the visible rows at the next ``poll`` or ``position``; in all partitions if None."""
         self._reset(partitions, "latest", "seek_to_end()")
 
-    def _reset(self, partitions: Iterable[TopicPartition] | None, policy: str, call: str) -> None:
+    def _reset(self, partitions: TopicPartition | Iterable[TopicPartition] | None, policy: str, call: str) -> None:
         self._check_open(call)
-        for partition in list(self._assigned if partitions is None else partitions):
+        for partition in list(self._assigned) if partitions is None else topic_partitions(partitions):
             self._fetch(partition, call)
             self._assigned.seek(partition, policy)
 
     @_call
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``.
 
         Raises:
             IllegalState: a partition is not assigned.
         """
-        for fetch in [self._fetch(partition, "pause()") for partition in partitions]:
+        for fetch in [self._fetch(partition, "pause()") for partition in topic_partitions(partitions)]:
             fetch.paused = True
 
     @_call
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Undo ``pause``."""
-        for fetch in [self._fetch(partition, "resume()") for partition in partitions]:
+        for fetch in [self._fetch(partition, "resume()") for partition in topic_partitions(partitions)]:
             fetch.paused = False
 
     @_call
@@ -488,9 +488,20 @@ class Consumer:
         self._check_open("commit()")
         self._commits.commit(offsets)
 
-    @_call
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    @overload
+    def committed(self, partitions: TopicPartition) -> int | None: ...
+
+    @overload
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(
+        self, partitions: TopicPartition | Iterable[TopicPartition]
+    ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
         """Return the newest committed offsets of the group; None for a partition without one.
+
+        Returns:
+            For several partitions: the offset and metadata of each, as in Java's client. For a single
+            ``TopicPartition``: its offset, as in kafka-python.
 
         Raises:
             IllegalState: the consumer has no group.
@@ -499,17 +510,25 @@ class Consumer:
                 (Kafka's ``requireStable``).
             UnknownTopicOrPartition
         """
-        return self._commits.committed(
-            partitions, require_stable=self._isolation is not IsolationLevel.READ_UNCOMMITTED
-        )
+        wanted = topic_partitions(partitions)
+        found = self._committed(wanted)
+        if len(wanted) != 1 or partitions != wanted[0]:
+            return found
+        committed = found[wanted[0]]
+        return None if committed is None else committed.offset
 
     @_call
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        require_stable = self._isolation is not IsolationLevel.READ_UNCOMMITTED
+        return self._commits.committed(partitions, require_stable=require_stable)
+
+    @_call
+    def beginning_offsets(self, partitions: TopicPartition | Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition. Raises: UnknownTopicOrPartition"""
         return {partition: found.log_start_offset for partition, (_, found) in self._partitions_of(partitions).items()}
 
     @_call
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: TopicPartition | Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end (exclusive) of the rows that this consumer sees.
 
         It is the last stable offset, or the high watermark under ``read_uncommitted``.
@@ -602,9 +621,9 @@ class Consumer:
         return fetch
 
     def _partitions_of(
-        self, partitions: Iterable[TopicPartition], *, refresh: bool = True
+        self, partitions: TopicPartition | Iterable[TopicPartition], *, refresh: bool = True
     ) -> dict[TopicPartition, tuple[Topic, Partition]]:
-        wanted = [topic_partition(partition) for partition in partitions]
+        wanted = topic_partitions(partitions)
         return self._store.read(
             lambda state, slot: {partition: partition_named(state, partition) for partition in wanted}, refresh=refresh
         )

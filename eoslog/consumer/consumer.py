@@ -399,9 +399,18 @@ class Consumer:
         self._refreshed_at_ms = None
         return added
 
-    @_call
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record of this partition that ``poll`` will return.
+    @overload
+    def position(self, partitions: TopicPartition) -> int: ...
+
+    @overload
+    def position(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def position(self, partitions: TopicPartition | Iterable[TopicPartition]) -> int | dict[TopicPartition, int]:
+        """Return the offset of the next record of a partition that ``poll`` will return.
+
+        Returns:
+            The offset, for a single ``TopicPartition``. For several: a dictionary of their offsets, which
+            ``Producer.send_offsets_to_transaction`` takes.
 
         Raises:
             IllegalState: the partition is not assigned.
@@ -409,15 +418,24 @@ class Consumer:
             UnstableOffsetCommit: a prepared transaction may still commit the group's offset of the partition. ``poll``
                 returns no record of the partition until that transaction has ended.
         """
-        fetch = self._fetch(partition, "position()")
-        if fetch.position is None:
+        wanted = topic_partitions(partitions)
+        found = self._position(wanted)
+        return found[wanted[0]] if _is_single(partitions, wanted) else found
+
+    @_call
+    def _position(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        fetches = {partition: self._fetch(partition, "position()") for partition in partitions}
+        if any(fetch.position is None for fetch in fetches.values()):
             self._store.read(lambda state, slot: None)
             self._assigned.resolve()
-        if fetch.position is None:
-            raise UnstableOffsetCommit(
-                f"a prepared transaction may still set the group's offset of {_name_of(partition)}; try again later"
-            )
-        return fetch.position
+        found: dict[TopicPartition, int] = {}
+        for partition, fetch in fetches.items():
+            if fetch.position is None:
+                raise UnstableOffsetCommit(
+                    f"a prepared transaction may still set the group's offset of {_name_of(partition)}; try again later"
+                )
+            found[partition] = fetch.position
+        return found
 
     @_call
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -512,7 +530,7 @@ class Consumer:
         """
         wanted = topic_partitions(partitions)
         found = self._committed(wanted)
-        if len(wanted) != 1 or partitions != wanted[0]:
+        if not _is_single(partitions, wanted):
             return found
         committed = found[wanted[0]]
         return None if committed is None else committed.offset
@@ -627,6 +645,11 @@ class Consumer:
         return self._store.read(
             lambda state, slot: {partition: partition_named(state, partition) for partition in wanted}, refresh=refresh
         )
+
+
+def _is_single(given: object, wanted: list[TopicPartition]) -> bool:
+    """Return True if the caller gave one partition, and not several."""
+    return len(wanted) == 1 and given == wanted[0]
 
 
 def _name_of(partition: TopicPartition) -> str:

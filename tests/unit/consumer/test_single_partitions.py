@@ -43,8 +43,22 @@ def test_the_committed_offset_of_one_partition_is_a_number_and_of_several_a_dict
     assert consumer.committed([]) == {}
 
 
+def test_the_position_of_one_partition_is_a_number_and_of_several_a_dictionary(store: Store) -> None:
+    send(store, b"0", b"1")
+    consumer = store.consumer("g", auto_offset_reset="earliest")
+    consumer.assign([T0, T1])
+    next(consumer)
+
+    assert consumer.position(T0) == 1
+    assert consumer.position(consumer.assignment()) == {T0: 1, T1: 0}
+    assert consumer.position([T0]) == {T0: 1}
+    assert consumer.position([]) == {}
+    with pytest.raises(errors.IllegalState, match="other-0 is not assigned"):
+        consumer.position([T0, TopicPartition("other", 0)])
+
+
 @pytest.mark.parametrize(
-    "call", [Consumer.assign, Consumer.committed, Consumer.pause, Consumer.resume, Consumer.seek_to_end]
+    "call", [Consumer.assign, Consumer.committed, Consumer.position, Consumer.pause, Consumer.seek_to_end]
 )
 @pytest.mark.parametrize("wrong", ["t", 3, [("t", 0, 1)], ["t"]])
 def test_what_is_no_partition_is_refused(store: Store, call: Callable[..., object], wrong: object) -> None:

@@ -164,10 +164,11 @@ class Producer:
         """
         return None if self._requests.prepared is None else prepared_state(self._requests.prepared)
 
-    def init_transactions(self, keep_prepared: bool = False) -> None:
+    def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
         """Take over the transactional id: fence an earlier producer, and abort the transaction that it left open.
 
         Args:
+            timeout: the time limit of this call (s), as for ``flush``.
             keep_prepared: do not abort a prepared transaction (KIP-939). Then ``prepared_transaction`` names it, and it
                 must be completed first. An open transaction that is not prepared is aborted in any case.
 
@@ -175,7 +176,7 @@ class Producer:
             IllegalState: the producer has no transactional id, or was initialized before.
             RequestTimedOut: call it again; until then no other call is allowed.
         """
-        with self._calls.of("init_transactions()"):
+        with self._calls.of("init_transactions()", timeout):
             self._need_transactional("init_transactions()")
             self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
             self._guarded(lambda: self._requests.initialise(keep_prepared=keep_prepared))
@@ -306,11 +307,14 @@ class Producer:
             return None
         return self._sender.topics.get(topic)
 
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Write all rows sent so far. Eager rows get their offsets now; staged rows are uploaded.
 
+        Args:
+            timeout: how long this call tries (s), in place of ``max_block_ms``; negative: no limit.
+
         Raises:
-            RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
+            RequestTimedOut: the time is over. Call it again; nothing is written twice.
             DeliveryTimedOut: rows have waited for ``delivery_timeout_ms``, and the producer gives them up.
             IllegalState: the producer is closed.
             The error with which the background flush (``linger_ms``) gave up earlier rows without a transaction. The
@@ -321,7 +325,7 @@ class Producer:
             their futures fail. A transaction must be aborted then. A producer without transactions continues with the
             next rows, unless the error is final for the producer: then each later call raises it again.
         """
-        with self._calls.of("flush()"):
+        with self._calls.of("flush()", timeout):
             self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
@@ -367,6 +371,7 @@ class Producer:
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group: str | GroupMetadata,
+        timeout: float | None = None,
     ) -> None:
         """Commit a consumer group's offsets with the transaction (KIP-447).
 
@@ -374,13 +379,14 @@ class Producer:
             offsets: the next offset to read, by partition.
             group: the group's id, or ``consumer.group_metadata()``. With the latter, the commit is refused if the group
                 has rebalanced without this consumer.
+            timeout: the time limit of this call (s), as for ``flush``.
 
         Raises:
             IllegalState, UnknownTopicOrPartition
             InvalidRequest: an offset is negative, or no group is given.
             TransactionAbortable: the transaction has failed and must be aborted.
         """
-        with self._calls.of("send_offsets_to_transaction()"):
+        with self._calls.of("send_offsets_to_transaction()", timeout):
             self._need_transactional("send_offsets_to_transaction()")
             self._lifecycle.check_not_abortable()
             self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
@@ -445,12 +451,15 @@ class Producer:
             else:
                 self.abort_transaction()
 
-    def commit_transaction(self, *, application_id: str | None = None, version: int | None = None) -> bool:
+    def commit_transaction(
+        self, timeout: float | None = None, *, application_id: str | None = None, version: int | None = None
+    ) -> bool:
         """Flush, then commit the transaction's rows and group offsets in one step.
 
         A prepared transaction is committed as it is.
 
         Args:
+            timeout: the time limit of this call (s), as for ``flush``.
             application_id: the application that ``version`` belongs to; the transactional id if None.
             version: the application's own number of this work. It is committed with the transaction, and must rise from
                 commit to commit. A version at or below the largest committed one is a replay: then the transaction is
@@ -470,7 +479,7 @@ class Producer:
             AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("commit_transaction()"):
+        with self._calls.of("commit_transaction()", timeout):
             self._need_transactional("commit_transaction()")
             self._calls.check_not_repeated()
             self._lifecycle.check_not_abortable()
@@ -512,14 +521,17 @@ class Producer:
             )
         return work
 
-    def abort_transaction(self) -> None:
+    def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: ``read_committed`` never shows any of its rows.
+
+        Args:
+            timeout: the time limit of this call (s), as for ``flush``.
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over. Repeat this call; no other call is allowed.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("abort_transaction()"):
+        with self._calls.of("abort_transaction()", timeout):
             self._need_transactional("abort_transaction()")
             self._calls.check_not_repeated()
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")

@@ -28,7 +28,7 @@ from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.background_sender import BackgroundSender, check_linger
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
-from eoslog.producer.record_futures import DeliveryCallback
+from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import ArrowStream, rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
@@ -85,6 +85,7 @@ class Producer:
         self.transactional_id = transactional_id
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
+        self._serializes = key_serializer is not None or value_serializer is not None
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
@@ -236,9 +237,8 @@ class Producer:
         if on_delivery is not None and not callable(on_delivery):
             raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
         # Run the application's code before the lock is taken and before anything is added.
-        if self._key_serializer is not None:
+        if self._serializes:
             key = serialized(topic, "key", self._key_serializer, key)
-        if self._value_serializer is not None:
             value = serialized(topic, "value", self._value_serializer, value)
         if calls.lock.acquire(False):
             # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
@@ -246,30 +246,26 @@ class Producer:
                 target = self._admitted(topic)
                 if target is not None:
                     self._check_sendable("send()")
-                    return self._add_record(target, value, key, partition, headers, timestamp, on_delivery)
+                    exit_flush.add(self)
+                    future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+                    if on_delivery is not None or self._background is not None:
+                        self._added(future, on_delivery)
+                    return future
             finally:
                 calls.release()
         with calls.of("send()"):
             target = self._admit(topic, "send()")
-            return self._add_record(target, value, key, partition, headers, timestamp, on_delivery)
+            exit_flush.add(self)
+            future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+            self._added(future, on_delivery)
+            return future
 
-    def _add_record(
-        self,
-        topic: Topic,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        headers: Sequence[tuple[str, bytes | None]] | None,
-        timestamp: int | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> Future[RecordMetadata]:
-        exit_flush.add(self)
-        future = self._sender.add_record(topic, value, key, partition, headers, timestamp)
+    def _added(self, future: RecordFuture, on_delivery: DeliveryCallback | None) -> None:
+        """Watch the future of an added record, and let the background flush begin."""
         if on_delivery is not None:
             future.call_on_delivery(on_delivery)
         if self._background is not None:
             self._background.row_added()
-        return future
 
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.

@@ -30,8 +30,9 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.object_store import ObjectStore
 
 _logger = logging.getLogger(__name__)
-_FEWEST_DECODED = 500
-"""So many rows become records at once, if a batch has them: to take records one by one must not cost much more."""
+_DECODED_AT_ONCE = 500
+_DECODED_BYTES = 1 << 20
+"""So many rows, of about so many bytes, become records at once: taking records one by one must not cost much more."""
 
 
 class PartitionFetch:
@@ -147,7 +148,7 @@ class PartitionFetch:
                     if not self._next_batch():
                         self.move(self._planned_end)
                     continue
-                self._decode(self._batch, max(most - len(records), _FEWEST_DECODED))
+                self._decode(self._batch, most - len(records))
             taken = self._decoded[self._returned : self._returned + most - len(records)]
             if self._deserializers is not None:
                 taken = self._deserialized(self._deserializers, taken, may_raise=not records)
@@ -174,8 +175,9 @@ class PartitionFetch:
                 raise
         return found
 
-    def _decode(self, batch: pa.RecordBatch, most: int) -> None:
-        rows = batch.slice(self._row, most)
+    def _decode(self, batch: pa.RecordBatch, wanted: int) -> None:
+        affordable = _DECODED_BYTES * batch.num_rows // max(1, batch.nbytes)
+        rows = batch.slice(self._row, max(wanted, min(_DECODED_AT_ONCE, affordable)))
         self._decoded = to_records(self.topic, self.partition, rows)
         self._returned = 0
         self._row += rows.num_rows

@@ -101,6 +101,17 @@ def test_a_loop_costs_a_request_a_second_at_most_while_records_are_there(store: 
     assert len(faulty(store).gets) == 2
 
 
+def test_few_large_records_are_decoded_ahead(store: Store) -> None:
+    send(store, *(bytes(400_000) for _ in range(10)))
+    consumer = assigned(store, T0)
+
+    next(consumer)
+
+    fetch = consumer._assigned.get(T0)
+    assert fetch is not None
+    assert len(fetch._decoded) == 2
+
+
 def test_a_loop_reads_a_paused_partition_no_further(store: Store) -> None:
     send(store, b"0", b"1")
     send(store, b"other", partition=1)

@@ -6,6 +6,8 @@ Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, be
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ LONGEST_MESSAGE = 8_000
 """The longest message (characters). Messages repeat values of stores and users, which must not flood a log."""
 _LONGEST_GIVEN = 100
 """The longest repeated value (characters)."""
+_SEPARATORS = re.compile(r"[._-]")
 _CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
@@ -45,6 +48,16 @@ def is_whole_number(value: object) -> TypeGuard[int]:
 def quoted(given: object) -> str:
     """Return a value for a message as its Python literal; only its beginning if it is long."""
     return repr(shortened(given)) if isinstance(given, str) else shortened(repr(given))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that ``name`` resembles most, whatever their case, dots, dashes and underscores.
+
+    None if no name resembles it.
+    """
+    plain = {_SEPARATORS.sub("", each.lower()): each for each in known}
+    like = get_close_matches(_SEPARATORS.sub("", name.lower()), plain, n=1)
+    return plain[like[0]] if like else None
 
 
 def without_code(error: Exception | str) -> str:
@@ -260,6 +273,23 @@ class InvalidRegularExpression(FatalError):
 
 class InvalidRecord(FatalError):
     """The topic does not accept the row: the topic is compacted, and the row has no key."""
+
+
+class SerializationFailed(FatalError):
+    """The application's serializer raised an error. The record was not added; the producer continues."""
+
+
+class RecordDeserializationFailed(SerializationFailed):
+    """The application's deserializer raised an error (Kafka's ``RecordDeserializationException``).
+
+    The consumer's position stays before the record. To pass over the record, seek to ``offset + 1``.
+    """
+
+    def __init__(self, message: str, *, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
 
 
 class SchemaMismatch(FatalError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import (
@@ -20,7 +20,9 @@ from eoslog.read.commits import Commit, read_commits
 from eoslog.read.history import History
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.scan import Scan, plan_scan
+from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG, named_options
 from eoslog.session.metrics import Published, StoreMetrics, is_behind, store_metrics
+from eoslog.session.serializers import Deserializer, Serializer
 from eoslog.session.session import Session
 from eoslog.session.settings import Settings, load_settings
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS
@@ -40,12 +42,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@named_options("connect()")
 def connect(
     url: str | os.PathLike[str],
     *,
     log_config: LogConfig | None = None,
     settings: Settings | None = None,
-    **options: Any,
+    endpoint_url: str | None = None,
+    key: str | None = None,
+    secret: str | None = None,
+    token: str | None = None,
+    region: str | None = None,
+    profile: str | None = None,
+    anon: bool | None = None,
+    connect_timeout_ms: int | None = None,
+    read_timeout_ms: int | None = None,
+    max_attempts: int | None = None,
+    retry_base_ms: int | None = None,
+    fsync: bool | None = None,
 ) -> Store:
     """Return the store at a URL. The first use of the store sends the first request.
 
@@ -54,8 +68,16 @@ def connect(
         log_config: settings of the log; if None, they come from ``settings``.
         settings: defaults for everything that is not an argument. If None, they are read from the file that
             ``EOSLOG_CONFIG`` names and from the environment.
-        options: options of the object store, such as ``endpoint_url``, ``key`` and ``secret`` for S3, or ``fsync`` for
-            local disk.
+        endpoint_url: S3: the URL of a server other than Amazon's.
+        key, secret, token: S3: the credentials. Without them the environment, the profile or the instance's role gives
+            them.
+        region, profile: S3: the region, and the profile with the credentials.
+        anon: S3: send requests without credentials.
+        connect_timeout_ms, read_timeout_ms: S3: how long a request waits for a connection (5,000 ms) and for bytes
+            (30,000 ms).
+        max_attempts: S3: the largest number of attempts of a request that may be repeated (6).
+        retry_base_ms: S3: the wait before the first retry (ms; 100). It doubles up to 5 s.
+        fsync: local disk: False: a write that has returned may not survive a power failure. It is safe by default.
 
     Raises:
         InvalidOption: an unknown scheme or option.
@@ -70,6 +92,21 @@ def connect(
     if settings is None:
         settings = load_settings()
     url = os.fspath(url)
+    given = {
+        "endpoint_url": endpoint_url,
+        "key": key,
+        "secret": secret,
+        "token": token,
+        "region": region,
+        "profile": profile,
+        "anon": anon,
+        "connect_timeout_ms": connect_timeout_ms,
+        "read_timeout_ms": read_timeout_ms,
+        "max_attempts": max_attempts,
+        "retry_base_ms": retry_base_ms,
+        "fsync": fsync,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
     environment = Environment()
     object_store = open_object_store(url, environment, **settings.store_options(url, options))
     return Store(object_store, environment, log_config or settings.log_config())
@@ -128,20 +165,27 @@ class Store(Session):
 
         return Admin(self)
 
+    @named_options("a producer", PRODUCER_CONFIG)
     def producer(
         self,
         transactional_id: str | None = None,
         *,
+        config: Mapping[str, Any] | None = None,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
         staged: bool = False,
         buffer_bytes: int | None = None,
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        linger_ms: int | None = None,
     ) -> Producer:
         """Open a producer. It is transactional if it has a transactional id, otherwise idempotent.
 
         Args:
+            config: options by Kafka's names, such as ``{"transactional.id": "etl-1", "acks": "all"}``. Keys that only a
+                broker uses are ignored with a warning. docs/from-confluent-kafka.md lists the keys.
             transaction_timeout_ms: any process may abort a transaction that has been open for longer (ms).
             max_block_ms: how long one call tries (ms). Then it raises ``RequestTimedOut``, and only the same call may
                 follow.
@@ -153,6 +197,13 @@ class Store(Session):
             prepared_timeout_ms: any process may abort a transaction that has been prepared for longer (ms, KIP-939).
                 While a transaction is prepared, ``transaction_timeout_ms`` does not apply. None: no process may abort
                 it. Until it ends, its flushed rows hold ``read_committed`` back, unless the producer is staged.
+            key_serializer, value_serializer: functions that make bytes of the keys and values given to ``send``. They
+                never get None: it stays no key, or a tombstone.
+            linger_ms: a thread flushes at the latest this time after the first row was sent (ms). None: rows wait for a
+                flush, a commit, a full buffer or the close.
+
+        Raises:
+            InvalidOption, InvalidRequest
         """
         from eoslog.producer.producer import Producer
 
@@ -165,13 +216,69 @@ class Store(Session):
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             prepared_timeout_ms=prepared_timeout_ms,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            linger_ms=linger_ms,
         )
 
-    def consumer(self, group_id: str | None = None, **options: Any) -> Consumer:
-        """Open a consumer; see ``Consumer`` for the options."""
+    @named_options("a consumer", CONSUMER_CONFIG)
+    def consumer(
+        self,
+        group_id: str | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        isolation_level: str | IsolationLevel = IsolationLevel.READ_COMMITTED,
+        auto_offset_reset: Literal["earliest", "latest", "none"] = "latest",
+        max_poll_records: int = 500,
+        session_timeout_ms: int = 45_000,
+        group_instance_id: str | None = None,
+        enable_auto_commit: bool = False,
+        auto_commit_interval_ms: int = 5_000,
+        consumer_timeout_ms: int | None = None,
+        with_transaction: bool = False,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+    ) -> Consumer:
+        """Open a consumer, in a group if it has a group id.
+
+        Args:
+            config: options by Kafka's names, such as ``{"group.id": "billing", "auto.offset.reset": "latest"}``. Keys
+                that only a broker uses are ignored with a warning. docs/from-confluent-kafka.md lists the keys.
+            isolation_level: ``read_committed`` or ``read_uncommitted``.
+            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted.
+            max_poll_records: the largest number of records that a poll returns.
+            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
+            group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
+                wait up to ``session_timeout_ms`` for the next consumer with the same id.
+            enable_auto_commit: commit positions in ``poll`` and ``close``.
+            auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
+            consumer_timeout_ms: a ``for`` loop over the consumer ends after this time without a record (ms). None: it
+                waits for as long as it takes.
+            with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
+            key_deserializer, value_deserializer: functions that make objects of the bytes of keys and values. They
+                never get None: it stays None. They do not apply to topics of columns. If one raises an error,
+                ``poll`` raises ``RecordDeserializationFailed``.
+
+        Raises:
+            InvalidOption, InvalidRequest
+        """
         from eoslog.consumer.consumer import Consumer
 
-        return Consumer(self, group_id, **options)
+        return Consumer(
+            self,
+            group_id,
+            isolation_level=isolation_level,
+            auto_offset_reset=auto_offset_reset,
+            max_poll_records=max_poll_records,
+            session_timeout_ms=session_timeout_ms,
+            group_instance_id=group_instance_id,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            consumer_timeout_ms=consumer_timeout_ms,
+            with_transaction=with_transaction,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
 
     def scan(
         self,

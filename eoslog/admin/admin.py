@@ -14,8 +14,10 @@ from eoslog.admin.topic_admin import (
     DeleteRecords,
     PartitionDescription,
     TopicSchemaVersion,
+    changed_config,
     describe_partition,
     end_slots_of_cuts,
+    parsed_settings,
     schema_history,
     segments_cut,
 )
@@ -65,7 +67,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         schema: pa.Schema | None = None,
         key: str | Sequence[str] = (),
         spark_schema: str | None = None,
-        config: TopicConfig | None = None,
+        config: TopicConfig | Mapping[str, Any] | None = None,
     ) -> Topic:
         """Create a topic. If the store does not exist, create it too.
 
@@ -74,7 +76,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
             spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have.
-            config: the settings of the topic; the defaults if None.
+            config: the settings of the topic, or a mapping by Kafka's names, such as ``{"cleanup.policy": "compact"}``;
+                the defaults if None.
 
         Raises:
             TopicAlreadyExists, InvalidTopic
@@ -82,6 +85,9 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         check_topic_name(topic)
         _check_partition_count(topic, partitions)
+        if isinstance(config, Mapping):
+            settings = parsed_settings(topic, (f"{name}={value}" for name, value in config.items()))
+            config = changed_config(topic, TopicConfig(), settings)
         if config is not None and not isinstance(config, TopicConfig):
             raise InvalidTopic(
                 f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), "

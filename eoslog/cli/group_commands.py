@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import click
 
-from eoslog.admin.group_admin import OffsetReset
+from eoslog.admin.group_admin import OffsetReset, describe_group
 from eoslog.cli.options import Param, Session, command, command_group, parsed
 from eoslog.cli.rendering import Columns
 from eoslog.session.metrics import parse_duration
@@ -42,28 +42,57 @@ def list_groups(
     session.print_rows(Columns("GROUP=group_id STATE"), listed, empty="no consumer groups")
 
 
-@command("groups describe", "billing", "billing --members")
+class _PartOfGroup(NamedTuple):
+    """A row of a description: a member or a partition, and its group."""
+
+    group_id: str
+    part: Any
+
+
+@command("groups describe", "billing", "billing --members", "--all-groups --state")
 @click.option("--members", "view", flag_value="members", help="Show the members and their partitions.")
 @click.option("--state", "view", flag_value="state", help="Show the state, the generation and the number of members.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lags (the default).")
-def describe_group(session: Session, group: str, view: str) -> None:
-    """Describe the consumer group GROUP.
+def describe_groups(
+    session: Session,
+    group: str | None = None,
+    *,
+    view: str,
+    all_groups: Annotated[bool, Param("Describe all groups, as of one moment.")] = False,
+) -> None:
+    """Describe the consumer group GROUP, or all groups.
 
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
     LAST-STABLE-OFFSET. If that is less than LOG-END-OFFSET, a transaction is open there.
     """
-    found = session.store().admin.describe_consumer_group(group)
-    of_group = ("GROUP", lambda each: group)
-    if view == "state":
-        size = ("MEMBERS", lambda each: len(each.members))
-        session.print_facts(Columns(of_group, "STATE GENERATION", size).of(found))
-    elif view == "members":
-        columns = Columns(of_group, "CONSUMER-ID=member_id GROUP-INSTANCE-ID TOPICS ASSIGNMENT=partitions REVOKING")
-        session.print_rows(columns, found.members, empty=f"consumer group {group} has no members")
+    if (group is None) != all_groups:
+        raise click.UsageError("Give GROUP, or --all-groups.")
+    store = session.store()
+    if group is not None:
+        found = [store.admin.describe_consumer_group(group)]
     else:
-        offsets = "CURRENT-OFFSET=committed_offset LAST-STABLE-OFFSET LOG-END-OFFSET=high_watermark LAG"
-        columns = Columns(of_group, _PLACE, offsets, "CONSUMER-ID=member_id")
-        session.print_rows(columns, found.partitions, empty=f"consumer group {group} has neither offsets nor members")
+        found = store.read(lambda state, slot: [describe_group(state, each) for each in sorted(state.groups)])
+    of_group = "GROUP=group_id"
+    if view == "state":
+        columns = Columns(of_group, "STATE GENERATION", ("MEMBERS", lambda each: len(each.members)))
+        if group is not None:
+            session.print_facts(columns.of(found[0]))
+        else:
+            session.print_rows(columns, found, empty="no consumer groups")
+    elif view == "members":
+        rows = [_PartOfGroup(each.group_id, member) for each in found for member in each.members]
+        instance = "CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id"
+        columns = Columns(of_group, instance, "TOPICS=part.topics ASSIGNMENT=part.partitions REVOKING=part.revoking")
+        nothing = "no consumer group has members" if group is None else f"consumer group {group} has no members"
+        session.print_rows(columns, rows, empty=nothing)
+    else:
+        rows = [_PartOfGroup(each.group_id, partition) for each in found for partition in each.partitions]
+        place = "TOPIC=part.topic_partition.topic PARTITION=part.topic_partition.partition"
+        offsets = "CURRENT-OFFSET=part.committed_offset LAST-STABLE-OFFSET=part.last_stable_offset"
+        ends = "LOG-END-OFFSET=part.high_watermark LAG=part.lag CONSUMER-ID=part.member_id"
+        columns = Columns(of_group, place, offsets, ends)
+        nothing = "no consumer groups" if group is None else f"consumer group {group} has neither offsets nor members"
+        session.print_rows(columns, rows, empty=nothing)
 
 
 @command(

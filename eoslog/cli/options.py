@@ -130,7 +130,10 @@ def command(path: str, *examples: str) -> Callable[[Callable[..., None]], click.
             for each in signature
             if each.name not in {"session", *decorated} and each.kind is not each.VAR_KEYWORD
         ]
-        made.params = [*declared, *made.params, *GLOBAL_OPTIONS]
+        own = [*declared, *made.params]
+        taken = {name for each in own for name in each.opts}
+        # A command may have an option of its own with such a name. Then the global one stands before the command.
+        made.params = [*own, *(each for each in GLOBAL_OPTIONS if not taken & set(each.opts))]
         return _declared(path, made)
 
     return declare

@@ -76,6 +76,7 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
 _REPEATED = f"May be repeated. The types: {_TYPE_NAMES}."
 _SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
+_FOR_NEW = f"{_SETTINGS} A settings file is given before the command: eoslog --config FILE topics create."
 _BELOW = (
     "Delete the records of PARTITION below OFFSET. -1 means the last stable offset, which is the default for all "
     "partitions. May be repeated."
@@ -86,9 +87,12 @@ topics = command_group("topics", "Create, list, describe, alter and delete topic
 
 @command(
     "topics create",
-    "payments --partitions 3 --add-config retention.ms=604800000",
+    "payments --partitions 3 --config retention.ms=604800000",
     "flights --column carrier:string --column miles:long --key carrier",
     "flights --schema-from flights.parquet --key carrier",
+)
+@click.option(
+    "--config", "--add-config", "config", multiple=True, metavar="NAME=VALUE", help=f"Give a setting. {_FOR_NEW}"
 )
 def create(
     session: Session,
@@ -98,7 +102,7 @@ def create(
     column: Annotated[tuple[Any, ...], Param(f"Add a column. {_REPEATED}", "NAME:TYPE", _COLUMN)] = (),
     schema_from: Annotated[str | None, Param("Take the columns of this Parquet file.", "FILE", _FILE)] = None,
     key: Annotated[tuple[str, ...], Param("A column whose value chooses the partition.", "COLUMN")] = (),
-    add_config: Annotated[tuple[str, ...], Param(f"Give a setting. {_SETTINGS}", "NAME=VALUE")] = (),
+    config: tuple[str, ...] = (),
     if_not_exists: Annotated[bool, Param("Leave the topic as it is if it exists.")] = False,
 ) -> None:
     """Create the topic NAME, and the store if there is none.
@@ -111,8 +115,8 @@ def create(
     admin = session.store().admin
     done = "created topic"
     try:
-        config = changed_config(name, TopicConfig(), parsed_settings(name, add_config))
-        topic = admin.create_topic(name, partitions=partitions, schema=schema, key=key, config=config)
+        settings = changed_config(name, TopicConfig(), parsed_settings(name, config))
+        topic = admin.create_topic(name, partitions=partitions, schema=schema, key=key, config=settings)
     except TopicAlreadyExists:
         if not if_not_exists:
             raise

@@ -8,8 +8,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from eoslog.consumer.consumer_records import ConsumerRecord, columns_to_read, to_records
-from eoslog.errors import EosLogError, NoOffsetForPartition, OffsetOutOfRange, UnknownTopicOrPartition
+from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers, columns_to_read, to_records
+from eoslog.errors import (
+    EosLogError,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    RecordDeserializationFailed,
+    UnknownTopicOrPartition,
+)
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.file_slices import read_slices
@@ -24,10 +30,16 @@ from eoslog.state.store_state import StoreState, Topic
 from eoslog.storage.object_store import ObjectStore
 
 _logger = logging.getLogger(__name__)
+_DECODED_AT_ONCE = 500
+_DECODED_BYTES = 1 << 20
+"""So many rows, of about so many bytes, become records at once: taking records one by one must not cost much more."""
 
 
 class PartitionFetch:
-    """Reads one partition forward. A file is fetched when its first row is needed, one file at a time."""
+    """Reads one partition forward. A file is fetched when its first row is needed, one file at a time.
+
+    Rows may be decoded before they are returned. The position moves past a record only when it is returned.
+    """
 
     def __init__(
         self,
@@ -37,10 +49,12 @@ class PartitionFetch:
         partition: int,
         *,
         with_transaction: bool = False,
+        deserializers: Deserializers | None = None,
     ) -> None:
         self._store = store
         self._indexes = indexes
         self._with_transaction = with_transaction
+        self._deserializers = deserializers if topic.topic_schema.kind == "records" else None
         self.topic = topic
         self.partition = partition
         self.position: int | None = None
@@ -51,6 +65,9 @@ class PartitionFetch:
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._batch: pa.RecordBatch | None = None
         self._row = 0
+        self._decoded: list[ConsumerRecord] = []
+        self._returned = 0
+        """The number of decoded records that are already returned."""
 
     @property
     def partition_id(self) -> PartitionId:
@@ -60,6 +77,11 @@ class PartitionFetch:
     def rows_ahead(self) -> int:
         """The number of planned rows that are not yet returned. It may be too high if compaction has removed rows."""
         return self._rows_ahead
+
+    @property
+    def has_decoded(self) -> bool:
+        """True if the next record is already decoded, so that ``take`` reads no file for it."""
+        return self._returned < len(self._decoded)
 
     def move(self, position: int | None) -> None:
         """Set the position, and drop the plan."""
@@ -71,6 +93,8 @@ class PartitionFetch:
         self._batches = iter(())
         self._batch = None
         self._row = 0
+        self._decoded = []
+        self._returned = 0
 
     def plan(self, topic: Topic, partition: Partition, isolation: IsolationLevel) -> None:
         """Plan the visible rows from the position on. If there is none, the position moves past the invisible ones.
@@ -111,24 +135,52 @@ class PartitionFetch:
 
         Raises:
             CorruptRecord, StoreUnavailable: the position stays, and the next call of ``plan`` plans it again.
+            RecordDeserializationFailed: the first record; the position stays. If there are records before it, they are
+                returned, and the next call raises the error.
         """
         records: list[ConsumerRecord] = []
         while len(records) < most and self._rows_ahead:
-            if self._batch is None or self._row == self._batch.num_rows:
-                if records:
-                    # Return these records before the next file is read: an error there would lose them.
+            if not self.has_decoded:
+                if self._batch is None or self._row == self._batch.num_rows:
+                    if records:
+                        # Return these records before the next file is read: an error there would lose them.
+                        break
+                    if not self._next_batch():
+                        self.move(self._planned_end)
+                    continue
+                self._decode(self._batch, most - len(records))
+            taken = self._decoded[self._returned : self._returned + most - len(records)]
+            if self._deserializers is not None:
+                taken = self._deserialized(self._deserializers, taken, may_raise=not records)
+                if not taken:
                     break
-                if not self._next_batch():
-                    self.move(self._planned_end)
-                continue
-            rows = self._batch.slice(self._row, most - len(records))
-            records += to_records(self.topic, self.partition, rows)
-            self._row += rows.num_rows
-            self._rows_ahead -= rows.num_rows
+            records += taken
+            self._returned += len(taken)
+            self._rows_ahead -= len(taken)
             self.position = records[-1].offset + 1
         if records and not self._rows_ahead:
             self.move(max(self._planned_end, records[-1].offset + 1))
         return records
+
+    def _deserialized(
+        self, deserializers: Deserializers, records: list[ConsumerRecord], *, may_raise: bool
+    ) -> list[ConsumerRecord]:
+        """Return the records up to the first one that cannot be deserialized."""
+        found: list[ConsumerRecord] = []
+        try:
+            for record in records:
+                found.append(deserializers.apply(record))
+        except RecordDeserializationFailed:
+            if may_raise and not found:
+                raise
+        return found
+
+    def _decode(self, batch: pa.RecordBatch, wanted: int) -> None:
+        affordable = _DECODED_BYTES * batch.num_rows // max(1, batch.nbytes)
+        rows = batch.slice(self._row, max(wanted, min(_DECODED_AT_ONCE, affordable)))
+        self._decoded = to_records(self.topic, self.partition, rows)
+        self._returned = 0
+        self._row += rows.num_rows
 
     def _next_batch(self) -> bool:
         """Decode the next batch. Return False if there is none, because compaction removed the planned rows."""
@@ -152,15 +204,19 @@ class AssignedPartitions:
         reset_policy: str,
         *,
         with_transaction: bool = False,
+        deserializers: Deserializers | None = None,
     ) -> None:
         self._store = store
         self._group_id = group_id
         self._isolation = isolation
         self._reset_policy = reset_policy
         self._with_transaction = with_transaction
+        self._deserializers = deserializers
         self._fetches: dict[TopicPartition, PartitionFetch] = {}
         self._resets: dict[TopicPartition, str] = {}
         self._turn = 0
+        self._last: PartitionFetch | None = None
+        """The partition of the record that ``take_one`` returned last, while it is assigned."""
         self.held_back = False
         """True if an open transaction hid rows from the last plan, or if a position depends on a prepared one."""
 
@@ -204,10 +260,12 @@ class AssignedPartitions:
                 topics[key],
                 key.partition,
                 with_transaction=self._with_transaction,
+                deserializers=self._deserializers,
             )
             for key in sorted(topics)
         }
         self._resets = {key: policy for key, policy in self._resets.items() if key in topics and key not in new}
+        self._last = None
         self.held_back = False
         return new
 
@@ -305,12 +363,19 @@ class AssignedPartitions:
                 fetch.move(self._offset_of(self._reset_policy, partition))
                 fetch.plan(topics[key], partition, self._isolation)
 
+    def take_one(self) -> list[ConsumerRecord]:
+        """Return one record, or none, as ``take`` does. The turn passes on when no decoded record is left."""
+        last = self._last
+        if last is None or last.paused or not last.has_decoded:
+            self._last = last = None
+        return self.take(1) if last is None else last.take(1)
+
     def take(self, most: int) -> list[ConsumerRecord]:
         """Return records of the partitions in turn, so that a long partition does not delay the others.
 
         Raises:
-            CorruptRecord, StoreUnavailable: no record was read before the error. Otherwise those records are returned
-                first, and the next call raises the error.
+            CorruptRecord, StoreUnavailable, RecordDeserializationFailed: no record was read before the error. Otherwise
+                those records are returned first, and the next call raises the error.
         """
         fetches = [fetch for fetch in self._fetches.values() if not fetch.paused]
         records: list[ConsumerRecord] = []
@@ -320,6 +385,7 @@ class AssignedPartitions:
         self._turn += 1
         for fetch in fetches[first:] + fetches[:first]:
             while fetch.rows_ahead and len(records) < most:
+                self._last = fetch
                 try:
                     records += fetch.take(most - len(records))
                 except EosLogError:

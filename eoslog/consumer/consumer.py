@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar
+from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from eoslog.consumer.assigned_partitions import AssignedPartitions, PartitionFetch
-from eoslog.consumer.consumer_records import ConsumerRecord
+from eoslog.consumer.consumer_records import ConsumerRecord, Deserializers
 from eoslog.consumer.offset_commits import OffsetCommits
 from eoslog.consumer.offset_lookup import OffsetAndTimestamp, offset_for_time
 from eoslog.consumer.subscription import RebalanceListener, RebalanceListeners, Subscription
@@ -27,8 +27,9 @@ from eoslog.errors import (
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
+from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
-from eoslog.state.names import TopicPartition, check_id, topic_partition
+from eoslog.state.names import TopicPartition, check_id, topic_partitions
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import Topic
 from eoslog.storage.process import Exclusive, HomeProcess, cannot_be_pickled
@@ -88,18 +89,12 @@ class Consumer:
         group_instance_id: str | None = None,
         enable_auto_commit: bool = False,
         auto_commit_interval_ms: int = 5_000,
+        consumer_timeout_ms: int | None = None,
         with_transaction: bool = False,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
     ) -> None:
-        """
-        Args:
-            auto_offset_reset: where to start if there is no committed offset, or if the position was deleted.
-            max_poll_records: the largest number of records that a poll returns.
-            session_timeout_ms: how long a member may go without a poll (6,000 to 1,800,000 ms).
-            group_instance_id: makes this consumer a static member (KIP-345). When it is closed or dies, its partitions
-                wait up to ``session_timeout_ms`` for the next consumer with the same id.
-            enable_auto_commit: commit positions in ``poll`` and ``close``.
-            auto_commit_interval_ms: the shortest time between two automatic commits in ``poll`` (ms).
-            with_transaction: return the transaction of each record (``ConsumerRecord.transaction``).
+        """See ``Store.consumer`` for the options.
 
         Raises:
             InvalidOption, InvalidRequest
@@ -113,17 +108,30 @@ class Consumer:
             )
         if max_poll_records < 1:
             raise InvalidOption(f"max_poll_records must be at least 1, not {max_poll_records}")
+        if consumer_timeout_ms is not None and not (is_whole_number(consumer_timeout_ms) and consumer_timeout_ms >= 0):
+            raise InvalidOption(
+                f"consumer_timeout_ms is {quoted(consumer_timeout_ms)}; it must be a whole number of ms, 0 or more"
+            )
         if group_id is not None:
             check_id("group id", group_id)
         elif enable_auto_commit or group_instance_id is not None:
             option = "enable_auto_commit" if enable_auto_commit else "group_instance_id"
             raise InvalidOption(f"{option} needs a group_id")
+        check_callable("key_deserializer", key_deserializer)
+        check_callable("value_deserializer", value_deserializer)
+        deserializes = key_deserializer is not None or value_deserializer is not None
         self._store = store
         self.group_id = group_id
         self._max_poll_records = max_poll_records
+        self._consumer_timeout_ms = consumer_timeout_ms
         self._subscription = Subscription(store, group_id, session_timeout_ms, group_instance_id)
         self._assigned = AssignedPartitions(
-            store, group_id, self._isolation, auto_offset_reset, with_transaction=with_transaction
+            store,
+            group_id,
+            self._isolation,
+            auto_offset_reset,
+            with_transaction=with_transaction,
+            deserializers=Deserializers(key_deserializer, value_deserializer) if deserializes else None,
         )
         self._commits = OffsetCommits(
             store, self._subscription, self._assigned, auto_commit_interval_ms if enable_auto_commit else None
@@ -193,8 +201,8 @@ class Consumer:
         self._subscription.begin(names, listeners)
 
     @_call
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, without joining the group. Offsets may still be committed.
+    def assign(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, or this one, without joining the group. Offsets may still be committed.
 
         Raises:
             IllegalState: topics are subscribed to.
@@ -203,7 +211,7 @@ class Consumer:
         self._check_open("assign()")
         if self._subscription.is_active:
             raise IllegalState("assign() is not allowed after subscribe(): call unsubscribe() first")
-        wanted = [topic_partition(partition) for partition in partitions]
+        wanted = topic_partitions(partitions)
         for partition in wanted:
             find_topic(self._store, partition.topic)
         found = self._partitions_of(wanted, refresh=False)
@@ -237,38 +245,87 @@ class Consumer:
             OffsetOutOfRange, NoOffsetForPartition: with ``auto_offset_reset="none"``.
             UnknownTopicOrPartition: an assigned topic was deleted.
             FencedInstanceId: another consumer has joined with this ``group_instance_id``. Close this one.
+            RecordDeserializationFailed: a deserializer raised an error at the first record. The position stays before
+                it; ``seek`` passes over it. Records before it are returned first.
             Wakeup: ``wakeup`` was called. No record is lost: the next poll continues.
             ConcurrentAccess: another thread uses this consumer. Every other call except ``wakeup`` raises it too.
             CorruptRecord, RetriableError
         """
         self._check_open("poll()")
-        if not self._subscription.is_active and not self._assigned:
-            raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
+        self._check_has_partitions("poll()")
         if timeout < 0:
             raise InvalidRequest(f"timeout is {timeout}; it must be 0 or more")
+        return self._take(int(timeout * 1000), self._poll_once)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Iterate over the records, and wait for more: ``for record in consumer``.
+
+        A record counts as read when the loop gets it. So ``commit`` in the loop commits up to this record, and
+        ``position`` is the offset after it. Records that the consumer has already fetched are not committed.
+
+        The loop ends when the consumer is closed, after ``wakeup``, and after ``consumer_timeout_ms`` without a record.
+        After the last two, another loop or ``poll`` continues. The loop raises the errors of ``poll``.
+        """
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """Return the next record, and wait for it if there is none.
+
+        Raises:
+            StopIteration: see ``__iter__``.
+            The errors of ``poll``, except ``Wakeup``.
+        """
+        record = self._next()
+        if record is None:
+            raise StopIteration
+        return record
+
+    @_call
+    def _next(self) -> ConsumerRecord | None:
+        if self._closed:
+            return None
+        self._check_has_partitions("next()")
+        try:
+            records = self._take(self._consumer_timeout_ms, self._next_once)
+        except Wakeup:
+            return None
+        return records[0] if records else None
+
+    def _check_has_partitions(self, call: str) -> None:
+        if not self._subscription.is_active and not self._assigned:
+            raise IllegalState(f"{call} needs topics or partitions: call subscribe() or assign() first")
+
+    def _take(self, timeout_ms: int | None, take_once: Callable[[], list[ConsumerRecord]]) -> list[ConsumerRecord]:
+        """Take records, and wait for them up to ``timeout_ms``; without a limit if None.
+
+        Raises:
+            Wakeup, and the errors of ``poll``
+        """
         environment = self._store.environment
-        deadline = environment.monotonic_ms() + int(timeout * 1000)
+        began_ms = environment.monotonic_ms()
         pause = _FIRST_PAUSE_MS
         while True:
             # Check before records are taken: a Wakeup raised afterwards would lose them.
             self._check_not_woken()
-            records = self._poll_once()
+            records = take_once()
             if records:
                 return records
             # Nothing is visible. If an overdue transaction hides rows, abort it and read again at once.
             if self._assigned.held_back and self._store.overdue_transactions.abort_for_reader():
                 continue
-            remaining = deadline - environment.monotonic_ms()
-            if remaining <= 0:
+            wait_ms = pause
+            if timeout_ms is not None:
+                wait_ms = min(pause, began_ms + timeout_ms - environment.monotonic_ms())
+            if wait_ms <= 0:
                 return []
-            environment.wait_ms(min(pause, remaining), self._wakeups)
+            environment.wait_ms(wait_ms, self._wakeups)
             pause = min(pause * 2, _LONGEST_PAUSE_MS)
 
     def wakeup(self) -> None:
         """Make the running ``poll`` raise ``Wakeup``, or else the next one. Several calls end only one poll.
 
         Any thread may call it, and so may a signal handler. A poll that waits ends at once. A poll that is reading
-        returns its records if it finds any; then the next poll raises.
+        returns its records if it finds any; then the next poll raises. A ``for`` loop over the consumer ends instead.
 
         Raises:
             OpenedBeforeFork
@@ -285,10 +342,18 @@ class Consumer:
 
     def _poll_once(self) -> list[ConsumerRecord]:
         self._commits.commit_automatically(only_if_due=True)
-        few_ahead = self._assigned.rows_ahead() < self._max_poll_records
+        self._refresh_if_needed(self._max_poll_records)
+        return self._assigned.take(self._max_poll_records)
+
+    def _next_once(self) -> list[ConsumerRecord]:
+        self._commits.commit_automatically(only_if_due=True)
+        self._refresh_if_needed(1)
+        return self._assigned.take_one()
+
+    def _refresh_if_needed(self, wanted: int) -> None:
+        few_ahead = self._assigned.rows_ahead() < wanted
         if few_ahead or self._subscription.is_new or self._is_refresh_due():
             self._refresh()
-        return self._assigned.take(self._max_poll_records)
 
     def _is_refresh_due(self) -> bool:
         now_ms = self._store.environment.monotonic_ms()
@@ -334,9 +399,18 @@ class Consumer:
         self._refreshed_at_ms = None
         return added
 
-    @_call
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record of this partition that ``poll`` will return.
+    @overload
+    def position(self, partitions: TopicPartition) -> int: ...
+
+    @overload
+    def position(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
+
+    def position(self, partitions: TopicPartition | Iterable[TopicPartition]) -> int | dict[TopicPartition, int]:
+        """Return the offset of the next record of a partition that ``poll`` will return.
+
+        Returns:
+            The offset, for a single ``TopicPartition``. For several: a dictionary of their offsets, which
+            ``Producer.send_offsets_to_transaction`` takes.
 
         Raises:
             IllegalState: the partition is not assigned.
@@ -344,15 +418,24 @@ class Consumer:
             UnstableOffsetCommit: a prepared transaction may still commit the group's offset of the partition. ``poll``
                 returns no record of the partition until that transaction has ended.
         """
-        fetch = self._fetch(partition, "position()")
-        if fetch.position is None:
+        wanted = topic_partitions(partitions)
+        found = self._position(wanted)
+        return found[wanted[0]] if _is_single(partitions, wanted) else found
+
+    @_call
+    def _position(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        fetches = {partition: self._fetch(partition, "position()") for partition in partitions}
+        if any(fetch.position is None for fetch in fetches.values()):
             self._store.read(lambda state, slot: None)
             self._assigned.resolve()
-        if fetch.position is None:
-            raise UnstableOffsetCommit(
-                f"a prepared transaction may still set the group's offset of {_name_of(partition)}; try again later"
-            )
-        return fetch.position
+        found: dict[TopicPartition, int] = {}
+        for partition, fetch in fetches.items():
+            if fetch.position is None:
+                raise UnstableOffsetCommit(
+                    f"a prepared transaction may still set the group's offset of {_name_of(partition)}; try again later"
+                )
+            found[partition] = fetch.position
+        return found
 
     @_call
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -370,35 +453,35 @@ class Consumer:
         self._assigned.seek(partition, offset)
 
     @_call
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    def seek_to_beginning(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
         """Move to the first offset at the next ``poll`` or ``position``; in all assigned partitions if None."""
         self._reset(partitions, "earliest", "seek_to_beginning()")
 
     @_call
-    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    def seek_to_end(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
         """Move to the end of the visible rows at the next ``poll`` or ``position``; in all partitions if None."""
         self._reset(partitions, "latest", "seek_to_end()")
 
-    def _reset(self, partitions: Iterable[TopicPartition] | None, policy: str, call: str) -> None:
+    def _reset(self, partitions: TopicPartition | Iterable[TopicPartition] | None, policy: str, call: str) -> None:
         self._check_open(call)
-        for partition in list(self._assigned if partitions is None else partitions):
+        for partition in list(self._assigned) if partitions is None else topic_partitions(partitions):
             self._fetch(partition, call)
             self._assigned.seek(partition, policy)
 
     @_call
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``.
 
         Raises:
             IllegalState: a partition is not assigned.
         """
-        for fetch in [self._fetch(partition, "pause()") for partition in partitions]:
+        for fetch in [self._fetch(partition, "pause()") for partition in topic_partitions(partitions)]:
             fetch.paused = True
 
     @_call
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Undo ``pause``."""
-        for fetch in [self._fetch(partition, "resume()") for partition in partitions]:
+        for fetch in [self._fetch(partition, "resume()") for partition in topic_partitions(partitions)]:
             fetch.paused = False
 
     @_call
@@ -423,9 +506,20 @@ class Consumer:
         self._check_open("commit()")
         self._commits.commit(offsets)
 
-    @_call
-    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    @overload
+    def committed(self, partitions: TopicPartition) -> int | None: ...
+
+    @overload
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(
+        self, partitions: TopicPartition | Iterable[TopicPartition]
+    ) -> int | dict[TopicPartition, OffsetAndMetadata | None] | None:
         """Return the newest committed offsets of the group; None for a partition without one.
+
+        Returns:
+            For several partitions: the offset and metadata of each, as in Java's client. For a single
+            ``TopicPartition``: its offset, as in kafka-python.
 
         Raises:
             IllegalState: the consumer has no group.
@@ -434,17 +528,25 @@ class Consumer:
                 (Kafka's ``requireStable``).
             UnknownTopicOrPartition
         """
-        return self._commits.committed(
-            partitions, require_stable=self._isolation is not IsolationLevel.READ_UNCOMMITTED
-        )
+        wanted = topic_partitions(partitions)
+        found = self._committed(wanted)
+        if not _is_single(partitions, wanted):
+            return found
+        committed = found[wanted[0]]
+        return None if committed is None else committed.offset
 
     @_call
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def _committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        require_stable = self._isolation is not IsolationLevel.READ_UNCOMMITTED
+        return self._commits.committed(partitions, require_stable=require_stable)
+
+    @_call
+    def beginning_offsets(self, partitions: TopicPartition | Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition. Raises: UnknownTopicOrPartition"""
         return {partition: found.log_start_offset for partition, (_, found) in self._partitions_of(partitions).items()}
 
     @_call
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: TopicPartition | Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the end (exclusive) of the rows that this consumer sees.
 
         It is the last stable offset, or the high watermark under ``read_uncommitted``.
@@ -537,12 +639,17 @@ class Consumer:
         return fetch
 
     def _partitions_of(
-        self, partitions: Iterable[TopicPartition], *, refresh: bool = True
+        self, partitions: TopicPartition | Iterable[TopicPartition], *, refresh: bool = True
     ) -> dict[TopicPartition, tuple[Topic, Partition]]:
-        wanted = [topic_partition(partition) for partition in partitions]
+        wanted = topic_partitions(partitions)
         return self._store.read(
             lambda state, slot: {partition: partition_named(state, partition) for partition in wanted}, refresh=refresh
         )
+
+
+def _is_single(given: object, wanted: list[TopicPartition]) -> bool:
+    """Return True if the caller gave one partition, and not several."""
+    return len(wanted) == 1 and given == wanted[0]
 
 
 def _name_of(partition: TopicPartition) -> str:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from eoslog.errors import RecordDeserializationFailed
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
+from eoslog.session.serializers import Deserializer
 from eoslog.state.store_state import Topic
 
 _OFFSET = pa.field("offset", pa.int64())
@@ -52,6 +54,38 @@ class ConsumerRecord(NamedTuple):
     """An empty tuple if there are none, and for a topic of columns."""
     transaction: RecordTransaction | None = None
     """None unless the consumer was opened with ``with_transaction=True``."""
+
+
+class Deserializers(NamedTuple):
+    """The functions that make objects of the bytes of keys and values; None: they stay bytes."""
+
+    key: Deserializer | None
+    value: Deserializer | None
+
+    def apply(self, record: ConsumerRecord) -> ConsumerRecord:
+        """Return the record with its objects.
+
+        Raises:
+            RecordDeserializationFailed: a function raised an error.
+        """
+        part = "key"
+        key, value = record.key, record.value
+        try:
+            if self.key is not None and key is not None:
+                key = self.key(key)
+            part = "value"
+            if self.value is not None and value is not None:
+                value = self.value(value)
+        except Exception as error:
+            raise RecordDeserializationFailed(
+                f"topic {record.topic}, partition {record.partition}, offset {record.offset}: the {part} deserializer "
+                f"raised {type(error).__name__}: {error}. The position stays there; seek to offset {record.offset + 1} "
+                "to pass over the record",
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            ) from error
+        return record._replace(key=key, value=value)
 
 
 def columns_to_read(topic: Topic, *, with_transaction: bool = False) -> pa.Schema:

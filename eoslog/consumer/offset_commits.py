@@ -123,7 +123,7 @@ class OffsetCommits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the newest committed offsets of the group. See ``Consumer.committed``."""
         group_id = self._subscription.group_metadata().group_id
-        wanted = [topic_partition(partition) for partition in partitions]
+        wanted = list(partitions)
 
         def snapshot(state: StoreState, slot: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
             found: dict[TopicPartition, OffsetAndMetadata | None] = {}

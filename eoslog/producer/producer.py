@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -19,19 +19,23 @@ from eoslog.errors import (
     EosLogError,
     IllegalState,
     InvalidRequest,
+    OpenedBeforeFork,
     RetriableError,
     TransactionAborted,
     quoted,
 )
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
+from eoslog.producer.background_sender import BackgroundSender, check_linger
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
+from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
 from eoslog.producer.rows import ArrowStream, rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
 from eoslog.session.metrics import CallTimes
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata, RecordMetadata, checked_group, group_offsets
+from eoslog.session.serializers import Serializer, check_callable, serialized
 from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.state.names import TopicPartition, check_id
@@ -65,13 +69,23 @@ class Producer:
         max_block_ms: int = DEFAULT_MAX_BLOCK_MS,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
         prepared_timeout_ms: int | None = DEFAULT_PREPARED_TIMEOUT_MS,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        linger_ms: int | None = None,
     ) -> None:
+        check_callable("key_serializer", key_serializer)
+        check_callable("value_serializer", value_serializer)
+        if linger_ms is not None:
+            check_linger(linger_ms, staged=staged)
         if transactional_id is not None:
             check_id("transactional id", transactional_id)
         elif staged:
             raise InvalidRequest("a staged producer needs a transactional id")
         self._store = store
         self.transactional_id = transactional_id
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._serializes = key_serializer is not None or value_serializer is not None
         self._call_times = CallTimes(within=store.call_times)
         self._limits = TimeLimits(store.environment, max_block_ms, delivery_timeout_ms)
         self._home = HomeProcess("producer")
@@ -96,6 +110,13 @@ class Producer:
             buffer_bytes=buffer_bytes or DEFAULT_BUFFER_BYTES,
             home=self._home,
         )
+        self._background = None
+        if linger_ms is not None:
+            self._background = BackgroundSender(
+                store.environment, linger_ms, self._calls.lock, self._flush_in_background
+            )
+        self._unreported: EosLogError | None = None
+        """The error with which the background flush gave up rows without a transaction. The next call raises it."""
         self._forget()
 
     def _forget(self) -> None:
@@ -144,10 +165,11 @@ class Producer:
         """
         return None if self._requests.prepared is None else prepared_state(self._requests.prepared)
 
-    def init_transactions(self, keep_prepared: bool = False) -> None:
+    def init_transactions(self, timeout: float | None = None, *, keep_prepared: bool = False) -> None:
         """Take over the transactional id: fence an earlier producer, and abort the transaction that it left open.
 
         Args:
+            timeout: the time limit of this call (s), as for ``flush``.
             keep_prepared: do not abort a prepared transaction (KIP-939). Then ``prepared_transaction`` names it, and it
                 must be completed first. An open transaction that is not prepared is aborted in any case.
 
@@ -155,7 +177,7 @@ class Producer:
             IllegalState: the producer has no transactional id, or was initialized before.
             RequestTimedOut: call it again; until then no other call is allowed.
         """
-        with self._calls.of("init_transactions()"):
+        with self._calls.of("init_transactions()", timeout):
             self._need_transactional("init_transactions()")
             self._lifecycle.enter(ProducerPhase.INITIALIZING, "init_transactions()")
             self._guarded(lambda: self._requests.initialise(keep_prepared=keep_prepared))
@@ -182,18 +204,23 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Any = None,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
         timestamp: int | None = None,
+        on_delivery: DeliveryCallback | None = None,
     ) -> Future[RecordMetadata]:
         """Send a record. The next flush writes it, at the latest the commit.
 
         Args:
+            value, key: bytes or None. With a serializer, whatever the serializer takes; None stays None.
             partition: the partition; if None, the hash of the key decides (Kafka's murmur2).
             timestamp: ms since the epoch; the store's time if None.
+            on_delivery: a function of an error and a ``RecordMetadata``. It is called when the future is done, in the
+                thread whose call writes or fails the record: with None and the offset, or with the error and offset -1.
+                Its own exceptions are logged. It is not called if this call raises.
 
         Returns:
             A future of the record's partition and offset. It is done after the flush, and its ``result()`` waits for
@@ -202,10 +229,17 @@ class Producer:
 
         Raises:
             UnknownTopicOrPartition, SchemaMismatch, IllegalState
+            SerializationFailed: a serializer raised an error. The transaction, if any, stays open.
             The errors of ``flush``: a send to a full buffer flushes it first.
         """
         calls = self._calls
         self._home.check("send()")
+        if on_delivery is not None and not callable(on_delivery):
+            raise InvalidRequest(f"on_delivery must be a function of an error and a record, not {quoted(on_delivery)}")
+        # Run the application's code before the lock is taken and before anything is added.
+        if self._serializes:
+            key = serialized(topic, "key", self._key_serializer, key)
+            value = serialized(topic, "value", self._value_serializer, value)
         if calls.lock.acquire(False):
             # The fast path: this call waits for nothing, so it needs no time limit and does not read a clock.
             try:
@@ -213,13 +247,25 @@ class Producer:
                 if target is not None:
                     self._check_sendable("send()")
                     exit_flush.add(self)
-                    return self._sender.add_record(target, value, key, partition, headers, timestamp)
+                    future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+                    if on_delivery is not None or self._background is not None:
+                        self._added(future, on_delivery)
+                    return future
             finally:
                 calls.release()
         with calls.of("send()"):
             target = self._admit(topic, "send()")
             exit_flush.add(self)
-            return self._sender.add_record(target, value, key, partition, headers, timestamp)
+            future = self._sender.add_record(target, value, key, partition, headers, timestamp)
+            self._added(future, on_delivery)
+            return future
+
+    def _added(self, future: RecordFuture, on_delivery: DeliveryCallback | None) -> None:
+        """Watch the future of an added record, and let the background flush begin."""
+        if on_delivery is not None:
+            future.call_on_delivery(on_delivery)
+        if self._background is not None:
+            self._background.row_added()
 
     def send_table(self, topic: str, table: ArrowStream | pa.RecordBatch) -> None:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
@@ -240,6 +286,8 @@ class Producer:
             tables = self._limits.repeat(lambda: self._sender.rows_by_partition(target, rows))
             exit_flush.add(self)
             self._guarded(lambda: self._sender.add_tables(target, tables))
+            if self._background is not None:
+                self._background.row_added()
 
     def _admit(self, topic: str, call: str) -> Topic:
         """Check that the producer takes rows now, make room for them, and return their topic."""
@@ -255,36 +303,71 @@ class Producer:
             return None
         return self._sender.topics.get(topic)
 
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Write all rows sent so far. Eager rows get their offsets now; staged rows are uploaded.
 
+        Args:
+            timeout: how long this call tries (s), in place of ``max_block_ms``; negative: no limit.
+
         Raises:
-            RequestTimedOut: ``max_block_ms`` is over. Call it again; nothing is written twice.
+            RequestTimedOut: the time is over. Call it again; nothing is written twice.
             DeliveryTimedOut: rows have waited for ``delivery_timeout_ms``, and the producer gives them up.
             IllegalState: the producer is closed.
+            The error with which the background flush (``linger_ms``) gave up earlier rows without a transaction. The
+                remaining rows are written before it is raised.
             AbortableError, ApplicationRecoverableError, FatalError
 
             After any of these except ``RequestTimedOut``, the producer drops the rows that it has not yet written, and
             their futures fail. A transaction must be aborted then. A producer without transactions continues with the
             next rows, unless the error is final for the producer: then each later call raises it again.
         """
-        with self._calls.of("flush()"):
+        with self._calls.of("flush()", timeout):
             self._lifecycle.check_not_closed("flush()")
             if self.transactional_id is None:
                 self._lifecycle.check_not_fatal()
             elif self._lifecycle.has_failed or self._lifecycle.phase is ProducerPhase.ABORTING:
                 # As in Kafka, the commit raises the error of a failed transaction; a flush does not.
                 return
-            self._deliver(self._sender.flush)
-            if self.transactional_id is None and not self._sender.waiting_rows:
-                # A callback may have sent rows during the flush: then they wait for the exit flush. A transactional
-                # producer stays registered, because its flushed rows are lost unless the transaction commits.
-                exit_flush.discard(self)
+            self._flush_rows()
+            self._raise_unreported()
+
+    def _flush_rows(self) -> None:
+        self._deliver(self._sender.flush)
+        if self.transactional_id is None and not self._sender.waiting_rows:
+            # A callback may have sent rows during the flush: then they wait for the exit flush. A transactional
+            # producer stays registered, because its flushed rows are lost unless the transaction commits.
+            exit_flush.discard(self)
+
+    def _flush_in_background(self) -> bool:
+        """Write the rows that wait. Return True if rows still wait. An error is reported by the next call."""
+        if not self._home.is_this or self._lifecycle.phase is not self._phase_of_sends or not self._sender.waiting_rows:
+            # In every other phase a call of the user writes the rows, or has given them up.
+            return False
+        try:
+            with self._calls.of("the background flush"):
+                self._flush_rows()
+        except RetriableError as error:
+            _logger.info("%s: the background flush tries again: %s", self._store.url, error)
+        except OpenedBeforeFork:
+            # A callback has forked, and this is the child.
+            return False
+        except EosLogError as error:
+            _logger.warning("%s: the background flush gave rows up: %s", self._store.url, error)
+            if self.transactional_id is None:
+                self._unreported = error
+        return self._lifecycle.phase is self._phase_of_sends and self._sender.waiting_rows > 0
+
+    def _raise_unreported(self) -> None:
+        """Raises: the error of the background flush that no call has raised yet."""
+        error, self._unreported = self._unreported, None
+        if error is not None:
+            raise error
 
     def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
         group: str | GroupMetadata,
+        timeout: float | None = None,
     ) -> None:
         """Commit a consumer group's offsets with the transaction (KIP-447).
 
@@ -292,13 +375,14 @@ class Producer:
             offsets: the next offset to read, by partition.
             group: the group's id, or ``consumer.group_metadata()``. With the latter, the commit is refused if the group
                 has rebalanced without this consumer.
+            timeout: the time limit of this call (s), as for ``flush``.
 
         Raises:
             IllegalState, UnknownTopicOrPartition
             InvalidRequest: an offset is negative, or no group is given.
             TransactionAbortable: the transaction has failed and must be aborted.
         """
-        with self._calls.of("send_offsets_to_transaction()"):
+        with self._calls.of("send_offsets_to_transaction()", timeout):
             self._need_transactional("send_offsets_to_transaction()")
             self._lifecycle.check_not_abortable()
             self._lifecycle.check_in_transaction("send_offsets_to_transaction()")
@@ -363,12 +447,15 @@ class Producer:
             else:
                 self.abort_transaction()
 
-    def commit_transaction(self, *, application_id: str | None = None, version: int | None = None) -> bool:
+    def commit_transaction(
+        self, timeout: float | None = None, *, application_id: str | None = None, version: int | None = None
+    ) -> bool:
         """Flush, then commit the transaction's rows and group offsets in one step.
 
         A prepared transaction is committed as it is.
 
         Args:
+            timeout: the time limit of this call (s), as for ``flush``.
             application_id: the application that ``version`` belongs to; the transactional id if None.
             version: the application's own number of this work. It is committed with the transaction, and must rise from
                 commit to commit. A version at or below the largest committed one is a replay: then the transaction is
@@ -388,7 +475,7 @@ class Producer:
             AbortableError: abort the transaction. It is not committed and never will be.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("commit_transaction()"):
+        with self._calls.of("commit_transaction()", timeout):
             self._need_transactional("commit_transaction()")
             self._calls.check_not_repeated()
             self._lifecycle.check_not_abortable()
@@ -430,14 +517,17 @@ class Producer:
             )
         return work
 
-    def abort_transaction(self) -> None:
+    def abort_transaction(self, timeout: float | None = None) -> None:
         """Abort the transaction: ``read_committed`` never shows any of its rows.
+
+        Args:
+            timeout: the time limit of this call (s), as for ``flush``.
 
         Raises:
             RequestTimedOut: ``max_block_ms`` is over. Repeat this call; no other call is allowed.
             ApplicationRecoverableError: close this producer.
         """
-        with self._calls.of("abort_transaction()"):
+        with self._calls.of("abort_transaction()", timeout):
             self._need_transactional("abort_transaction()")
             self._calls.check_not_repeated()
             self._lifecycle.enter(ProducerPhase.ABORTING, "abort_transaction()")
@@ -466,7 +556,15 @@ class Producer:
         """
         longest_ms = self._limits.max_block_ms if timeout is None else timeout * 1000
         timeout_ms = int(max(0, min(longest_ms, LONGEST_WAIT_MS)))
-        self._calls.close(timeout_ms, self._finish)
+        if self._background is None or not self._home.is_this:
+            self._calls.close(timeout_ms, self._finish)
+            return
+        ends_ms = self._store.environment.monotonic_ms() + timeout_ms
+        self._background.stop()
+        try:
+            self._calls.close(timeout_ms, self._finish)
+        finally:
+            self._background.join(max(0, ends_ms - self._store.environment.monotonic_ms()))
 
     def _flush_at_exit(self, timeout_ms: int) -> None:
         """Flush at interpreter exit if the producer has no transactional id. Never raises."""
@@ -515,6 +613,8 @@ class Producer:
         self._lifecycle.check_not_fatal()
 
     def _check_sendable(self, call: str) -> None:
+        if self._unreported is not None:
+            self._raise_unreported()
         if self._lifecycle.phase is self._phase_of_sends:
             return
         # Report the most serious problem first.

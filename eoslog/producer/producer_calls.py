@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from enum import Enum
+from math import isnan
 
 from eoslog.errors import (
     AbortableError,
@@ -17,14 +18,16 @@ from eoslog.errors import (
     FencedInstanceId,
     IllegalState,
     InvalidEntry,
+    InvalidRequest,
     InvalidTxnState,
     OutOfOrderSequence,
     RequestTimedOut,
     TransactionAbortable,
     UnsupportedFormat,
+    quoted,
 )
 from eoslog.session.metrics import CALL_TIMES, CallTimes
-from eoslog.session.time_limits import TimeLimits
+from eoslog.session.time_limits import LONGEST_WAIT_MS, TimeLimits
 from eoslog.storage.environment import Environment
 from eoslog.storage.process import HomeProcess
 
@@ -208,8 +211,17 @@ class ProducerCalls:
         self._shut = shut
         self._by_name: dict[str, ProducerCall] = {}
 
-    def of(self, name: str) -> ProducerCall:
-        """Return a call of this name, for a ``with`` statement."""
+    def of(self, name: str, timeout: float | None = None) -> ProducerCall:
+        """Return a call of this name, for a ``with`` statement.
+
+        Args:
+            timeout: the time limit of this call (s); negative: no limit; ``max_block_ms`` if None.
+
+        Raises:
+            InvalidRequest: the timeout is not a number.
+        """
+        if timeout is not None:
+            return ProducerCall(self, name, _timeout_ms(timeout))
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = ProducerCall(self, name)
@@ -276,18 +288,25 @@ class ProducerCalls:
             self._shut()
 
 
+def _timeout_ms(timeout: float) -> int:
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or isnan(timeout):
+        raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be a number of seconds, negative for no limit")
+    return LONGEST_WAIT_MS if timeout < 0 else int(min(timeout * 1000, LONGEST_WAIT_MS))
+
+
 class ProducerCall:
-    """Holds the producer for one call of at most ``max_block_ms``. The same thread may enter it again.
+    """Holds the producer for one call with a time limit. The same thread may enter it again.
 
     Raises:
         RequestTimedOut: on entering: a call of another thread did not end in time.
     """
 
-    __slots__ = ("_began_ns", "_calls", "_metric", "_name")
+    __slots__ = ("_began_ns", "_calls", "_metric", "_name", "_timeout_ms")
 
-    def __init__(self, calls: ProducerCalls, name: str) -> None:
+    def __init__(self, calls: ProducerCalls, name: str, timeout_ms: int | None = None) -> None:
         self._calls = calls
         self._name = name
+        self._timeout_ms = calls.limits.max_block_ms if timeout_ms is None else timeout_ms
         self._metric = CALL_TIMES.get(name)
         self._began_ns = 0
 
@@ -297,9 +316,9 @@ class ProducerCall:
         calls.home.check(self._name)
         limits = calls.limits
         began_ns = calls.environment.monotonic_ns()
-        if not calls.lock.acquire(False) and not calls.lock.acquire(timeout=limits.max_block_ms / 1000):
+        if not calls.lock.acquire(False) and not calls.lock.acquire(timeout=self._timeout_ms / 1000):
             raise RequestTimedOut(
-                f"{self._name}: timed out after {limits.max_block_ms} ms waiting for another call of this producer; "
+                f"{self._name}: timed out after {self._timeout_ms} ms waiting for another call of this producer; "
                 "repeat this one"
             )
         calls.under_way.append(self._name)
@@ -313,7 +332,7 @@ class ProducerCall:
                 calls.under_way.clear()
                 calls.lock.release()
                 raise
-            limits.begin_call(self._name, limits.max_block_ms, began_ns // 1_000_000)
+            limits.begin_call(self._name, self._timeout_ms, began_ns // 1_000_000)
             if self._metric is not None:
                 self._began_ns = calls.environment.monotonic_ns()
 

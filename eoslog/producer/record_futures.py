@@ -24,6 +24,8 @@ from eoslog.storage.process import HomeProcess, cannot_be_pickled
 _STATE_OF_A_FUTURE = frozenset(vars(Future()))
 """The attributes that ``Future.__init__`` sets."""
 _Callback: TypeAlias = Callable[[Future[RecordMetadata]], object]
+DeliveryCallback: TypeAlias = Callable[[BaseException | None, RecordMetadata], object]
+"""It gets the error, or None, and the partition and offset of the record. The offset is -1 if there is an error."""
 _logger = logging.getLogger(__name__)
 
 
@@ -68,6 +70,15 @@ class RecordFuture(Future[RecordMetadata]):
     def add_done_callback(self, fn: _Callback) -> None:
         if self._rows.is_lost(self._row) or not self._rows.add_callback(self, self._row, fn):
             _call(fn, self)
+
+    def call_on_delivery(self, on_delivery: DeliveryCallback) -> None:
+        """Call ``on_delivery`` when the future is done."""
+
+        def told(future: Future[RecordMetadata]) -> None:
+            error = future.exception()
+            on_delivery(error, future.result() if error is None else self._rows.without_offset())
+
+        self.add_done_callback(told)
 
 
 def has_state(future: RecordFuture) -> bool:
@@ -131,6 +142,10 @@ class AwaitedRows:
         if batch < len(self._appended) and self._appended[batch].base_offset != NO_OFFSET:
             offset = self._appended[batch].base_offset + row - self._first_rows[batch]
         return RecordMetadata(self._topic, self._partition, offset)
+
+    def without_offset(self) -> RecordMetadata:
+        """Return the partition of the rows, for a row that has no offset."""
+        return RecordMetadata(self._topic, self._partition, NO_OFFSET)
 
     def add_callback(self, future: RecordFuture, row: int, callback: _Callback) -> bool:
         """Call ``callback`` when the row is told. Return False if it is already told: then the caller must call it."""

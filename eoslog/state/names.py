@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from eoslog.errors import InvalidRequest, InvalidTopic, quoted
@@ -28,6 +29,19 @@ def topic_partition(place: object) -> TopicPartition:
     if isinstance(place, tuple) and len(place) == 2:
         return TopicPartition(*place)
     raise InvalidRequest(f"a partition is TopicPartition(topic, partition), not {quoted(place)}")
+
+
+def topic_partitions(places: object) -> list[TopicPartition]:
+    """Return the partitions that a caller gives: several, or a single one.
+
+    Raises:
+        InvalidRequest: the caller gives something else.
+    """
+    if isinstance(places, tuple) and len(places) == 2 and isinstance(places[0], str):
+        return [topic_partition(places)]
+    if not isinstance(places, Iterable) or isinstance(places, str):
+        raise InvalidRequest(f"partitions are one or more TopicPartition(topic, partition), not {quoted(places)}")
+    return [topic_partition(place) for place in places]
 
 
 class PartitionId(NamedTuple):

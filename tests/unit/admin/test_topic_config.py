@@ -52,7 +52,7 @@ def test_settings_that_are_there_already_take_no_slot(store: Store) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"retention": 1}, "setting 'retention' is unknown; the settings there are: segment_bytes"),
+        ({"retention": 1}, "setting 'retention' is unknown; did you mean 'retention_ms'.*: segment_bytes"),
         ({"retention_ms": -2}, "setting retention_ms cannot be -2"),
         ({"retention_ms": "1000"}, "setting retention_ms cannot be '1000'"),
         ({"segment_ms": 0}, "setting segment_ms cannot be 0"),
@@ -74,6 +74,31 @@ def test_settings_are_given_in_kafkas_spelling_too() -> None:
         "segment_bytes": 10,
     }
     assert parsed_settings("t", ["cleanup.policy=[compact,delete]"]) == {"cleanup_policy": "compact,delete"}
+
+
+def test_a_topic_is_created_with_the_mapping_of_a_kafka_client(store: Store) -> None:
+    created = store.admin.create_topic(
+        "m", config={"cleanup.policy": "compact,delete", "retention.ms": "1000", "segment_bytes": 10}
+    )
+
+    assert created.config.cleanup_policy == "compact,delete"
+    assert (created.config.retention_ms, created.config.segment_bytes) == (1000, 10)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"retention.sm": 1}, "setting 'retention.sm' is unknown; did you mean 'retention.ms'"),
+        ({"retention.ms": "soon"}, "setting retention_ms cannot be 'soon'"),
+        ({1: 1}, "setting '1' is unknown"),
+        ("retention.ms=1", "config must be a TopicConfig"),
+    ],
+)
+def test_a_wrong_mapping_creates_no_topic(store: Store, config: Any, message: str) -> None:
+    with pytest.raises(errors.InvalidTopic, match=message):
+        store.admin.create_topic("m", config=config)
+
+    assert "m" not in store.admin.list_topics()
 
 
 def test_settings_with_commas_between_are_refused_with_what_to_do() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import eoslog
+from eoslog.cli.main import cli
 from tests.unit.cli.command import Command
 
 
@@ -86,6 +88,31 @@ def test_settings_are_given_changed_and_shown(command: Command) -> None:
     described = command.json("topics", "describe", "t")
     assert (altered["retention_ms"], altered["retention_bytes"], altered["segment_batches"]) == (1000, 7, 5)
     assert (described["retention_ms"], described["retention_bytes"], described["segment_batches"]) == (-1, 7, 5)
+
+
+def test_a_new_topic_gets_settings_in_kafkas_spelling_or_with_underscores(command: Command) -> None:
+    command.ok("topics", "create", "t", "--config", "segment.batches=5", "--config", "retention_ms=1000")
+
+    described = command.json("topics", "describe", "t")
+    assert (described["retention_ms"], described["segment_batches"]) == (1000, 5)
+
+
+@pytest.mark.parametrize("wrong", ["retention.sm", "retentionMs", "retention-ms"])
+def test_an_unknown_setting_of_a_new_topic_is_refused_with_the_nearest(command: Command, wrong: str) -> None:
+    result = command.run("topics", "create", "t", "--config", f"{wrong}=1")
+
+    assert result.exit_code == 1
+    assert f"setting '{wrong}' is unknown; did you mean 'retention.ms'?" in result.stderr
+
+
+def test_the_settings_file_is_named_before_the_command_that_has_settings(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(f'store = "{command.url}"\n')
+
+    result = CliRunner().invoke(cli, ["--config", str(file), "topics", "create", "t", "--config", "retention.ms=1000"])
+
+    assert result.exit_code == 0, result.output
+    assert command.json("topics", "describe", "t")["retention_ms"] == 1000
 
 
 def test_an_existing_topic_is_left_as_it_is_on_request(command: Command) -> None:

@@ -62,6 +62,33 @@ def test_members_are_described_with_what_they_read(command: Command, store: eosl
         ]
 
 
+def test_all_groups_are_described_in_one_table(command: Command, store: eoslog.Store, group: str) -> None:
+    with store.consumer("a", group_instance_id="i") as consumer:
+        consumer.subscribe("t")
+        consumer.poll(0)
+
+        offsets = command.json("groups", "describe", "--all-groups")
+        members = command.json("groups", "describe", "--all-groups", "--members")
+        states = command.json("groups", "describe", "--all-groups", "--state")
+
+    assert [(each["group"], each["current_offset"], each["lag"]) for each in offsets] == [
+        ("a", None, None),
+        ("g", 2, 1),
+    ]
+    assert [(each["group"], each["group_instance_id"]) for each in members] == [("a", "i")]
+    assert [(each["group"], each["state"], each["members"]) for each in states] == [
+        ("a", "Stable", 1),
+        ("g", "Empty", 0),
+    ]
+    assert len(command.ok("groups", "describe", "--all-groups").splitlines()) == 3
+
+
+@pytest.mark.parametrize("view", ["--offsets", "--members", "--state"])
+def test_a_store_without_groups_has_none_to_describe(command: Command, store: eoslog.Store, view: str) -> None:
+    assert command.json("groups", "describe", "--all-groups", view) == []
+    assert "no consumer group" in command.ok("groups", "describe", "--all-groups", view)
+
+
 def test_a_reset_is_shown_and_done_only_with_execute(command: Command, store: eoslog.Store, group: str) -> None:
     arguments = ("groups", "reset-offsets", group, "t:0", "--to-earliest")
     change = {"group": "g", "topic": "t", "partition": 0, "current_offset": 2, "new_offset": 0}

@@ -116,6 +116,8 @@ def test_a_group_of_commands_lists_them(path: tuple[str, ...]) -> None:
         ("topics create", "Missing argument 'NAME'"),
         ("topics alter t --partitions 2 --add-config retention.ms=1", "not both"),
         ("topics alter t", "Nothing to alter: give --add-config"),
+        ("groups describe", "Give GROUP, or --all-groups"),
+        ("groups describe billing --all-groups", "Give GROUP, or --all-groups"),
         ("groups reset-offsets billing t", "Give exactly one new position: --to-earliest"),
         ("groups reset-offsets billing t --to-earliest --shift-by 1", "Give exactly one new position: --to-earliest"),
         ("topics delete-records t --offset 5", "'5' is not PARTITION:OFFSET"),

@@ -108,7 +108,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         r"TopicPartition\(topic, partition\), not 'records'",
     ),
     "a configuration that is none": (
-        lambda store: store.admin.create_topic("t", config={"cleanup.policy": "compact"}),  # type: ignore[arg-type]
+        lambda store: store.admin.create_topic("t", config=["retention.ms=1"]),  # type: ignore[arg-type]
         eoslog.InvalidTopic,
         "segment_bytes, segment_batches",
     ),

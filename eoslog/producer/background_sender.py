@@ -1,0 +1,103 @@
+"""The flush in the background, ``linger_ms`` after the first row (Kafka's sender thread).
+
+A thread runs only while rows wait. So an idle producer has none, and a forked child never misses one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.storage.environment import Environment
+
+_LOOKS_EVERY_S = 0.05
+"""While another thread holds the producer, the sender looks this often whether it must stop (s)."""
+
+
+def check_linger(linger_ms: int, *, staged: bool) -> None:
+    """
+    Raises:
+        InvalidOption: the time is not a whole number, or the producer is staged.
+    """
+    if not is_whole_number(linger_ms) or linger_ms < 0:
+        raise InvalidOption(f"linger_ms is {quoted(linger_ms)}; it must be a whole number of ms, 0 or more")
+    if staged:
+        raise InvalidOption(
+            "linger_ms is given for a staged producer, whose rows are appended by the commit only; leave it out"
+        )
+
+
+class BackgroundSender:
+    """Flushes the rows of one producer in the background."""
+
+    def __init__(
+        self, environment: Environment, linger_ms: int, lock: threading.RLock, flush: Callable[[], bool]
+    ) -> None:
+        """
+        Args:
+            lock: the lock of the producer.
+            flush: writes the rows that wait, and returns True if rows still wait. It is called with the lock.
+        """
+        self._environment = environment
+        self._linger_ms = linger_ms
+        self._lock = lock
+        self._flush = flush
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
+        self._is_stopped = False
+        self._is_running = False
+        """Changed with the lock, so that no row is left without a thread."""
+        self._thread: int | None = None
+        self._ended = threading.Event()
+
+    def row_added(self) -> None:
+        """Start the thread, unless it runs. The caller has added a row and holds the lock."""
+        if self._is_running or self._is_stopped:
+            return
+        self._is_running = True
+        self._ended.clear()
+        try:
+            self._environment.background(self._run)
+        except RuntimeError:
+            # The interpreter exits and starts no thread. The flush at exit writes the row.
+            self._is_running = False
+            self._ended.set()
+
+    def stop(self) -> None:
+        """Let the thread end without another flush. No thread starts any more."""
+        self._is_stopped = True
+        self._wakeups.put(None)
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for the end of a stopped thread. A callback that the thread itself runs does not wait."""
+        if self._is_running and self._thread != threading.get_ident():
+            self._environment.wait_for(self._ended, timeout_ms / 1000)
+
+    def _run(self) -> None:
+        self._thread = threading.get_ident()
+        try:
+            while self._flush_once():
+                pass
+        finally:
+            self._thread = None
+            self._ended.set()
+
+    def _flush_once(self) -> bool:
+        """Wait for ``linger_ms``, then flush. Return True if rows still wait."""
+        goes_on = False
+        self._environment.wait_ms(self._linger_ms, self._wakeups)
+        while not self._lock.acquire(timeout=_LOOKS_EVERY_S):
+            # Do not wait for a thread that closes the producer: it may wait for this one.
+            if self._is_stopped:
+                self._is_running = False
+                return False
+        try:
+            if not self._is_stopped:
+                self._environment.reached("client.producer.lingered")
+                goes_on = self._flush()
+                self._environment.reached("client.producer.flushed_in_background")
+        finally:
+            self._is_running = goes_on
+            self._lock.release()
+        return goes_on

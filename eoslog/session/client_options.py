@@ -1,0 +1,236 @@
+"""The options of ``connect``, producers and consumers. Unknown ones are refused, and Kafka's names are understood."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+from eoslog.errors import InvalidOption, nearest, quoted
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class KafkaConfig:
+    """How the configuration of a Kafka client becomes options. Keys are given in Kafka's spelling."""
+
+    client: str
+    """The client in messages, such as ``a producer``."""
+    other_names: Mapping[str, str]
+    """Keys whose option has another name."""
+    values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By option, the values for which eoslog has another word."""
+    largest: frozenset[str] = frozenset()
+    """Options of which the largest counts if several keys give them."""
+    fixed: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """Keys that eoslog has no choice for: the values that it accepts, and the reason why it refuses others."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Keys that would change the program if they were ignored: what to do in their place."""
+    ignored: frozenset[str] = frozenset()
+    """Keys without a meaning, because there is no broker."""
+    ignored_prefixes: tuple[str, ...] = ()
+
+    def is_ignored(self, key: str) -> bool:
+        return key in self.ignored or key.startswith(self.ignored_prefixes)
+
+    def options(self, config: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
+        """Return the options for a configuration. Keys may have underscores for Kafka's dots.
+
+        Args:
+            kinds: the options, with the annotation of each.
+
+        Raises:
+            InvalidOption: a key is unknown, is given twice, or has a value that eoslog does not offer.
+        """
+        found: dict[str, Any] = {}
+        ignored = []
+        for given, value in config.items():
+            key = str(given).replace("_", ".")
+            name = self.other_names.get(key, key.replace(".", "_"))
+            if name in kinds:
+                option = self.values.get(name, {}).get(str(value), _parsed(given, kinds[name], value))
+                if name in found and name in self.largest:
+                    option = max(option, found[name])
+                elif found.setdefault(name, option) != option:
+                    raise InvalidOption(f"config of {self.client}: {given!r} gives option {name!r} a second value")
+                found[name] = option
+            elif key in self.fixed:
+                accepted, reason = self.fixed[key]
+                if str(value).lower() not in accepted:
+                    raise InvalidOption(f"config of {self.client}: {given!r} cannot be {quoted(value)}: {reason}")
+            elif key in self.refused:
+                raise InvalidOption(f"config of {self.client}: {given!r} is not supported: {self.refused[key]}")
+            elif self.is_ignored(key):
+                ignored.append(str(given))
+            else:
+                raise InvalidOption(f"config of {self.client}: key {quoted(given)} is unknown{self._hint(key, kinds)}")
+        if ignored:
+            # Their values are never logged: some are passwords.
+            _tell_ignored(self.client, tuple(sorted(ignored)))
+        return found
+
+    def _hint(self, key: str, kinds: Mapping[str, str]) -> str:
+        known = [*self.other_names, *(name.replace("_", ".") for name in kinds), *self.fixed, *self.refused]
+        like = nearest(key, [*known, *self.ignored])
+        return f"; did you mean {like!r}?" if like else f"; it takes {', '.join(sorted(kinds))}"
+
+
+def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Wrap a function: unknown keyword arguments raise ``InvalidOption``, and ``config`` becomes keyword arguments.
+
+    The signature stays as it is, so type checkers and editors know the options.
+
+    Args:
+        client: what the function opens, as messages name it.
+        kafka: the meaning of the argument ``config``; None if the function has no such argument.
+    """
+
+    def decorated(function: Callable[P, T]) -> Callable[P, T]:
+        signature = inspect.signature(function)
+        kinds = {
+            name: str(parameter.annotation)
+            for name, parameter in signature.parameters.items()
+            if name not in ("self", "url", "config")
+        }
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+            for name in kwargs:
+                if name not in signature.parameters:
+                    raise _unknown(client, name, kinds, kafka)
+            config: Any = kwargs.pop("config", None)
+            if kafka is not None and config is not None:
+                if not isinstance(config, Mapping):
+                    raise InvalidOption(f"config of {client} must be a mapping of Kafka's keys, not {quoted(config)}")
+                given = signature.bind_partial(*args, **kwargs).arguments
+                options = kafka.options(config, kinds)
+                for name in options:
+                    if name in given:
+                        raise InvalidOption(f"option {name!r} of {client} is given as an argument and in config")
+                kwargs.update(options)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorated
+
+
+def _unknown(client: str, name: str, kinds: Mapping[str, str], kafka: KafkaConfig | None) -> InvalidOption:
+    key = name.replace("_", ".")
+    own = key.replace(".", "_")
+    if kafka is not None and own not in kinds:
+        if key in kafka.other_names:
+            own = kafka.other_names[key]
+        elif key in kafka.fixed or key in kafka.refused or kafka.is_ignored(key):
+            return InvalidOption(f"option {quoted(name)} of {client} is Kafka's: give it in config={{{key!r}: …}}")
+    like = own if own in kinds else nearest(name, kinds)
+    hint = f"use {like}" if own == like else f"did you mean {like}?" if like else f"it takes {', '.join(kinds)}"
+    return InvalidOption(f"option {quoted(name)} of {client} is unknown; {hint}")
+
+
+def _parsed(key: object, kind: str, value: Any) -> Any:
+    """Return a value; Kafka's clients accept numbers and booleans as strings."""
+    if not isinstance(value, str):
+        return value
+    kinds = kind.split(" | ")
+    if "bool" in kinds:
+        if value.lower() not in ("true", "false"):
+            raise InvalidOption(f"config key {key!r} is {quoted(value)}; it must be true or false")
+        return value.lower() == "true"
+    if "int" in kinds:
+        try:
+            return int(value)
+        except ValueError:
+            raise InvalidOption(f"config key {key!r} is {quoted(value)}; it must be a whole number") from None
+    return value
+
+
+@cache
+def _tell_ignored(client: str, keys: tuple[str, ...]) -> None:
+    _logger.warning(
+        "config of %s: there is no broker to which these keys could apply, so they are ignored: %s",
+        client,
+        ", ".join(keys),
+    )
+
+
+_BROKER = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", "client.id", "client.rack", "client.dns.lookup"),
+        *("allow.auto.create.topics", "connections.max.idle.ms", "request.timeout.ms", "default.api.timeout.ms"),
+        *("send.buffer.bytes", "receive.buffer.bytes", "message.max.bytes", "statistics.interval.ms", "debug"),
+        *("enable.ssl.certificate.verification", "stats.cb", "error.cb", "throttle.cb", "oauth.cb", "logger"),
+    }
+)
+_BROKER_PREFIXES: tuple[str, ...] = (
+    *("sasl.", "ssl.", "security.", "socket.", "metadata.", "topic.metadata.", "broker.", "api.version."),
+    *("reconnect.backoff.", "retry.backoff.", "metrics.", "log."),
+)
+_JAVA = "it names a class of Java's"
+_ALWAYS_DURABLE = "eoslog has no weaker mode: a row is durable when its flush returns. Leave the key out, or give 'all'"
+_IDEMPOTENT = "every producer of eoslog is idempotent. Leave the key out"
+_MURMUR = "rows go by Kafka's murmur2 of their key ('murmur2_random'). Give send() a partition to choose another"
+
+PRODUCER_CONFIG = KafkaConfig(
+    client="a producer",
+    other_names={"message.timeout.ms": "delivery_timeout_ms", "queue.buffering.max.ms": "linger_ms"},
+    fixed={
+        "acks": (("all", "-1"), _ALWAYS_DURABLE),
+        "request.required.acks": (("all", "-1"), _ALWAYS_DURABLE),
+        "enable.idempotence": (("true",), _IDEMPOTENT),
+        "partitioner": (("murmur2", "murmur2_random"), _MURMUR),
+    },
+    refused={
+        "partitioner.class": f"{_JAVA}. {_MURMUR}",
+        "interceptor.classes": f"{_JAVA}. Change rows before send()",
+        "on.delivery": "give on_delivery to each send()",
+        "dr.cb": "give on_delivery to each send()",
+        "delivery.report.only.error": "let the function that you give as on_delivery return if there is no error",
+    },
+    ignored=_BROKER
+    | {
+        *("batch.size", "batch.num.messages", "buffer.memory", "max.request.size", "retries", "max.in.flight"),
+        *("max.in.flight.requests.per.connection", "message.send.max.retries", "queue.buffering.max.messages"),
+        *("queue.buffering.max.kbytes", "compression.type", "compression.codec", "compression.level"),
+    },
+    ignored_prefixes=_BROKER_PREFIXES,
+)
+_STORED_OFFSETS = "positions move as records are returned; give commit() the offsets to commit"
+_NO_EOF = "poll() returns an empty list at the end; compare position() with end_offsets()"
+
+CONSUMER_CONFIG = KafkaConfig(
+    client="a consumer",
+    other_names={"max.poll.interval.ms": "session_timeout_ms"},
+    values={
+        "auto_offset_reset": {
+            "smallest": "earliest",
+            "beginning": "earliest",
+            "largest": "latest",
+            "end": "latest",
+            "error": "none",
+        }
+    },
+    # The session lasts from poll to poll, so it must last as long as either of Kafka's two times.
+    largest=frozenset({"session_timeout_ms"}),
+    fixed={
+        "enable.auto.offset.store": (("true",), _STORED_OFFSETS),
+        "enable.partition.eof": (("false",), _NO_EOF),
+    },
+    refused={
+        "interceptor.classes": f"{_JAVA}. Change records after poll()",
+        "on.commit": "commit() raises its errors",
+    },
+    ignored=_BROKER
+    | {
+        *("heartbeat.interval.ms", "partition.assignment.strategy", "group.protocol", "group.remote.assignor"),
+        *("check.crcs", "exclude.internal.topics", "max.partition.fetch.bytes", "queued.min.messages"),
+        *("queued.max.messages.kbytes",),
+    },
+    ignored_prefixes=(*_BROKER_PREFIXES, "fetch."),
+)

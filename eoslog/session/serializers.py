@@ -1,0 +1,38 @@
+"""Serializers and deserializers of an application: functions between its objects and the bytes of Kafka records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from eoslog.errors import InvalidOption, SerializationFailed, quoted
+
+Serializer: TypeAlias = Callable[[Any], bytes | None]
+"""It gets a key or a value, never None."""
+Deserializer: TypeAlias = Callable[[bytes], Any]
+"""It gets the bytes of a key or a value, never None."""
+
+
+def check_callable(name: str, function: object) -> None:
+    """Raises: InvalidOption: an option is neither None nor a function."""
+    if function is not None and not callable(function):
+        raise InvalidOption(f"{name} must be a function of one argument, not {quoted(function)}")
+
+
+def serialized(topic: str, part: str, serializer: Serializer | None, given: Any) -> Any:
+    """Return a key or value as bytes. None stays None: no key, or a tombstone.
+
+    Args:
+        part: ``key`` or ``value``, for messages.
+
+    Raises:
+        SerializationFailed: the serializer raised an error.
+    """
+    if serializer is None or given is None:
+        return given
+    try:
+        return serializer(given)
+    except Exception as error:
+        raise SerializationFailed(
+            f"topic {topic}: the {part} serializer raised {type(error).__name__}: {error}. Nothing was added"
+        ) from error

@@ -1,0 +1,221 @@
+"""Options that do not exist are refused with the nearest name, and Kafka's configurations become options."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eoslog
+from eoslog import errors
+from eoslog.consumer.consumer import Consumer
+from eoslog.errors import nearest
+from eoslog.producer.producer import Producer
+from eoslog.session import client_options
+from eoslog.session.client_options import CONSUMER_CONFIG, PRODUCER_CONFIG
+from eoslog.storage.s3_options import S3Options
+from eoslog.store import Store
+
+
+@pytest.fixture(autouse=True)
+def _each_warning_is_new() -> None:
+    client_options._tell_ignored.cache_clear()
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options with which producers and consumers are opened, none of which is in the end."""
+    found: list[dict[str, Any]] = []
+
+    def note(client: object, store: object, name: str | None, **options: Any) -> None:
+        found.append({"id": name, **options})
+
+    monkeypatch.setattr(Producer, "__init__", note)
+    monkeypatch.setattr(Consumer, "__init__", note)
+    return found
+
+
+def parameters(function: Callable[..., Any], *without: str) -> dict[str, tuple[object, object]]:
+    found = inspect.signature(function).parameters.values()
+    return {each.name: (each.annotation, each.default) for each in found if each.name not in ("self", *without)}
+
+
+def test_the_signatures_of_consumers_name_every_option() -> None:
+    assert parameters(Store.consumer, "config") == parameters(Consumer.__init__, "store")
+
+
+def test_the_signatures_of_producers_name_every_option() -> None:
+    assert parameters(Store.producer, "config").keys() == parameters(Producer.__init__, "store").keys()
+
+
+def test_the_signature_of_connect_names_every_option_of_a_store() -> None:
+    told = parameters(eoslog.connect, "url", "log_config", "settings").keys()
+
+    assert told == {"fsync", *(field.name for field in fields(S3Options))}
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("transactional.id", "transactional_id"),
+        ("transactionalId", "transactional_id"),
+        ("TRANSACTIONAL-ID", "transactional_id"),
+        ("transactionalid", "transactional_id"),
+        ("trasnactional_id", "transactional_id"),
+        ("something", None),
+    ],
+)
+def test_the_nearest_name_is_found_whatever_the_spelling(name: str, like: str | None) -> None:
+    assert nearest(name, ["staged", "transactional_id", "max_block_ms"]) == like
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda store: store.producer(**{"transactional.id": "a"}),
+            "'transactional.id' of a producer.*use transactional_id",
+        ),
+        (
+            lambda store: store.producer(transactionl_id="a"),
+            "'transactionl_id' of a producer.*did you mean transactional_id",
+        ),
+        (lambda store: store.producer(message_timeout_ms=1), "use delivery_timeout_ms"),
+        (
+            lambda store: store.producer(bootstrap_servers="a"),
+            r"is Kafka's: give it in config=\{'bootstrap.servers': …\}",
+        ),
+        (lambda store: store.producer(acks="all"), r"is Kafka's: give it in config=\{'acks': …\}"),
+        (lambda store: store.producer(colour=1), "it takes transactional_id, transaction_timeout_ms, staged"),
+        (lambda store: store.consumer(**{"group.id": "a"}), "'group.id' of a consumer.*use group_id"),
+        (lambda store: store.consumer(auto_ofset_reset="none"), "did you mean auto_offset_reset"),
+        (lambda store: eoslog.connect("x", fsnc=False), r"'fsnc' of connect\(\).*did you mean fsync"),
+        (lambda store: eoslog.connect("x", **{"endpoint.url": "http://x"}), "use endpoint_url"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest_name(
+    store: Store, call: Callable[[Store], object], message: str
+) -> None:
+    with pytest.raises(errors.InvalidOption, match=message):
+        call(store)
+
+
+def test_an_option_of_another_kind_of_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidOption, match="region"):
+        eoslog.connect(tmp_path, region="eu-central-1")
+    with pytest.raises(errors.InvalidOption, match="fsync"):
+        eoslog.connect("s3://bucket/prefix", fsync=True)
+
+
+def test_the_configuration_of_a_producer_becomes_options(store: Store, opened: list[dict[str, Any]]) -> None:
+    config = {
+        "transactional.id": "a",
+        "transaction.timeout.ms": "5000",
+        "message.timeout.ms": 7_000,
+        "acks": "all",
+        "enable.idempotence": True,
+        "max_block_ms": 9,
+        "staged": "true",
+    }
+
+    store.producer(config=config)
+
+    (options,) = opened
+    assert options["id"] == "a"
+    assert options["transaction_timeout_ms"] == 5_000
+    assert options["delivery_timeout_ms"] == 7_000
+    assert options["max_block_ms"] == 9
+    assert options["staged"] is True
+
+
+def test_the_configuration_of_a_consumer_becomes_options(store: Store, opened: list[dict[str, Any]]) -> None:
+    config = {
+        "group.id": "g",
+        "auto.offset.reset": "smallest",
+        "enable.auto.commit": "false",
+        "isolation.level": "read_uncommitted",
+        "session.timeout.ms": 6_000,
+        "max.poll.interval.ms": 300_000,
+    }
+
+    store.consumer(config=config, max_poll_records=3)
+
+    (options,) = opened
+    assert options["id"] == "g"
+    assert options["auto_offset_reset"] == "earliest"
+    assert options["enable_auto_commit"] is False
+    assert options["isolation_level"] == "read_uncommitted"
+    assert options["session_timeout_ms"] == 300_000
+    assert options["max_poll_records"] == 3
+
+
+def test_keys_for_a_broker_are_ignored_with_one_warning_that_has_no_values(
+    store: Store, opened: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"bootstrap.servers": "host:9092", "security.protocol": "SASL_SSL", "sasl.password": "secret"}
+
+    with caplog.at_level(logging.WARNING):
+        store.producer(config=config)
+        store.producer(config=config)
+
+    (record,) = caplog.records
+    assert record.getMessage().endswith("ignored: bootstrap.servers, sasl.password, security.protocol")
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"acks": 0}, "'acks' cannot be 0: eoslog has no weaker mode"),
+        ({"acks": "1"}, "'acks' cannot be '1'"),
+        ({"enable.idempotence": False}, "'enable.idempotence' cannot be False: every producer of eoslog is idempotent"),
+        ({"partitioner": "consistent_random"}, "'partitioner' cannot be.*murmur2"),
+        ({"partitioner.class": "com.example.Mine"}, "'partitioner.class' is not supported"),
+        ({"on_delivery": print}, "give on_delivery to each send"),
+        ({"transactional.idd": "a"}, r"'transactional.idd' is unknown; did you mean 'transactional.id'\?"),
+        ({"bootstrap.server": "a"}, r"did you mean 'bootstrap.servers'\?"),
+        ({"colour": 1}, "'colour' is unknown; it takes .*max_block_ms"),
+        ({1: 2}, "key 1 is unknown"),
+        ({"max.block.ms": "soon"}, "'max.block.ms' is 'soon'; it must be a whole number"),
+        ({"staged": "maybe"}, "'staged' is 'maybe'; it must be true or false"),
+        ({"delivery.timeout.ms": 1, "message.timeout.ms": 2}, "'message.timeout.ms' gives option .* a second value"),
+        (["transactional.id"], "must be a mapping"),
+    ],
+)
+def test_a_configuration_that_would_be_misunderstood_is_refused(store: Store, config: Any, message: str) -> None:
+    with pytest.raises(errors.InvalidOption, match=message):
+        store.producer(config=config)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"enable.auto.offset.store": False}, r"give commit\(\) the offsets"),
+        ({"enable.partition.eof": True}, "end_offsets"),
+        ({"group.idd": "g"}, r"did you mean 'group.id'\?"),
+        ({"max.poll.interval.ms": 86_400_000, "group.id": "g"}, "session_timeout_ms must be 6000 to 1800000"),
+    ],
+)
+def test_a_configuration_of_a_consumer_that_would_be_misunderstood_is_refused(
+    store: Store, config: Any, message: str
+) -> None:
+    with pytest.raises(errors.InvalidOption, match=message):
+        store.consumer(config=config)
+
+
+def test_an_option_is_given_once(store: Store) -> None:
+    with pytest.raises(errors.InvalidOption, match="'transactional_id' of a producer is given as an argument and in"):
+        store.producer("a", config={"transactional.id": "b"})
+
+
+def test_no_key_has_two_meanings() -> None:
+    for config in (PRODUCER_CONFIG, CONSUMER_CONFIG):
+        groups = [set(config.other_names), set(config.fixed), set(config.refused), set(config.ignored)]
+        assert sum(map(len, groups)) == len(set().union(*groups))
+        known = set().union(*groups[:3])
+        assert not [key for key in known if key.startswith(config.ignored_prefixes)]

@@ -27,6 +27,7 @@ from eoslog.store import Store
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
+from pyspark_eoslog.native.newest_rows import newest_columns, newest_rows
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
 from pyspark_eoslog.spark_schemas import default_schema
@@ -100,6 +101,7 @@ class EosLogTable:
         predicate: str | None = None,
         metadata_columns: bool = True,
         include_headers: bool = False,
+        latest_by_key: bool = False,
     ) -> DataFrame:
         """Return the visible rows, scanned by Spark's own Parquet reader. It gets the filters and columns.
 
@@ -124,6 +126,9 @@ class EosLogTable:
                 exclude. A filter on the DataFrame skips parts of files by the statistics of Parquet.
             metadata_columns: for a topic of columns: add ``_topic, _partition, _offset, _timestamp``.
             include_headers: for a topic of Kafka records: add ``headers``.
+            latest_by_key: return only the newest row of each key, as in ``Store.scan``. Spark finds the newest offsets
+                by the key columns, and joins the rows with them. The columns of the values are read too, because a
+                tombstone has nulls in all of them.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -140,7 +145,9 @@ class EosLogTable:
                 slot=slot,
                 timestamp=timestamp,
                 transaction_consistent=transaction_consistent,
-                predicate=predicate,
+                # A row that does not match may be the newest of its key, so the predicate leaves out no file.
+                predicate=None if latest_by_key else predicate,
+                latest_by_key=latest_by_key,
             )
 
         store, _ = recently_verified_store(self._options.location, _VERIFIED_MS)
@@ -159,11 +166,16 @@ class EosLogTable:
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
         place = NativeFiles(store.url, dict(self._options.location.options))
         files = planned_files(scan.plans)
-        if predicate is None:
+        if predicate is None and not latest_by_key:
             return native_frame(self._spark, place, topic, files, wanted)
-        used = compile_predicate(predicate, topic).columns.names
-        read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used])))
+        used = [] if predicate is None else compile_predicate(predicate, topic).columns.names
+        of_rows = newest_columns(topic) if latest_by_key else ()
+        read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used, *of_rows])))
         frame = native_frame(self._spark, place, topic, files, read)
+        if latest_by_key:
+            frame = newest_rows(frame, topic)
+        if predicate is None:
+            return frame.selectExpr(*map(quoted, wanted.names))
         # In brackets and on a line of its own: the predicate may end with a comment, which must not hide the bracket.
         return frame.where(f"({predicate}\n)").selectExpr(*map(quoted, wanted.names))
 

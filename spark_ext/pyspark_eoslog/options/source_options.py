@@ -51,6 +51,7 @@ NAMES = (
     "transactionConsistent",
     "columns",
     "predicate",
+    "latestByKey",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxFilesPerTrigger",
@@ -139,6 +140,7 @@ class Options:
     columns: tuple[str, ...] | None
     """The columns to read, in this order; None: all."""
     predicate: str | None
+    latest_by_key: bool
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_files_per_trigger: int | None
@@ -189,6 +191,7 @@ class Options:
             transaction_consistent=boolean(options, "transactionConsistent", default=False),
             columns=names(options, "columns"),
             predicate=text(options, "predicate"),
+            latest_by_key=boolean(options, "latestByKey", default=False),
             max_offsets_per_trigger=whole_number(options, "maxOffsetsPerTrigger", at_least=1),
             max_bytes_per_trigger=size_bytes(options, "maxBytesPerTrigger"),
             max_files_per_trigger=whole_number(options, "maxFilesPerTrigger", at_least=1),

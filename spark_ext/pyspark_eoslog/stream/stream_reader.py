@@ -190,6 +190,9 @@ def check_stream_options(options: Options) -> None:
     options.refuse(
         ("slot", "versionAsOf", "timestampAsOf"), "is for batch reads; a stream keeps its slot in the checkpoint"
     )
+    options.refuse(
+        ("latestByKey",), "is for batch reads: a later row may replace one that the stream has returned. Leave it out"
+    )
     options.check_consistent_end()
     if not is_at_least(4, 2):
         options.refuse(_ADMISSION_CONTROL, f"in a stream {needs(4, 2)}. Leave it out, or upgrade PySpark")

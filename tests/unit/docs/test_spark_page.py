@@ -33,6 +33,7 @@ VALUES = {
     "versionAsOf": "1",
     "timestampAsOf": "1",
     "assign": '{"a": [0]}',
+    "latestByKey": "true",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from eoslog.maintenance.file_compaction import FileCompactionReport, compact_fil
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.publication import Publication, Publisher
+from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
@@ -216,12 +217,14 @@ class Admin(TransactionAdministration, GroupAdministration):
         return found
 
     def compact_files(
-        self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES
+        self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES, now: bool = False
     ) -> FileCompactionReport:
         """Rewrite small data files of sealed segments into large ones. Readers see the same rows as before.
 
         Args:
             topic: the topic; all topics if None.
+            now: first seal the active segments, however small and young. So all rows below the last stable offset are
+                compacted, also of a new topic.
             target_file_bytes: the largest size of the new files (bytes). Files of at least half this size stay as they
                 are.
 
@@ -232,6 +235,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         _check_number("target_file_bytes", target_file_bytes, 1)
         store = self._store
         store.describe()
+        if now:
+            self._seal(self.list_topics() if topic is None else [topic])
         return compact_files(
             store.log, store.object_store, store.environment, topic=topic, target_file_bytes=target_file_bytes
         )
@@ -252,11 +257,13 @@ class Admin(TransactionAdministration, GroupAdministration):
         store.describe()
         return Publisher(store.log, store.object_store, store.environment, store.indexes).publish(topic)
 
-    def compact_keys(self, topic: str | None = None) -> KeyCompactionReport:
+    def compact_keys(self, topic: str | None = None, *, now: bool = False) -> KeyCompactionReport:
         """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.
 
         Args:
-            topic: the topic to compact now, even if it is not due. If None, compact every partition that is due.
+            topic: the topic to compact, even if it is not due. If None, compact every partition that is due.
+            now: first seal the active segments, however small and young. So all rows below the last stable offset count
+                as sealed, also of a new topic.
 
         Raises:
             UnknownTopicOrPartition
@@ -266,7 +273,18 @@ class Admin(TransactionAdministration, GroupAdministration):
         if topic is not None and not self.describe_topic(topic).config.is_compacted:
             raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
         store.describe()
+        if now:
+            self._seal(self._compacted_topics() if topic is None else [topic])
         return compact_keys(store.log, store.object_store, store.environment, topic=topic, force=topic is not None)
+
+    def _compacted_topics(self) -> list[str]:
+        return self._store.read(
+            lambda state, slot: [topic.topic for topic in state.topics.values() if topic.config.is_compacted]
+        )
+
+    def _seal(self, topics: Collection[str]) -> None:
+        store = self._store
+        seal_now(store.log, store.object_store, store.environment, topics)
 
     def vacuum(
         self,

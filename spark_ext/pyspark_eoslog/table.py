@@ -221,10 +221,11 @@ class EosLogTable:
         """Return one row for each transactional id of the store, including those of jobs' tasks."""
         return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
 
-    def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES) -> DataFrame:
+    def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES, now: bool = False) -> DataFrame:
         """Compact the topic in this call: small files of sealed segments, and by key if ``cleanup_policy`` says so.
 
         Args:
+            now: first seal the active segments, however small and young, so that also a new topic is compacted.
             target_file_bytes: the largest size of a new file (bytes).
 
         Returns:
@@ -232,8 +233,8 @@ class EosLogTable:
         """
         admin = self._store().admin
         is_compacted = admin.describe_topic(self._topic).config.is_compacted
-        keys = admin.compact_keys(self._topic) if is_compacted else KeyCompactionReport()
-        files = admin.compact_files(self._topic, target_file_bytes=target_file_bytes)
+        keys = admin.compact_keys(self._topic, now=now) if is_compacted else KeyCompactionReport()
+        files = admin.compact_files(self._topic, target_file_bytes=target_file_bytes, now=now and not is_compacted)
         return table_frames.optimize_frame(self._spark, files, keys)
 
     def vacuum(

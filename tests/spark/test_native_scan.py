@@ -281,3 +281,13 @@ def test_maintenance_returns_its_numbers(spark: SparkSession, store: eoslog.Stor
 
     assert [(row.rowsRemoved, row.endOffset) for row in done if row.operation == "compact_keys"] == [(7, 8)]
     assert [(row.dryRun, row.numFiles) for row in looked] == [(True, 0)]
+
+
+def test_a_new_table_is_optimized_now(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(10).repartition(3))
+    assert table.optimize().count() == 0
+
+    (done,) = table.optimize(now=True).collect()
+
+    assert (done.operation, done.filesBefore, done.filesAfter) == ("compact_files", 3, 1)
+    assert sorted(row.id for row in table.toDF().collect()) == list(range(10))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from eoslog.admin.group_admin import GroupAdministration
 from eoslog.admin.topic_admin import (
     AddColumns,
@@ -21,7 +19,8 @@ from eoslog.admin.topic_admin import (
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.format.given_schemas import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
@@ -62,7 +61,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         topic: str,
         *,
         partitions: int = 1,
-        schema: pa.Schema | None = None,
+        schema: GivenSchema | None = None,
         key: str | Sequence[str] = (),
         spark_schema: str | None = None,
         config: TopicConfig | None = None,
@@ -70,14 +69,19 @@ class Admin(TransactionAdministration, GroupAdministration):
         """Create a topic. If the store does not exist, create it too.
 
         Args:
-            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp).
+            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp). Give a
+                pyarrow schema, types or their names by column as ``{"carrier": "string", "miles": pa.int64()}``, the
+                schema of a Spark DataFrame, or an object with ``__arrow_c_schema__``, as the schema of a Polars
+                DataFrame.
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
-            spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have.
+            spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have. The schema of a Spark
+                DataFrame includes it.
             config: the settings of the topic; the defaults if None.
 
         Raises:
             TopicAlreadyExists, InvalidTopic
+            InvalidRequest: ``schema`` or ``spark_schema`` is no schema.
             UnsupportedSchema: a column cannot be stored, or not be published although ``config.publish`` is ``delta``.
         """
         check_topic_name(topic)
@@ -124,7 +128,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         return self._store.append(AlterTopic(topic, settings))
 
-    def add_columns(self, topic: str, columns: pa.Schema, *, spark_schema: str | None = None) -> Topic:
+    def add_columns(self, topic: str, columns: GivenSchema, *, spark_schema: str | None = None) -> Topic:
         """Add columns to a topic of columns, after its existing ones. Existing rows have nulls in the new columns.
 
         ``columns`` may include columns that the topic already has; they stay as they are. New fields of a struct are
@@ -132,6 +136,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         nullable.
 
         Args:
+            columns: in one of the forms of ``create_topic``.
             spark_schema: the columns as Spark's JSON, for Spark types that Arrow does not have.
 
         Returns:
@@ -141,11 +146,12 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
             InvalidTopic: the topic holds Kafka records.
             SchemaMismatch: the topic has a column of this name with another type.
+            InvalidRequest: ``columns`` is no schema.
             UnsupportedSchema: a column cannot be stored.
         """
-        if not isinstance(columns, pa.Schema):
-            raise InvalidRequest(f"topic {topic}: columns must be a pyarrow.Schema, not {type(columns).__name__}")
-        return self._store.append(AddColumns(topic, columns, spark_schema, self._store.now_ms()))
+        found = arrow_columns(topic, columns)
+        described = found.spark if spark_schema is None else spark_schema
+        return self._store.append(AddColumns(topic, found.schema, described, self._store.now_ms()))
 
     def schema_history(self, topic: str) -> list[TopicSchemaVersion]:
         """Return all schemas of a topic, from the first to the current one, with their slots and times.
@@ -420,16 +426,16 @@ def _check_number(name: str, value: object, at_least: int) -> None:
         raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number, {at_least} or more")
 
 
-def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
-    if schema is None:
+def _topic_schema(topic: str, given: GivenSchema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
+    if given is None:
         if key:
             raise InvalidTopic(
                 f"topic {topic}: Kafka records are partitioned by their key; give a schema to name columns"
             )
         return TopicSchema(kind="records")
-    if not isinstance(schema, pa.Schema):
-        raise InvalidRequest(f"topic {topic}: the schema must be a pyarrow.Schema, not {type(schema).__name__}")
-    schema = normalise_schema(schema)
+    found = arrow_columns(topic, given)
+    spark_schema = found.spark if spark_schema is None else spark_schema
+    schema = normalise_schema(found.schema)
     check_storable(schema)
     for name in key:
         if name not in schema.names:

@@ -157,6 +157,11 @@ def verified_store(location: StoreLocation) -> Store:
     return (held if is_same else _reopen(location)).store
 
 
+def new_store(location: StoreLocation) -> Store:
+    """Return a store that does not exist yet. It is created with its first topic."""
+    return _reopen(location).store
+
+
 def is_verified(location: StoreLocation, age_ms: int) -> bool:
     """Return True if the id of the kept store was checked less than ``age_ms`` ago."""
     verified_ms = _hold(location).verified_ms

@@ -155,6 +155,27 @@ def test_an_unknown_topic_is_refused_with_advice(spark: SparkSession, store: eos
         read(spark, store, topic="nope")
 
 
+def test_a_write_creates_its_topic_and_the_same_write_works_again(spark: SparkSession, store: eoslog.Store) -> None:
+    rows = spark.range(5).selectExpr("id", "cast(id as string) as carrier")
+    for _ in range(2):
+        write(rows, store, topic="made", createTopic="true", partitions="2", key="carrier")
+    overwrite = rows.limit(1).write.format("eoslog").options(topic="other", createTopic="true")
+    overwrite.mode("overwrite").save(store.url)
+
+    found = read(spark, store, topic="made")
+    write(found, store, topic="copy", createTopic="true")
+
+    assert found.count() == 10
+    assert (found.where("_partition < 2").count(), store.admin.describe_topic("made").partitions) == (10, 2)
+    assert read(spark, store, topic="other").count() == 1
+    assert read(spark, store, topic="copy").drop("_topic", "_offset").columns == [
+        "id",
+        "carrier",
+        "_partition",
+        "_timestamp",
+    ]
+
+
 def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, store: eoslog.Store) -> None:
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*'path' is missing"):
         spark.read.format("eoslog").option("topic", "a").load()

@@ -69,6 +69,9 @@ NAMES = (
     "txnVersion",
     "startAnewAfter",
     "mergeSchema",
+    "createTopic",
+    "partitions",
+    "key",
     "publishOnCommit",
 )
 STORE_PREFIX = "store."
@@ -161,6 +164,9 @@ class Options:
     """The last committed version after which a stream restarts (``startAnewAfter``), as quoted from the error message
     that asks for it."""
     merge_schema: bool
+    create_topic: bool
+    partitions: int | None
+    key: tuple[str, ...] | None
     publish_on_commit: bool
     checkpoint_location: str | None
     query_name: str | None
@@ -209,6 +215,9 @@ class Options:
             version=whole_number(options, "txnVersion", at_least=0),
             start_anew_after=_query_version(options),
             merge_schema=boolean(options, "mergeSchema", default=False),
+            create_topic=boolean(options, "createTopic", default=False),
+            partitions=whole_number(options, "partitions", at_least=1),
+            key=names(options, "key"),
             publish_on_commit=boolean(options, "publishOnCommit", default=False),
             checkpoint_location=options.get("checkpointlocation"),
             query_name=options.get("queryname"),

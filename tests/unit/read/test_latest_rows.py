@@ -136,12 +136,21 @@ def test_a_file_without_a_newest_row_is_read_only_for_its_keys(world: World) -> 
     assert store.requests["GET"] == before + 3
 
 
-@pytest.mark.parametrize("together", [1, latest_rows._ROWS_TOGETHER])
+@pytest.mark.parametrize(
+    ("together", "short_keys_bytes"), [(1, latest_rows._SHORT_KEYS_BYTES), (latest_rows._ROWS_TOGETHER, 0)]
+)
 @pytest.mark.parametrize(("seed", "records", "compacted"), [(1, False, False), (2, False, True), (3, True, True)])
 def test_the_rows_are_those_of_a_plain_search_in_any_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, records: bool, compacted: bool, together: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    records: bool,
+    compacted: bool,
+    together: int,
+    short_keys_bytes: int,
 ) -> None:
     monkeypatch.setattr(latest_rows, "_ROWS_TOGETHER", together)
+    monkeypatch.setattr(latest_rows, "_SHORT_KEYS_BYTES", short_keys_bytes)
     history = TableHistory(tmp_path, seed, records=records, compacted=compacted)
     history.run(60)
     topic = history.store.admin.describe_topic(TOPIC)

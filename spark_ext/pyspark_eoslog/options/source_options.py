@@ -57,6 +57,7 @@ NAMES = (
     "maxFilesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "groupId",
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
@@ -150,6 +151,8 @@ class Options:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     """The longest wait of a stream for ``min_offsets_per_trigger`` (ms)."""
+    group_id: str | None
+    """The consumer group that shows the progress of a stream."""
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
@@ -203,6 +206,7 @@ class Options:
             max_files_per_trigger=whole_number(options, "maxFilesPerTrigger", at_least=1),
             min_offsets_per_trigger=whole_number(options, "minOffsetsPerTrigger", at_least=1),
             max_trigger_delay_ms=_MAX_TRIGGER_DELAY_MS if max_trigger_delay_ms is None else max_trigger_delay_ms,
+            group_id=text(options, "groupId"),
             min_partitions=whole_number(options, "minPartitions", at_least=1),
             max_records_per_partition=whole_number(options, "maxRecordsPerPartition", at_least=1),
             fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),

@@ -28,13 +28,15 @@ from pyspark_eoslog.spark_schemas import ReadColumns, check_agreement, choose_co
 from pyspark_eoslog.worker import object_store, plain_errors, verified_store
 
 _logger = logging.getLogger(__name__)
-ADMISSION_OPTIONS = (
+STREAM_OPTIONS = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxFilesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "groupId",
 )
+"""Options of streams alone."""
 
 _LARGE_BYTES = 64 << 20
 """A read of fewer bytes takes about a second, so it is not worth a warning."""
@@ -225,7 +227,7 @@ def _check_options(options: Options) -> None:
             raise InvalidOption(
                 f"option {name!r} is {nothing!r}, with which a batch would read nothing; use {instead!r}"
             )
-    ignored = [name for name in ADMISSION_OPTIONS if name in options.given]
+    ignored = [name for name in STREAM_OPTIONS if name in options.given]
     if ignored:
         _logger.warning("a batch is read as a whole; ignored, as they are for readStream: %s", ", ".join(ignored))
     travels = options.slot is not None or options.timestamp_ms is not None

@@ -296,13 +296,13 @@ class RowKeys:
 
     def __init__(self, topic: Topic) -> None:
         records = topic.topic_schema.kind == "records"
-        names = stored_schema(topic).names
+        values = [field for field in stored_schema(topic) if field.name not in topic.topic_schema.key]
         self.key_columns: tuple[str, ...] = ("key",) if records else topic.topic_schema.key
-        self.value_columns: tuple[str, ...] = (
-            ("value",) if records else tuple(name for name in names if name not in topic.topic_schema.key)
-        )
-        """A row with a key is a tombstone if all of these columns are null. Without such columns there are no
-        tombstones."""
+        self.value_columns: tuple[str, ...] = ("value",) if records else tuple(field.name for field in values)
+        """A row with a key is a tombstone if all of these columns are null. There are none if there are no tombstones:
+        if all columns are key columns, or one of the others is never null."""
+        if not records and not all(field.nullable for field in values):
+            self.value_columns = ()
 
     def keys(self, rows: pa.RecordBatch) -> list[bytes | None]:
         """Return the key of each row; None for a row without a key."""

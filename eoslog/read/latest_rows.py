@@ -80,15 +80,14 @@ def read_latest(
         newest.add(keys.key_array(batch), batch.column(offset.name))
     offsets = newest.offsets()
     pieces = [piece for piece in pieces if _may_hold(piece, offsets)]
-    may_be_tombstone = bool(keys.value_columns) and all(stored.field(name).nullable for name in keys.value_columns)
     second = {field.name: field for field in (*wanted, offset)}
-    for name in (*keys.key_columns, *keys.value_columns) if may_be_tombstone else ():
+    for name in (*keys.key_columns, *keys.value_columns) if keys.value_columns else ():
         second.setdefault(name, stored.field(name))
     for field in () if predicate is None else predicate.columns:
         second.setdefault(field.name, field)
     for batch in read_slices(store, topic, partition, pieces, stored, pa.schema(second.values()), threads=threads):
         kept = _are_in(offsets, batch.column(offset.name).to_numpy())
-        if may_be_tombstone:
+        if keys.value_columns:
             kept &= ~keys.tombstones(batch)
         rows = batch.filter(pa.array(kept))
         if predicate is not None:

@@ -66,6 +66,16 @@ def test_kafka_records_with_a_null_value_are_tombstones(store: Store) -> None:
     assert latest(store, "t", columns=["key"], ending_offsets={0: 2}) == [(b"a",), (b"b",)]
 
 
+def test_a_topic_with_a_value_that_is_never_null_has_no_tombstones(store: Store) -> None:
+    schema = pa.schema([("id", pa.int64()), pa.field("at", pa.int64(), nullable=False), ("note", pa.string())])
+    store.admin.create_topic("kept", schema=schema, key="id")
+    with store.producer() as producer:
+        producer.send_table("kept", pa.table({"id": [1, 1], "at": [1, 2], "note": ["a", None]}, schema))
+
+    assert RowKeys(store.admin.describe_topic("kept")).value_columns == ()
+    assert latest(store, "kept") == [(1, 2, None)]
+
+
 def test_keys_count_in_each_partition_for_itself_also_after_partitions_were_added(store: Store) -> None:
     columns_topic(store, partitions=1)
     write(store, (1, 10, "a"), (2, 20, "b"), (3, 30, "c"))

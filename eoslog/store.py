@@ -294,6 +294,7 @@ class Store(Session):
         transaction_consistent: bool = False,
         include_control_rows: bool = False,
         predicate: str | None = None,
+        latest_by_key: bool = False,
     ) -> Scan:
         """Plan a read of the rows of a topic that are visible now.
 
@@ -317,6 +318,10 @@ class Store(Session):
                 It compares columns with literals, also ``_partition, _offset, _timestamp`` (``partition, offset,
                 timestamp`` of Kafka records). A file is not fetched if the log's statistics exclude its rows. Strings
                 are compared by their bytes, and NaN is greater than any other number, as in Spark.
+            latest_by_key: read only the newest row of each key, and no key whose newest row is a tombstone. Keys and
+                tombstones are those of compaction by key, and are counted in each partition for itself. A row without a
+                key is always read. ``predicate`` chooses among the newest rows. Memory holds the distinct keys of one
+                partition, up to three times.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -334,6 +339,7 @@ class Store(Session):
             transaction_consistent=transaction_consistent,
             include_control_rows=include_control_rows,
             predicate=predicate,
+            latest_by_key=latest_by_key,
         )
 
     def commits(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from eoslog.admin.group_admin import GroupAdministration
 from eoslog.admin.topic_admin import (
@@ -24,13 +22,15 @@ from eoslog.admin.topic_admin import (
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.format.given_schemas import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
 from eoslog.maintenance.index_restore import DamagedFile, restore_index_files
 from eoslog.maintenance.key_compaction import KeyCompactionReport, compact_keys
 from eoslog.maintenance.publication import Publication, Publisher
+from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
@@ -64,7 +64,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         topic: str,
         *,
         partitions: int = 1,
-        schema: pa.Schema | None = None,
+        schema: GivenSchema | None = None,
         key: str | Sequence[str] = (),
         spark_schema: str | None = None,
         config: TopicConfig | Mapping[str, Any] | None = None,
@@ -72,15 +72,20 @@ class Admin(TransactionAdministration, GroupAdministration):
         """Create a topic. If the store does not exist, create it too.
 
         Args:
-            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp).
+            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp). Give a
+                pyarrow schema, types or their names by column as ``{"carrier": "string", "miles": pa.int64()}``, the
+                schema of a Spark DataFrame, or an object with ``__arrow_c_schema__``, as the schema of a Polars
+                DataFrame.
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
-            spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have.
+            spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have. The schema of a Spark
+                DataFrame includes it.
             config: the settings of the topic, or a mapping by Kafka's names, such as ``{"cleanup.policy": "compact"}``;
                 the defaults if None.
 
         Raises:
             TopicAlreadyExists, InvalidTopic
+            InvalidRequest: ``schema`` or ``spark_schema`` is no schema.
             UnsupportedSchema: a column cannot be stored, or not be published although ``config.publish`` is ``delta``.
         """
         check_topic_name(topic)
@@ -130,7 +135,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         return self._store.append(AlterTopic(topic, settings))
 
-    def add_columns(self, topic: str, columns: pa.Schema, *, spark_schema: str | None = None) -> Topic:
+    def add_columns(self, topic: str, columns: GivenSchema, *, spark_schema: str | None = None) -> Topic:
         """Add columns to a topic of columns, after its existing ones. Existing rows have nulls in the new columns.
 
         ``columns`` may include columns that the topic already has; they stay as they are. New fields of a struct are
@@ -138,6 +143,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         nullable.
 
         Args:
+            columns: in one of the forms of ``create_topic``.
             spark_schema: the columns as Spark's JSON, for Spark types that Arrow does not have.
 
         Returns:
@@ -147,11 +153,12 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
             InvalidTopic: the topic holds Kafka records.
             SchemaMismatch: the topic has a column of this name with another type.
+            InvalidRequest: ``columns`` is no schema.
             UnsupportedSchema: a column cannot be stored.
         """
-        if not isinstance(columns, pa.Schema):
-            raise InvalidRequest(f"topic {topic}: columns must be a pyarrow.Schema, not {type(columns).__name__}")
-        return self._store.append(AddColumns(topic, columns, spark_schema, self._store.now_ms()))
+        found = arrow_columns(topic, columns)
+        described = found.spark if spark_schema is None else spark_schema
+        return self._store.append(AddColumns(topic, found.schema, described, self._store.now_ms()))
 
     def schema_history(self, topic: str) -> list[TopicSchemaVersion]:
         """Return all schemas of a topic, from the first to the current one, with their slots and times.
@@ -223,12 +230,14 @@ class Admin(TransactionAdministration, GroupAdministration):
         return found
 
     def compact_files(
-        self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES
+        self, topic: str | None = None, *, target_file_bytes: int = TARGET_FILE_BYTES, now: bool = False
     ) -> FileCompactionReport:
         """Rewrite small data files of sealed segments into large ones. Readers see the same rows as before.
 
         Args:
             topic: the topic; all topics if None.
+            now: first seal the active segments, however small and young. So all rows below the last stable offset are
+                compacted, also of a new topic.
             target_file_bytes: the largest size of the new files (bytes). Files of at least half this size stay as they
                 are.
 
@@ -239,6 +248,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         _check_number("target_file_bytes", target_file_bytes, 1)
         store = self._store
         store.describe()
+        if now:
+            self._seal(self.list_topics() if topic is None else [topic])
         return compact_files(
             store.log,
             store.object_store,
@@ -263,11 +274,13 @@ class Admin(TransactionAdministration, GroupAdministration):
         self._store.describe()
         return Publisher.of(self._store).publish(topic)
 
-    def compact_keys(self, topic: str | None = None) -> KeyCompactionReport:
+    def compact_keys(self, topic: str | None = None, *, now: bool = False) -> KeyCompactionReport:
         """Keep only the newest row of each key in the sealed segments of topics with ``cleanup_policy=compact``.
 
         Args:
-            topic: the topic to compact now, even if it is not due. If None, compact every partition that is due.
+            topic: the topic to compact, even if it is not due. If None, compact every partition that is due.
+            now: first seal the active segments, however small and young. So all rows below the last stable offset count
+                as sealed, also of a new topic.
 
         Raises:
             UnknownTopicOrPartition
@@ -277,6 +290,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         if topic is not None and not self.describe_topic(topic).config.is_compacted:
             raise InvalidTopic(f"topic {topic} is not compacted; set its cleanup_policy to compact")
         store.describe()
+        if now:
+            self._seal(self._compacted_topics() if topic is None else [topic])
         return compact_keys(
             store.log,
             store.object_store,
@@ -285,6 +300,15 @@ class Admin(TransactionAdministration, GroupAdministration):
             force=topic is not None,
             tables=KnownTables.of(store),
         )
+
+    def _compacted_topics(self) -> list[str]:
+        return self._store.read(
+            lambda state, slot: [topic.topic for topic in state.topics.values() if topic.config.is_compacted]
+        )
+
+    def _seal(self, topics: Collection[str]) -> None:
+        store = self._store
+        seal_now(store.log, store.object_store, store.environment, topics)
 
     def vacuum(
         self,
@@ -421,16 +445,16 @@ def _check_number(name: str, value: object, at_least: int) -> None:
         raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number, {at_least} or more")
 
 
-def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
-    if schema is None:
+def _topic_schema(topic: str, given: GivenSchema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
+    if given is None:
         if key:
             raise InvalidTopic(
                 f"topic {topic}: Kafka records are partitioned by their key; give a schema to name columns"
             )
         return TopicSchema(kind="records")
-    if not isinstance(schema, pa.Schema):
-        raise InvalidRequest(f"topic {topic}: the schema must be a pyarrow.Schema, not {type(schema).__name__}")
-    schema = normalise_schema(schema)
+    found = arrow_columns(topic, given)
+    spark_schema = found.spark if spark_schema is None else spark_schema
+    schema = normalise_schema(found.schema)
     check_storable(schema)
     for name in key:
         if name not in schema.names:

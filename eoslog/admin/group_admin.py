@@ -305,6 +305,35 @@ class SetOffsets:
 
 
 @dataclass(frozen=True)
+class AdvanceOffsets:
+    """Raise offsets of a group without members. The answer has the offsets that were raised.
+
+    Offsets that are not larger than the committed ones, and those of topics that are gone, change nothing. So the
+    request may be repeated, and may come late.
+    """
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    """The ids of the topics. An offset counts only in the topic of this id."""
+    time_ms: int
+
+    def apply(self, draft: Draft) -> dict[TopicPartition, int]:
+        """Raises: GroupNotEmpty, InvalidRequest"""
+        check_empty(draft.groups.get(self.group_id, EMPTY_GROUP), self.group_id)
+        ahead = {}
+        for place, offset in self.offsets.items():
+            partition_id = PartitionId(self.topic_ids[place.topic], place.partition)
+            known = committed_offset(draft, self.group_id, partition_id)
+            if partition_id in draft.partitions and (known is None or known.offset < offset):
+                ahead[place] = offset
+        if ahead:
+            committed = group_offsets(draft, ahead, self.group_id)
+            draft.append(OffsetsCommitted(committed=committed, time_ms=self.time_ms))
+        return ahead
+
+
+@dataclass(frozen=True)
 class DeleteOffsets:
     """Delete a group's offsets of these partitions. The answer lists the partitions that had an offset."""
 
@@ -386,6 +415,32 @@ class GroupAdministration:
         """
         check_id("group id", group_id)
         self._store.append(SetOffsets(group_id, offsets, self._store.now_ms()))
+
+    def advance_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, topic_ids: Mapping[str, str]
+    ) -> dict[TopicPartition, int]:
+        """Raise offsets of a group without members, to show the progress of a reader that keeps its own position.
+
+        An offset never goes back. So the call may be repeated, also after ``CommitStateUnknown``. A group that does not
+        exist is created.
+
+        Args:
+            topic_ids: the ids of the topics that were read, by name. Offsets of a topic that was deleted since, or
+                created again, are left out.
+
+        Returns:
+            The offsets that were raised.
+
+        Raises:
+            GroupNotEmpty: the group has members, and they commit its offsets.
+            InvalidRequest
+        """
+        check_id("group id", group_id)
+        wanted = {topic_partition(place): offset for place, offset in offsets.items()}
+        for place in wanted:
+            if place.topic not in topic_ids:
+                raise InvalidRequest(f"topic_ids lacks the topic {place.topic}. Give the id of each topic")
+        return self._store.append(AdvanceOffsets(group_id, wanted, dict(topic_ids), self._store.now_ms()))
 
     def reset_consumer_group_offsets(
         self,

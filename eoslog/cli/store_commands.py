@@ -223,20 +223,23 @@ def restore_indexes(
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
-@command("compact-files", "", "flights")
-def compact_files(session: Session, topic: str | None = None) -> None:
+_NOW = Param("First seal the active segments, however small and young.")
+
+
+@command("compact-files", "", "flights", "flights --now")
+def compact_files(session: Session, topic: str | None = None, *, now: Annotated[bool, _NOW] = False) -> None:
     """Rewrite small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
     with progress("compacting files"):
-        found = session.store().admin.compact_files(topic)
+        found = session.store().admin.compact_files(topic, now=now)
     columns = Columns(*(title_of(field.name) for field in fields(CompactedSegments)))
     session.print_rows(columns, found.compacted, empty="no sealed segment has small files to be compacted")
 
 
-@command("compact-keys", "", "balances")
-def compact_keys(session: Session, topic: str | None = None) -> None:
+@command("compact-keys", "", "balances", "balances --now")
+def compact_keys(session: Session, topic: str | None = None, *, now: Annotated[bool, _NOW] = False) -> None:
     """Keep the newest row of each key in sealed segments. By default in all topics that are due."""
     with progress("compacting by key"):
-        found = session.store().admin.compact_keys(topic)
+        found = session.store().admin.compact_keys(topic, now=now)
     columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import click
@@ -20,6 +19,7 @@ from eoslog.admin.topic_admin import (
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from eoslog.format.given_schemas import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.entries import TopicConfig
@@ -28,31 +28,11 @@ from eoslog.state.partitions import partition_of
 from eoslog.state.store_state import StoreState, Topic
 from eoslog.state.topics import topic_named
 
-_TYPES: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-"""The types of columns by Spark's names."""
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
-_TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
-
 
 def _column(text: str) -> pa.Field[Any]:
     name, _, kind = text.rpartition(":")
-    kind = kind.strip().lower()
-    decimal = _DECIMAL.fullmatch(kind)
-    data_type = pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal is not None else _TYPES.get(kind)
-    if not name or data_type is None or (decimal is not None and int(decimal[2]) > int(decimal[1])):
+    data_type = type_named(kind)
+    if not name or data_type is None:
         raise ValueError
     return pa.field(name, data_type)
 
@@ -71,10 +51,10 @@ def _partition_offset(text: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-_COLUMN = parsed(_column, f"NAME:TYPE; the types are {_TYPE_NAMES}")
+_COLUMN = parsed(_column, f"NAME:TYPE; the types are {TYPE_NAMES}")
 _FILE = click.Path(exists=True, dir_okay=False, readable=True)
 _PARTITION_OFFSET = parsed(_partition_offset, "PARTITION:OFFSET, as 0:1000")
-_REPEATED = f"May be repeated. The types: {_TYPE_NAMES}."
+_REPEATED = f"May be repeated. The types: {TYPE_NAMES}."
 _SETTINGS = f"May be repeated. The settings: {', '.join(map(kafka_spelling, TopicConfig.model_fields))}."
 _FOR_NEW = f"{_SETTINGS} A settings file is given before the command: eoslog --config FILE topics create."
 _BELOW = (

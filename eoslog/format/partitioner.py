@@ -85,11 +85,25 @@ def key_bytes(columns: Sequence[Column]) -> list[bytes | None]:
     """
     found: list[bytes | None] = []
     for parts in _aligned_chunks(columns):
-        serialized = [_serialize(part) for part in parts]
-        keys = serialized[0] if len(parts) == 1 else _join(parts, serialized)
-        missing = np.logical_and.reduce([np.asarray(part.is_null()) for part in parts])
-        found += [None if null else key for key, null in zip(keys.to_pylist(), missing.tolist(), strict=True)]
+        found += _keys(parts).to_pylist()
     return found
+
+
+def _keys(parts: Sequence[pa.Array[Any]]) -> pa.LargeBinaryArray:
+    """Return the key of each row; null where all its parts are null."""
+    serialized = [_serialize(part) for part in parts]
+    keys = serialized[0] if len(parts) == 1 else _join(parts, serialized)
+    if not all(part.null_count for part in parts):
+        return keys
+    null: Any = pa.scalar(None, pa.large_binary())
+    masked: Any = pc.if_else(pa.array(_has_any(parts)), keys, null)
+    return masked  # type: ignore[no-any-return]
+
+
+def _has_any(columns: Sequence[pa.Array[Any]]) -> npt.NDArray[np.bool_]:
+    """For each row, return True if a column is not null."""
+    valid: npt.NDArray[np.bool_] = np.logical_or.reduce([np.asarray(column.is_valid()) for column in columns])
+    return valid
 
 
 def check_key_type(name: str, data_type: pa.DataType) -> None:
@@ -218,7 +232,7 @@ def _partitions(parts: Sequence[pa.Array[Any]], partitions: int) -> npt.NDArray[
         return np.empty(0, np.int32)
     found = ((_murmur2_of_all(keys) & np.uint32(_POSITIVE)) % np.uint32(partitions)).astype(np.int32)
     if all(part.null_count for part in parts):
-        found[~np.logical_or.reduce([np.asarray(part.is_valid()) for part in parts])] = NO_PARTITION
+        found[~_has_any(parts)] = NO_PARTITION
     return found
 
 
@@ -275,26 +289,32 @@ def _aligned_chunks(columns: Sequence[Column]) -> Iterator[list[pa.Array[Any]]]:
 
 
 class RowKeys:
-    """The keys of a topic's rows: the key of a Kafka record, or the key columns of a row of columns."""
+    """The keys of a topic's rows: the key of a Kafka record, or the key columns of a row of columns.
+
+    It consists of plain values, so it can be sent to the tasks of a read.
+    """
 
     def __init__(self, topic: Topic) -> None:
         records = topic.topic_schema.kind == "records"
-        names = stored_schema(topic).names
+        values = [field for field in stored_schema(topic) if field.name not in topic.topic_schema.key]
         self.key_columns: tuple[str, ...] = ("key",) if records else topic.topic_schema.key
-        self.value_columns: tuple[str, ...] = (
-            ("value",) if records else tuple(name for name in names if name not in topic.topic_schema.key)
-        )
-        """A row is a tombstone if all of these columns are null. Without such columns there are no tombstones."""
+        self.value_columns: tuple[str, ...] = ("value",) if records else tuple(field.name for field in values)
+        """A row with a key is a tombstone if all of these columns are null. There are none if there are no tombstones:
+        if all columns are key columns, or one of the others is never null."""
+        if not records and not all(field.nullable for field in values):
+            self.value_columns = ()
 
     def keys(self, rows: pa.RecordBatch) -> list[bytes | None]:
         """Return the key of each row; None for a row without a key."""
-        return key_bytes([rows.column(name) for name in self.key_columns])
+        return self.key_array(rows).to_pylist()
+
+    def key_array(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
+        """Return the key of each row as bytes; null for a row without a key. The rows need the key columns."""
+        return _keys([rows.column(name) for name in self.key_columns])
 
     def tombstones(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """For each row, return True if it is a tombstone."""
+        """For each row, return True if it is a tombstone. The rows need the key columns and the value columns."""
         if not self.value_columns:
             return np.zeros(rows.num_rows, np.bool_)
-        found = np.ones(rows.num_rows, np.bool_)
-        for name in self.value_columns:
-            found &= np.asarray(rows.column(name).is_null())
-        return found
+        has_key = _has_any([rows.column(name) for name in self.key_columns])
+        return has_key & ~_has_any([rows.column(name) for name in self.value_columns])

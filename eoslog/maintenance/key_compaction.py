@@ -214,7 +214,7 @@ class Cleaner:
                 key is None or offset >= newest.get(key, -1)
                 for key, offset in zip(keys, offsets[row:end].tolist(), strict=True)
             ]
-            tombstones[row:end] = self._keys.tombstones(rows) & [key is not None for key in keys]
+            tombstones[row:end] = self._keys.tombstones(rows)
             if timestamps is not None:
                 timestamps[row:end] = rows.column(_TIMESTAMP).cast(pa.int64()).to_numpy()
             row = end

@@ -7,6 +7,7 @@ appends the entry that names them. If another process seals first, the files sta
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection
 
 from eoslog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from eoslog.format.data_file import crc32c
@@ -17,8 +18,9 @@ from eoslog.state.draft import AppendEntry
 from eoslog.state.entries import SegmentSealed
 from eoslog.state.entry_fields import FileReference
 from eoslog.state.partition_state import Partition
-from eoslog.state.partitions import sealable_end
+from eoslog.state.partitions import partition_of, sealable_end
 from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.topics import topic_named
 from eoslog.storage.environment import Environment
 from eoslog.storage.object_store import ObjectStore
 
@@ -28,25 +30,73 @@ def seal_segments(log: Log[StoreState], store: ObjectStore, environment: Environ
 
     Only rows below the last stable offset are sealed, because the outcome of later rows may be open.
     """
+
+    def candidates(state: StoreState, slot: int) -> list[_Candidate]:
+        now_ms = store.clock.now_ms()
+        found = []
+        for partition_id, partition in state.partitions.items():
+            topic = state.topics[partition_id.topic_id]
+            end_offset = sealable_end(partition, topic.config, now_ms)
+            if end_offset is not None:
+                found.append((topic, partition, end_offset))
+        return found
+
+    return _seal_while(log, store, environment, candidates)
+
+
+def seal_now(
+    log: Log[StoreState], store: ObjectStore, environment: Environment, topics: Collection[str]
+) -> list[SegmentSealed]:
+    """Seal the active segments of topics, however small and young. Return the entries that this call appended.
+
+    The call seals up to the last stable offsets at its beginning, so it ends although other processes write.
+
+    Raises:
+        UnknownTopicOrPartition
+    """
+    ends = log.read(
+        lambda state, slot: {
+            each: partition_of(state, each).last_stable_offset
+            for topic in topics
+            for each in topic_named(state, topic).partition_ids()
+        }
+    )
+
+    def candidates(state: StoreState, slot: int) -> list[_Candidate]:
+        now_ms = store.clock.now_ms()
+        found = []
+        for partition_id, end in ends.items():
+            topic, partition = state.topics.get(partition_id.topic_id), state.partitions.get(partition_id)
+            if topic is None or partition is None or partition.segment_base_offset >= end:
+                continue
+            end_offset = sealable_end(partition, topic.config, now_ms, of_any_age=True)
+            if end_offset is not None:
+                found.append((topic, partition, end_offset))
+        return found
+
+    return _seal_while(log, store, environment, candidates)
+
+
+_Candidate = tuple[Topic, Partition, int]
+"""A partition with its topic, and the end (exclusive) up to which its active segment can be sealed."""
+
+
+def _seal_while(
+    log: Log[StoreState],
+    store: ObjectStore,
+    environment: Environment,
+    candidates: Callable[[StoreState, int], list[_Candidate]],
+) -> list[SegmentSealed]:
+    """Seal the candidates, until a state has none."""
     sealed: list[SegmentSealed] = []
     while True:
-        candidates = log.read(lambda state, slot: _sealable(state, store.clock.now_ms()), refresh=not sealed)
-        if not candidates:
+        found = log.read(candidates, refresh=not sealed)
+        if not found:
             return sealed
-        for topic, partition, end_offset in candidates:
+        for topic, partition, end_offset in found:
             entry = seal_segment(log, store, environment, topic, partition, end_offset)
             if entry is not None:
                 sealed.append(entry)
-
-
-def _sealable(state: StoreState, now_ms: int) -> list[tuple[Topic, Partition, int]]:
-    found = []
-    for partition_id, partition in state.partitions.items():
-        topic = state.topics[partition_id.topic_id]
-        end_offset = sealable_end(partition, topic.config, now_ms)
-        if end_offset is not None:
-            found.append((topic, partition, end_offset))
-    return found
 
 
 def seal_segment(
@@ -64,6 +114,8 @@ def seal_segment(
     """
     entry = _write_files(store, environment, topic, partition, end_offset)
     landed = log.append(AppendEntry(entry, unless=(OffsetOutOfRange, UnknownTopicOrPartition)))
+    if landed:
+        environment.reached("segment.seal.sealed")
     return entry if landed else None
 
 

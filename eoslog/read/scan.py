@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
+from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import FileSlice, PartitionPlan, ReadPlanner, check_offset, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
@@ -77,11 +81,13 @@ class Scan:
         as_of: AsOf | None = None,
         predicate: Predicate | None = None,
         most_rows: int | None = None,
+        latest: RowKeys | None = None,
     ) -> None:
         self._store = store
         self._stored = stored
         self._predicate = predicate
         self._most_rows = most_rows
+        self._latest = latest
         self.plans = tuple(plans)
         self.schema = columns
         self.slot = slot
@@ -91,8 +97,8 @@ class Scan:
 
     @property
     def record_count(self) -> int:
-        """The number of rows. It is known without reading files. It is an upper bound if the scan has a predicate, or
-        if its range cuts a compacted batch."""
+        """The number of rows. It is known without reading files. It is an upper bound if the scan has a predicate or
+        ``latest_by_key``, or if its range cuts a compacted batch."""
         rows = sum(plan.record_count for plan in self.plans)
         return rows if self._most_rows is None else min(rows, self._most_rows)
 
@@ -108,13 +114,16 @@ class Scan:
         if not is_whole_number(rows) or rows < 0:
             raise InvalidOption(f"limit is {quoted(rows)}; it must be a whole number, 0 or more")
         most = rows if self._most_rows is None else min(rows, self._most_rows)
-        return Scan(self._store, self.plans, self._stored, self.schema, self.slot, self.as_of, self._predicate, most)
+        limited = copy(self)
+        limited._most_rows = most
+        return limited
 
     def to_batches(self, *, progress: Callable[[Progress], object] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows by partition, and by offset within a partition. Only one thread at a time may iterate.
 
         Args:
-            progress: called with the progress of the read before each batch and after each file.
+            progress: called with the progress of the read before each batch and after each file. With
+                ``latest_by_key`` it counts the first pass, which reads the keys of all rows.
 
         Raises:
             CorruptRecord: a file is missing or differs from its entry.
@@ -129,7 +138,8 @@ class Scan:
         for plan in self.plans:
             if left == 0:
                 return
-            for batch in read_slices(
+            read = read_slices if self._latest is None else partial(read_latest, keys=self._latest)
+            for batch in read(
                 self._store,
                 plan.topic,
                 plan.partition,
@@ -149,7 +159,9 @@ class Scan:
                     return
 
     def _slices(self, plan: PartitionPlan, most_rows: int | None) -> Iterable[FileSlice]:
-        return plan.slices if most_rows is None or self._predicate is not None else _first(plan.slices, most_rows)
+        if most_rows is None or self._predicate is not None or self._latest is not None:
+            return plan.slices
+        return _first(plan.slices, most_rows)
 
     def to_table(self, *, progress: Callable[[Progress], object] | None = None) -> pa.Table:
         """Return all rows in the order of ``to_batches``. ``progress`` is called as there."""
@@ -178,7 +190,14 @@ class Scan:
         """Return the data files that hold the scan's rows, in the order of ``to_batches``. None is fetched.
 
         If the scan has a predicate, its files may hold rows that do not match.
+
+        Raises:
+            InvalidOption: the scan has ``latest_by_key``. Only the rows themselves show which ones are the newest.
         """
+        if self._latest is not None:
+            raise InvalidOption(
+                "the files of a scan with latest_by_key hold older rows too. Read its rows, for example with to_table()"
+            )
         found = []
         left = self._most_rows
         for plan in self.plans:
@@ -234,8 +253,11 @@ def plan_scan(
     transaction_consistent: bool,
     include_control_rows: bool,
     predicate: str | None,
+    latest_by_key: bool,
 ) -> Scan:
     """Plan a scan; see ``Store.scan``."""
+    if latest_by_key and include_control_rows:
+        raise InvalidOption("control rows have no key: give either latest_by_key or include_control_rows, not both")
     travels = slot is not None or timestamp is not None
     if isolation_level is None:
         isolation_level = IsolationLevel.SNAPSHOT if travels else IsolationLevel.READ_COMMITTED
@@ -267,14 +289,17 @@ def plan_scan(
     as_of = resolve(slot, time_ms, newest_slot=newest, log_time_ms=log_time_ms, now_ms=store.now_ms())
     wanted = _columns(topic_state, columns, include_control_rows)
     compiled = None if predicate is None else compile_predicate(predicate, topic_state)
+    latest = latest_keys(topic_state) if latest_by_key else None
+    # A row that does not match may be the newest of its key, so the predicate leaves out no file.
+    planned = None if latest_by_key else compiled
     if transaction_consistent:
         ending_offsets = _consistent_ends(store, topic, found, starting_offsets, ending_offsets)
-    planner = ReadPlanner(store.indexes, topic, isolation, as_of, include_control_rows, compiled)
+    planner = ReadPlanner(store.indexes, topic, isolation, as_of, include_control_rows, planned)
     plans = [
         planner.plan(each, starting_offsets.get(each.id.partition), ending_offsets.get(each.id.partition))
         for each in found
     ]
-    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, as_of, compiled)
+    return Scan(store.object_store, plans, stored_schema(topic_state), wanted, newest, as_of, compiled, latest=latest)
 
 
 def _check_columns(names: object) -> None:

@@ -246,12 +246,15 @@ def _settle(partition: Partition, producer_id: int, first_offset: int, outcome: 
     return settled
 
 
-def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int | None:
+def sealable_end(partition: Partition, config: TopicConfig, now_ms: int, *, of_any_age: bool = False) -> int | None:
     """Return the end offset (exclusive) up to which the active segment may be sealed; None if it may not yet.
 
     Only decided batches are sealed. The segment must be large enough or old enough at ``now_ms`` of the store's clock.
     Its age counts from the log's time when its first batch was decided. The timestamps of its rows would not do: a
     backfill of old rows would be sealed batch by batch.
+
+    Args:
+        of_any_age: a segment that is neither large nor old may be sealed too.
     """
     stable = partition.last_stable_offset
     decided = [batch for batch in partition.active if batch.end_offset <= stable]
@@ -260,7 +263,7 @@ def sealable_end(partition: Partition, config: TopicConfig, now_ms: int) -> int 
         size += batch.file.length if batch.file is not None else 0
         if size >= config.segment_bytes or count >= config.segment_batches:
             return batch.end_offset
-    if decided and decided[0].end_time_ms + config.longest_segment_ms < now_ms:
+    if decided and (of_any_age or decided[0].end_time_ms + config.longest_segment_ms < now_ms):
         return decided[-1].end_offset
     return None
 

@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
 
 def topic_schema(schema: StructType) -> pa.Schema:
-    """A DataFrame's schema as that of a topic, for ``create_topic(…, schema=…, spark_schema=schema.json())``.
+    """Return a DataFrame's schema in the Arrow types of a topic. ``create_topic`` takes ``df.schema`` itself, too.
 
     Raises:
         UnsupportedSchema: naming a column that a topic cannot hold.

@@ -61,9 +61,14 @@ class DefaultSource(DataSource):
         return EosLogReader(self._options(), schema)
 
     def streamReader(self, schema: StructType) -> EosLogStreamReader:  # noqa: N802 - Spark's name
+        from eoslog.errors import EosLogError
+        from pyspark_eoslog.stream.refused_stream import RefusedStream
         from pyspark_eoslog.stream.stream_reader import EosLogStreamReader
 
-        return EosLogStreamReader(self._options(), schema)
+        try:
+            return EosLogStreamReader(self._options(), schema)
+        except EosLogError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> EosLogWriter:
         from pyspark_eoslog.write.sink import EosLogWriter

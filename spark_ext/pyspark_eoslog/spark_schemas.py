@@ -14,7 +14,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from eoslog import Topic
 from eoslog.errors import CorruptRecord, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema
 from eoslog.format.column_types import LossyCast, cast_losslessly, narrows
-from eoslog.format.topic_schemas import normalise_schema, stored_schema
+from eoslog.format.topic_schemas import RESERVED_NAMES, normalise_schema, stored_schema
 from eoslog.read.columns import (
     PLACE_COLUMNS,
     TRANSACTION_COLUMNS,
@@ -53,6 +53,18 @@ def storable_schema(schema: StructType) -> pa.Schema:
         UnsupportedSchema: a topic cannot store a column. The message contains its name.
     """
     return normalise_schema(arrow_schema(schema))
+
+
+def topic_columns(schema: StructType) -> tuple[pa.Schema, str]:
+    """Return the columns of a topic for a DataFrame's rows: as a topic stores them, and as Spark's JSON.
+
+    Columns that a reader adds to a topic of columns, such as ``_offset``, are left out, as in a write.
+
+    Raises:
+        UnsupportedSchema: a topic cannot store a column. The message contains its name.
+    """
+    own = StructType([field for field in schema.fields if field.name not in RESERVED_NAMES])
+    return storable_schema(own), described_columns(own, own.names)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

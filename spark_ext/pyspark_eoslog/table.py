@@ -28,6 +28,7 @@ from eoslog.store import Store
 from pyspark_eoslog import table_frames
 from pyspark_eoslog.native.lookup import planned_files
 from pyspark_eoslog.native.native_scan import NativeFiles, native_frame, quoted
+from pyspark_eoslog.native.newest_rows import newest_columns, newest_rows
 from pyspark_eoslog.options import STORE_PREFIX, Options
 from pyspark_eoslog.options.offset_options import EARLIEST, LATEST
 from pyspark_eoslog.spark_schemas import default_schema
@@ -101,6 +102,7 @@ class EosLogTable:
         predicate: str | None = None,
         metadata_columns: bool = True,
         include_headers: bool = False,
+        latest_by_key: bool = False,
     ) -> DataFrame:
         """Return the visible rows, scanned by Spark's own Parquet reader. It gets the filters and columns.
 
@@ -125,6 +127,9 @@ class EosLogTable:
                 exclude. A filter on the DataFrame skips parts of files by the statistics of Parquet.
             metadata_columns: for a topic of columns: add ``_topic, _partition, _offset, _timestamp``.
             include_headers: for a topic of Kafka records: add ``headers``.
+            latest_by_key: return only the newest row of each key, as in ``Store.scan``. Spark finds the newest offsets
+                by the key columns, and joins the rows with them. The columns of the values are read too, because a
+                tombstone has nulls in all of them.
 
         Raises:
             UnknownTopicOrPartition, OffsetOutOfRange, InvalidOption
@@ -141,7 +146,9 @@ class EosLogTable:
                 slot=slot,
                 timestamp=timestamp,
                 transaction_consistent=transaction_consistent,
-                predicate=predicate,
+                # A row that does not match may be the newest of its key, so the predicate leaves out no file.
+                predicate=None if latest_by_key else predicate,
+                latest_by_key=latest_by_key,
             )
 
         store, _ = recently_verified_store(self._options.location, _VERIFIED_MS)
@@ -160,11 +167,16 @@ class EosLogTable:
         wanted = self._columns(topic, columns, metadata_columns=metadata_columns, include_headers=include_headers)
         place = NativeFiles(store.url, dict(self._options.location.options))
         files = planned_files(scan.plans)
-        if predicate is None:
+        if predicate is None and not latest_by_key:
             return native_frame(self._spark, place, topic, files, wanted)
-        used = compile_predicate(predicate, topic).columns.names
-        read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used])))
+        used = [] if predicate is None else compile_predicate(predicate, topic).columns.names
+        of_rows = newest_columns(topic) if latest_by_key else ()
+        read = self._columns(topic, list(dict.fromkeys([*wanted.names, *used, *of_rows])))
         frame = native_frame(self._spark, place, topic, files, read)
+        if latest_by_key:
+            frame = newest_rows(frame, topic)
+        if predicate is None:
+            return frame.selectExpr(*map(quoted, wanted.names))
         # In brackets and on a line of its own: the predicate may end with a comment, which must not hide the bracket.
         return frame.where(f"({predicate}\n)").selectExpr(*map(quoted, wanted.names))
 
@@ -210,10 +222,11 @@ class EosLogTable:
         """Return one row for each transactional id of the store, including those of jobs' tasks."""
         return table_frames.transactions_frame(self._spark, self._store().admin.list_transactions())
 
-    def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES) -> DataFrame:
+    def optimize(self, *, target_file_bytes: int = TARGET_FILE_BYTES, now: bool = False) -> DataFrame:
         """Compact the topic in this call: small files of sealed segments, and by key if ``cleanup_policy`` says so.
 
         Args:
+            now: first seal the active segments, however small and young, so that also a new topic is compacted.
             target_file_bytes: the largest size of a new file (bytes).
 
         Returns:
@@ -221,8 +234,8 @@ class EosLogTable:
         """
         admin = self._store().admin
         is_compacted = admin.describe_topic(self._topic).config.is_compacted
-        keys = admin.compact_keys(self._topic) if is_compacted else KeyCompactionReport()
-        files = admin.compact_files(self._topic, target_file_bytes=target_file_bytes)
+        keys = admin.compact_keys(self._topic, now=now) if is_compacted else KeyCompactionReport()
+        files = admin.compact_files(self._topic, target_file_bytes=target_file_bytes, now=now and not is_compacted)
         return table_frames.optimize_frame(self._spark, files, keys)
 
     def vacuum(

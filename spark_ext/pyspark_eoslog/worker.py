@@ -30,6 +30,8 @@ _SINK_RUNNER = "pyspark.sql.worker.python_streaming_sink_runner"
 """The module of worker processes that only commit and abort."""
 _DAEMON = "pyspark.daemon"
 """The program whose forked children serve one call of Spark after another."""
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+"""The variable by which Spark's workers leave tracebacks out of the errors that they report."""
 _PATIENCE_MS = 120_000
 _BACKOFF = Backoff(first_ms=100, longest_ms=5_000)
 T = TypeVar("T")
@@ -78,8 +80,7 @@ class Worker:
         if self.stores or self.object_stores:
             # Once is enough. A store that is opened later may replace another one, and must stay collectable.
             return
-        main = getattr(sys.modules.get("__main__"), "__spec__", None)
-        if main is not None and main.name == _DAEMON:
+        if _program() == _DAEMON:
             gc.freeze()
 
     def forget_stores(self) -> None:
@@ -114,11 +115,24 @@ def acting_as(worker: Worker) -> Iterator[None]:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise errors of eoslog without their causes. Spark passes on only their text."""
+    """Raise errors of eoslog so that Spark passes on their message alone, without causes and without a traceback.
+
+    Their messages say what is wrong and what to do. A traceback before them would only hide that. Other errors keep
+    theirs, because they show a bug.
+    """
     try:
         yield
     except EosLogError as error:
+        if _program().startswith("pyspark."):
+            # Spark's worker reports the error at once, and its process ends. So no later error loses its traceback.
+            os.environ[_HIDE_TRACEBACK] = "1"
         raise error from None
+
+
+def _program() -> str:
+    """Return the module that runs as this process's program; an empty text if it is no module."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return "" if main is None else str(main.name)
 
 
 def object_store(location: StoreLocation) -> ObjectStore:
@@ -141,6 +155,11 @@ def verified_store(location: StoreLocation) -> Store:
         # If the store was removed, opening it again raises NotAStore.
         is_same = False
     return (held if is_same else _reopen(location)).store
+
+
+def new_store(location: StoreLocation) -> Store:
+    """Return a store that does not exist yet. It is created with its first topic."""
+    return _reopen(location).store
 
 
 def is_verified(location: StoreLocation, age_ms: int) -> bool:

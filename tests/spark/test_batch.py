@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import eoslog
@@ -145,10 +146,34 @@ def test_overwrite_replaces_the_rows_in_one_slot(spark: SparkSession, store: eos
 
 
 def test_an_unknown_topic_is_refused_with_advice(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
-    with pytest.raises(Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*the store has: flights.*create_topic"):
+    with pytest.raises(
+        Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*the store has: flights.*create"
+    ) as refused:
         write(flights, store, topic="nope")
+    assert "Traceback" not in str(refused.value)
     with pytest.raises(Exception, match="EOSLOG_UNKNOWN_TOPIC_OR_PARTITION"):
         read(spark, store, topic="nope")
+
+
+def test_a_write_creates_its_topic_and_the_same_write_works_again(spark: SparkSession, store: eoslog.Store) -> None:
+    rows = spark.range(5).selectExpr("id", "cast(id as string) as carrier")
+    for _ in range(2):
+        write(rows, store, topic="made", createTopic="true", partitions="2", key="carrier")
+    overwrite = rows.limit(1).write.format("eoslog").options(topic="other", createTopic="true")
+    overwrite.mode("overwrite").save(store.url)
+
+    found = read(spark, store, topic="made")
+    write(found, store, topic="copy", createTopic="true")
+
+    assert found.count() == 10
+    assert (found.where("_partition < 2").count(), store.admin.describe_topic("made").partitions) == (10, 2)
+    assert read(spark, store, topic="other").count() == 1
+    assert read(spark, store, topic="copy").drop("_topic", "_offset").columns == [
+        "id",
+        "carrier",
+        "_partition",
+        "_timestamp",
+    ]
 
 
 def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, store: eoslog.Store) -> None:
@@ -156,6 +181,15 @@ def test_a_missing_path_and_an_unknown_option_are_told(spark: SparkSession, stor
         spark.read.format("eoslog").option("topic", "a").load()
     with pytest.raises(Exception, match=r"EOSLOG_INVALID_OPTION.*did you mean 'topic'.*Valid are path, topic"):
         read(spark, store, topics="a")
+
+
+def test_an_error_of_a_task_is_told_without_a_traceback(spark: SparkSession, store: eoslog.Store) -> None:
+    store.admin.create_topic("ids", schema=pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+
+    with pytest.raises(Exception, match=r"EOSLOG_SCHEMA_MISMATCH.*column 'id' has 1 nulls") as refused:
+        write(spark.range(1).selectExpr("nullif(id, 0) as id"), store, topic="ids")
+
+    assert "Traceback" not in str(refused.value)
 
 
 def test_records_are_read_as_the_kafka_connector_reads_them(spark: SparkSession, store: eoslog.Store) -> None:

@@ -98,6 +98,46 @@ def test_every_type_comes_back_from_any_path(spark: SparkSession, store: eoslog.
     assert found.selectExpr(*texts).orderBy("id").collect() == wanted.selectExpr(*texts).orderBy("id").collect()
 
 
+@pytest.mark.parametrize(("seed", "records", "compacted"), [(5, False, False), (6, True, True)])
+def test_the_newest_rows_are_those_of_scan_and_data_source(
+    spark: SparkSession, tmp_path: Path, seed: int, records: bool, compacted: bool
+) -> None:
+    history = TableHistory(tmp_path, seed, records=records, compacted=compacted)
+    history.run(40)
+    table = EosLogTable.forPath(spark, history.store.url, TOPIC)
+    names = ["partition", "offset", "value"] if records else ["_partition", "_offset", "n"]
+    predicate = "partition >= 1" if records else "n > 40"
+
+    for given in ({}, {"predicate": predicate}, {"isolation_level": "read_uncommitted"}):
+        scanned = history.store.scan(TOPIC, columns=names, latest_by_key=True, **given).to_table()
+        wanted = sorted(tuple(row.values()) for row in scanned.to_pylist())
+
+        native = table.toDF(latest_by_key=True, **given)
+
+        assert sorted(tuple(row) for row in native.select(*names).collect()) == wanted, given
+        assert wanted
+    reader = spark.read.format("eoslog").options(topic=TOPIC, latestByKey="true", predicate=predicate)
+    found = reader.load(history.store.url).select(*names)
+    native = table.toDF(latest_by_key=True, predicate=predicate, columns=names)
+    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, native.collect()))
+
+
+def test_keys_that_spark_takes_for_equal_are_compared_by_their_bytes(spark: SparkSession, store: eoslog.Store) -> None:
+    rows = spark.sql(
+        "SELECT * FROM VALUES (1, 0.0D, 'a'), (2, -0.0D, 'a'), (3, double('NaN'), 'a'), (4, double('NaN'), 'a'), "
+        "(5, null, null), (6, null, null), (7, null, 'a'), (8, null, 'a'), (9, 0.0D, 'A') AS t(n, x, name)"
+    ).selectExpr("n", "x", "collate(name, 'UTF8_LCASE') as name")
+    store.admin.create_topic(
+        "flights", schema=pyspark_eoslog.topic_schema(rows.schema), key=["x", "name"], spark_schema=rows.schema.json()
+    )
+    rows.coalesce(1).write.format("eoslog").option("topic", "flights").mode("append").save(store.url)
+
+    found = EosLogTable.forPath(spark, store.url, "flights").toDF(latest_by_key=True)
+
+    wanted = store.scan("flights", latest_by_key=True).to_table()["n"].to_pylist()
+    assert sorted(row.n for row in found.collect()) == sorted(wanted) == [1, 2, 4, 5, 6, 8, 9]
+
+
 def test_filters_and_columns_are_pushed_into_the_parquet_reader(spark: SparkSession, store: eoslog.Store) -> None:
     table = sent(spark, store, spark.range(100).selectExpr("id", "cast(id as string) as text", "id * 2 as twice"))
 
@@ -241,3 +281,13 @@ def test_maintenance_returns_its_numbers(spark: SparkSession, store: eoslog.Stor
 
     assert [(row.rowsRemoved, row.endOffset) for row in done if row.operation == "compact_keys"] == [(7, 8)]
     assert [(row.dryRun, row.numFiles) for row in looked] == [(True, 0)]
+
+
+def test_a_new_table_is_optimized_now(spark: SparkSession, store: eoslog.Store) -> None:
+    table = sent(spark, store, spark.range(10).repartition(3))
+    assert table.optimize().count() == 0
+
+    (done,) = table.optimize(now=True).collect()
+
+    assert (done.operation, done.filesBefore, done.filesAfter) == ("compact_files", 3, 1)
+    assert sorted(row.id for row in table.toDF().collect()) == list(range(10))

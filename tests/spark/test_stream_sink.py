@@ -208,3 +208,15 @@ def test_asynchronous_progress_tracking_is_refused_by_spark(
 
     with pytest.raises(Exception, match="does not support async progress tracking"):
         stream.start()
+
+
+def test_a_stream_creates_the_topic_of_its_sink(
+    spark: SparkSession, store: eoslog.Store, root: str, tmp_path: Path
+) -> None:
+    options = {"createTopic": "true", "partitions": "3", "key": "n"}
+    for _ in range(2):
+        stream = copy_stream(spark, root, tmp_path / "checkpoint", LIMIT, topics=("in", "made"), **options)
+        stream.trigger(availableNow=True).start().awaitTermination()
+
+    assert numbers(store, "made") == list(range(150))
+    assert store.admin.describe_topic("made").partitions == 3

@@ -37,6 +37,22 @@ def test_a_stream_reads_what_there_is_and_goes_on_where_it_was(spark: SparkSessi
 
 
 @pytest.mark.pyspark("4.2")
+def test_a_consumer_group_shows_the_lag_of_a_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 50)
+
+    run(spark, root, tmp_path / "checkpoint", groupId="copy", maxOffsetsPerTrigger=30)
+
+    assert {each.lag for each in store.admin.describe_consumer_group("copy").partitions} == {0}
+    produce(store, 50, 60)
+    behind = sum(each.lag or 0 for each in store.admin.describe_consumer_group("copy").partitions)
+    run(spark, root, tmp_path / "checkpoint", groupId="copy")
+    assert behind >= 10
+    assert {each.lag for each in store.admin.describe_consumer_group("copy").partitions} == {0}
+    assert numbers(store) == list(range(60))
+
+
+@pytest.mark.pyspark("4.2")
 def test_a_limit_parts_what_there_is(spark: SparkSession, root: str, tmp_path: Path) -> None:
     store = make_topics(root)
     produce(store, 0, 100)

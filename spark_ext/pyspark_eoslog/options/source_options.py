@@ -50,11 +50,13 @@ NAMES = (
     "transactionConsistent",
     "columns",
     "predicate",
+    "latestByKey",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxFilesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "groupId",
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
@@ -67,6 +69,9 @@ NAMES = (
     "txnVersion",
     "startAnewAfter",
     "mergeSchema",
+    "createTopic",
+    "partitions",
+    "key",
     "publishOnCommit",
 )
 STORE_PREFIX = "store."
@@ -138,12 +143,15 @@ class Options:
     columns: tuple[str, ...] | None
     """The columns to read, in this order; None: all."""
     predicate: str | None
+    latest_by_key: bool
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_files_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     """The longest wait of a stream for ``min_offsets_per_trigger`` (ms)."""
+    group_id: str | None
+    """The consumer group that shows the progress of a stream."""
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
@@ -158,6 +166,9 @@ class Options:
     """The last committed version after which a stream restarts (``startAnewAfter``), as quoted from the error message
     that asks for it."""
     merge_schema: bool
+    create_topic: bool
+    partitions: int | None
+    key: tuple[str, ...] | None
     publish_on_commit: bool
     checkpoint_location: str | None
     query_name: str | None
@@ -188,11 +199,13 @@ class Options:
             transaction_consistent=boolean(options, "transactionConsistent", default=False),
             columns=names(options, "columns"),
             predicate=text(options, "predicate"),
+            latest_by_key=boolean(options, "latestByKey", default=False),
             max_offsets_per_trigger=whole_number(options, "maxOffsetsPerTrigger", at_least=1),
             max_bytes_per_trigger=size_bytes(options, "maxBytesPerTrigger"),
             max_files_per_trigger=whole_number(options, "maxFilesPerTrigger", at_least=1),
             min_offsets_per_trigger=whole_number(options, "minOffsetsPerTrigger", at_least=1),
             max_trigger_delay_ms=_MAX_TRIGGER_DELAY_MS if max_trigger_delay_ms is None else max_trigger_delay_ms,
+            group_id=text(options, "groupId"),
             min_partitions=whole_number(options, "minPartitions", at_least=1),
             max_records_per_partition=whole_number(options, "maxRecordsPerPartition", at_least=1),
             fail_on_data_loss=boolean(options, "failOnDataLoss", default=True),
@@ -205,6 +218,9 @@ class Options:
             version=whole_number(options, "txnVersion", at_least=0),
             start_anew_after=_query_version(options),
             merge_schema=boolean(options, "mergeSchema", default=False),
+            create_topic=boolean(options, "createTopic", default=False),
+            partitions=whole_number(options, "partitions", at_least=1),
+            key=names(options, "key"),
             publish_on_commit=boolean(options, "publishOnCommit", default=False),
             checkpoint_location=options.get("checkpointlocation"),
             query_name=options.get("queryname"),

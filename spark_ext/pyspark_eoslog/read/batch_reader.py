@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -16,6 +17,7 @@ from eoslog.format.topic_schemas import RECORDS_SCHEMA, decode_schema, stored_sc
 from eoslog.read.consistent_ends import transaction_consistent_ends
 from eoslog.read.file_slices import read_slices
 from eoslog.read.isolation import IsolationLevel
+from eoslog.read.latest_rows import latest_keys, read_latest
 from eoslog.read.planner import ReadPlanner
 from eoslog.read.time_travel import resolve
 from eoslog.read.topics_snapshot import TopicsSnapshot, topics_snapshot
@@ -26,13 +28,15 @@ from pyspark_eoslog.spark_schemas import ReadColumns, check_agreement, choose_co
 from pyspark_eoslog.worker import object_store, plain_errors, verified_store
 
 _logger = logging.getLogger(__name__)
-ADMISSION_OPTIONS = (
+STREAM_OPTIONS = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "maxFilesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "groupId",
 )
+"""Options of streams alone."""
 
 _LARGE_BYTES = 64 << 20
 """A read of fewer bytes takes about a second, so it is not worth a warning."""
@@ -59,10 +63,12 @@ def read_partitions(
         view.topic.topic: choose_columns(view.topic, schema, control_rows=options.include_control_rows)
         for view in snapshot.topics
     }
-    return [
-        ReadPartition(tuple((piece, columns[piece.topic]) for piece in part))
-        for part in pack(pieces, options.min_partitions, options.max_records_per_partition)
-    ]
+    if options.latest_by_key:
+        # Only a task that reads all keys of a partition knows which rows are the newest.
+        parts: list[tuple[Piece, ...]] = [(piece,) for piece in pieces if piece.slices]
+    else:
+        parts = pack(pieces, options.min_partitions, options.max_records_per_partition)
+    return [ReadPartition(tuple((piece, columns[piece.topic]) for piece in part)) for part in parts]
 
 
 def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -73,7 +79,8 @@ def read_task(location: StoreLocation, partition: InputPartition) -> Iterator[pa
         store = object_store(location)
         for piece, columns in partition.pieces:
             stored = RECORDS_SCHEMA if piece.stored is None else decode_schema(piece.stored)
-            for batch in read_slices(
+            read = read_slices if piece.latest is None else partial(read_latest, keys=piece.latest)
+            for batch in read(
                 store, piece.topic, piece.partition, piece.slices, stored, columns.source, predicate=piece.predicate
             ):
                 yield columns.convert(batch)
@@ -111,11 +118,15 @@ class EosLogReader(DataSourceReader):
         pieces = []
         for view in snapshot.topics:
             predicate = predicate_of(view.topic, options.predicate)
+            latest = latest_keys(view.topic) if options.latest_by_key else None
+            # A row that does not match may be the newest of its key, so the predicate leaves out no file.
+            planned = None if options.latest_by_key else predicate
             planner = ReadPlanner(
-                store.indexes, view.topic.topic, options.isolation, as_of, options.include_control_rows, predicate
+                store.indexes, view.topic.topic, options.isolation, as_of, options.include_control_rows, planned
             )
             for place, partition in view.by_place().items():
-                pieces.append(piece_of(view.topic, planner.plan(partition, starts[place], ends[place]), predicate))
+                plan = planner.plan(partition, starts[place], ends[place])
+                pieces.append(piece_of(view.topic, plan, predicate, latest=latest))
         if options.predicate is None and self._reads_all_columns(snapshot):
             _warn_of_large_read(pieces)
         return read_partitions(snapshot, self._schema, pieces, options)
@@ -201,6 +212,12 @@ def _end(place: TopicPartition, held: range, start: int, end: int, options: Opti
 
 def _check_options(options: Options) -> None:
     options.check_consistent_end()
+    if options.latest_by_key:
+        options.refuse(
+            ("includeControlRows", "minPartitions", "maxRecordsPerPartition"),
+            "does not go with option 'latestByKey': control rows have no key, and one task reads each topic partition. "
+            "Leave one out",
+        )
     for name, offsets, nothing, offset, instead in (
         ("startingOffsets", options.starting_offsets, LATEST, LATEST_OFFSET, EARLIEST),
         ("endingOffsets", options.ending_offsets, EARLIEST, EARLIEST_OFFSET, LATEST),
@@ -210,7 +227,7 @@ def _check_options(options: Options) -> None:
             raise InvalidOption(
                 f"option {name!r} is {nothing!r}, with which a batch would read nothing; use {instead!r}"
             )
-    ignored = [name for name in ADMISSION_OPTIONS if name in options.given]
+    ignored = [name for name in STREAM_OPTIONS if name in options.given]
     if ignored:
         _logger.warning("a batch is read as a whole; ignored, as they are for readStream: %s", ", ".join(ignored))
     travels = options.slot is not None or options.timestamp_ms is not None

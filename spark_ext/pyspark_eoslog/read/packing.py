@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from eoslog import Topic
+from eoslog.format.partitioner import RowKeys
 from eoslog.read.planner import FileSlice, PartitionPlan, slices_by_file
 from eoslog.read.predicate import Predicate
 from eoslog.read.predicate_text import compile_predicate
@@ -39,11 +40,13 @@ class Piece:
     slices: tuple[FileSlice, ...]
     predicate: Predicate | None = None
     """Only rows for which it is true are read; None: all rows."""
+    latest: RowKeys | None = None
+    """Only the newest row of each of these keys is read; None: all rows."""
 
 
-def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None) -> Piece:
+def piece_of(topic: Topic, plan: PartitionPlan, predicate: Predicate | None, *, latest: RowKeys | None = None) -> Piece:
     """Return the piece that reads a plan of one topic-partition."""
-    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.slices), predicate)
+    return Piece(topic.topic, plan.partition, topic.topic_schema.arrow, tuple(plan.slices), predicate, latest)
 
 
 def predicate_of(topic: Topic, predicate: str | None) -> Predicate | None:

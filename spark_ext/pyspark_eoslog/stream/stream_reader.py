@@ -27,6 +27,7 @@ from pyspark_eoslog.read.batch_reader import read_partitions, read_task
 from pyspark_eoslog.read.packing import Piece, piece_of, predicate_of
 from pyspark_eoslog.spark_schemas import choose_columns
 from pyspark_eoslog.stream.data_loss import DataLoss, carried_over, check_removed, first_offset
+from pyspark_eoslog.stream.group_progress import GroupProgress
 from pyspark_eoslog.stream.log_follower import LogFollower
 from pyspark_eoslog.stream.next_end import Limits, NextEnd, starts_of, visible_offsets
 from pyspark_eoslog.stream.read_limits import ReadLimit, SupportsTriggerAvailableNow
@@ -48,7 +49,13 @@ _BACKWARDS = (
     "the store has lost rows, or an earlier run read further with another isolation level. Restore the store or use "
     f"that level, and {_FORGET_IT}; or give a new checkpointLocation"
 )
-_OF_OFFSETS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "assign")
+_OF_OFFSETS = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "assign",
+    "groupId",
+)
 
 
 class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -68,6 +75,7 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.min_offsets_per_trigger,
         )
         self._next_end = NextEnd(options, self._loss)
+        self._progress = GroupProgress(options.group_id)
         self._initial: StreamOffsets | None = None
         self._newest: StreamOffsets | None = None
         self._began: Began | None = None
@@ -109,6 +117,9 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if start is None or limit is None:
                 return patiently(self._end_without_start).as_json()
             begin = StreamOffsets.of(start)
+            # Spark asks for the next end only when it has noted that the last micro-batch is done. It calls ``commit``
+            # later, with the next micro-batch.
+            self._progress.show(lambda: self._follower.store, begin)
             end = patiently(lambda: self._end_after(begin, limit))
             self._follower.found(end != begin)
             answer: dict[str, Any] = start if end == begin else end.as_json()
@@ -126,7 +137,9 @@ class EosLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(self._options.location, partition)
 
     def commit(self, end: Any) -> None:
-        """Do nothing: only the checkpoint holds the position of the stream."""
+        """Show the progress of the stream in its group. Only the checkpoint holds the position of the stream."""
+        with plain_errors():
+            self._progress.show(lambda: self._follower.store, StreamOffsets.of(end))
 
     def stop(self) -> None:
         """Do nothing: the reader holds no resources."""
@@ -210,6 +223,9 @@ def check_stream_options(options: Options) -> None:
     options.refuse(_OF_BATCHES, "is for batch reads; end a stream with trigger(availableNow=True)")
     options.refuse(
         ("slot", "versionAsOf", "timestampAsOf"), "is for batch reads; a stream keeps its slot in the checkpoint"
+    )
+    options.refuse(
+        ("latestByKey",), "is for batch reads: a later row may replace one that the stream has returned. Leave it out"
     )
     options.check_consistent_end()
     if not is_at_least(4, 2):

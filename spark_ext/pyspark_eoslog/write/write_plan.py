@@ -5,23 +5,35 @@ With ``mergeSchema`` it also plans the columns that the topic lacks. The slot th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from eoslog import Store, Topic
-from eoslog.errors import EosLogError, InvalidOption, SchemaMismatch, UnknownTopicOrPartition, UnsupportedSchema, quoted
+from eoslog.errors import (
+    EosLogError,
+    InvalidOption,
+    NotAStore,
+    SchemaMismatch,
+    UnknownTopicOrPartition,
+    UnsupportedSchema,
+    quoted,
+)
 from eoslog.format.topic_schemas import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
 from eoslog.producer.job import Job, write_targets
 from eoslog.producer.new_columns import NewColumns, missing_columns, with_columns
-from pyspark_eoslog.options import Options
+from pyspark_eoslog.options import Options, StoreLocation
 from pyspark_eoslog.spark_schemas import arrow_schema, described_columns
-from pyspark_eoslog.worker import recently_verified_store, verified_store
+from pyspark_eoslog.worker import new_store, recently_verified_store, verified_store
+from pyspark_eoslog.write.created_topics import check_created, check_creation, create_topic
 from pyspark_eoslog.write.tasks import WritePlan, check_columns, check_routing
 
 ANY_TOPIC = "*"
+T = TypeVar("T")
 _TOPICS_AGE_MS = 10_000
 """A stream's planner reads the newest topics at most this often (ms)."""
 
@@ -32,7 +44,7 @@ def plan_batch_write(options: Options, schema: StructType) -> tuple[WritePlan, S
     Raises:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
     """
-    store = verified_store(options.location)
+    store = _opened(options, schema, verified_store)
     return _plan(options, schema, store, refresh=True), store
 
 
@@ -45,7 +57,7 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
     Raises:
         UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema
     """
-    store, refresh = recently_verified_store(options.location, _TOPICS_AGE_MS)
+    store, refresh = _opened(options, schema, lambda location: recently_verified_store(location, _TOPICS_AGE_MS))
     if not refresh:
         with suppress(UnknownTopicOrPartition, SchemaMismatch, UnsupportedSchema):
             plan = _plan(options, schema, store, refresh=False)
@@ -60,6 +72,18 @@ def plan_stream_write(options: Options, schema: StructType, job_id: str | None) 
     return replace(plan, last=job.last_version(store))
 
 
+def _opened(options: Options, schema: StructType, opened: Callable[[StoreLocation], T]) -> T:
+    """Open the store. With ``createTopic``, create it with the topic if it does not exist."""
+    check_creation(options)
+    try:
+        return opened(options.location)
+    except NotAStore:
+        if not options.create_topic:
+            raise
+        create_topic(options, schema, new_store(options.location))
+        return opened(options.location)
+
+
 def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) -> WritePlan:
     columns = arrow_schema(schema)
     name = options.topic_to_write()
@@ -67,10 +91,15 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
     try:
         store_id, targets = write_targets(store, name, refresh=refresh)
     except UnknownTopicOrPartition:
+        # A state that is not the newest may lack a topic that exists.
+        if refresh and options.create_topic:
+            create_topic(options, schema, store)
+            return _plan(options, schema, store, refresh=True)
         known = ", ".join(store.read(lambda state, slot: sorted(state.topic_ids), refresh=False)) or "none"
         raise UnknownTopicOrPartition(
-            f"no topic is named {quoted(name)}; the store has: {known}. Create it first: eoslog.connect(path).admin."
-            "create_topic(name, partitions=…, schema=pyspark_eoslog.topic_schema(df.schema))"
+            f"no topic is named {quoted(name)}; the store has: {known}. Create it with the write by option "
+            "createTopic=true (with options partitions and key), or first: eoslog.connect(path).admin."
+            "create_topic(name, partitions=…, schema=df.schema, key=…)"
         ) from None
     if name is None:
         options.refuse(("mergeSchema",), "is for a topic of columns: name it with option 'topic'")
@@ -81,6 +110,7 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
         sink = ANY_TOPIC
     else:
         ((topic, target),) = targets
+        check_created(options, topic)
         if options.publish_on_commit and not topic.config.is_published:
             raise InvalidOption(
                 f"option 'publishOnCommit' needs a published topic. Set publish to delta: eoslog.connect(path).admin."

@@ -55,7 +55,8 @@ def test_a_topic_created_again_is_another_and_empty(store: Store) -> None:
         ({"topic": "x", "partitions": "2"}, errors.InvalidTopic),
         ({"topic": "x", "key": "id"}, errors.InvalidTopic),
         ({"topic": "x", "schema": pa.schema([("a", pa.int64())]), "key": "id"}, errors.InvalidTopic),
-        ({"topic": "x", "schema": {"a": "int"}}, errors.InvalidRequest),
+        ({"topic": "x", "schema": {"a": "number"}}, errors.UnsupportedSchema),
+        ({"topic": "x", "schema": "a int"}, errors.InvalidRequest),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused(store: Store, arguments: dict[str, Any], error: type[Exception]) -> None:

@@ -86,7 +86,7 @@ def test_columns_that_are_there_are_not_added_again(store: Store) -> None:
         ("c", pa.schema([("id", pa.string())]), errors.SchemaMismatch),
         ("c", pa.schema([("Id", pa.int64())]), errors.UnsupportedSchema),
         ("c", pa.schema([("_offset", pa.int64())]), errors.UnsupportedSchema),
-        ("c", {"note": "string"}, errors.InvalidRequest),
+        ("c", ["note"], errors.InvalidRequest),
     ],
 )
 def test_what_cannot_be_added_changes_nothing(store: Store, topic: str, columns: Any, error: type[Exception]) -> None:

@@ -41,6 +41,19 @@ def test_a_topic_is_compacted_and_told(command: Command, store: eoslog.Store) ->
     assert "[EOSLOG_INVALID_TOPIC]" in command.run("compact-keys", "t").stderr
 
 
+def test_a_new_topic_is_compacted_now(command: Command, store: eoslog.Store) -> None:
+    store.admin.create_topic("keyed", config=eoslog.TopicConfig(cleanup_policy="compact"))
+    write(store, "t", 3)
+    write(store, "keyed", 3)
+    assert command.json("compact-files") == []
+
+    (compacted,) = command.json("compact-files", "t", "--now")
+    (keys,) = command.json("compact-keys", "keyed", "--now")
+
+    assert (compacted["files_before"], compacted["files_after"]) == (3, 1)
+    assert keys["rows_removed"] == 2
+
+
 def test_publish_tells_the_version_of_the_delta_table(command: Command, store: eoslog.Store) -> None:
     store.admin.create_topic("open-to-all", config=eoslog.TopicConfig(publish="delta"))
     with store.producer() as producer:

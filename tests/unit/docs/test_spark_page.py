@@ -12,7 +12,7 @@ import eoslog
 from eoslog.errors import EosLogError, InvalidOption, Replayed
 from pyspark_eoslog.options import NAMES, STORE_PREFIX, Options
 from pyspark_eoslog.options.source_options import TOPIC_OPTIONS
-from pyspark_eoslog.read.batch_reader import ADMISSION_OPTIONS
+from pyspark_eoslog.read.batch_reader import STREAM_OPTIONS
 from pyspark_eoslog.stream.stream_reader import check_stream_options
 from pyspark_eoslog.table import EosLogTable
 from tests.pages import REPOSITORY, fenced_blocks, table_rows
@@ -33,6 +33,7 @@ VALUES = {
     "versionAsOf": "1",
     "timestampAsOf": "1",
     "assign": '{"a": [0]}',
+    "latestByKey": "true",
 }
 
 
@@ -76,7 +77,7 @@ def test_an_option_of_all_reads_works_in_streams_and_documented_snapshots(name: 
 
 
 def test_the_options_for_streams_alone_are_those_that_batches_ignore() -> None:
-    assert {name for name, (place, _) in READS.items() if place == "stream"} == set(ADMISSION_OPTIONS)
+    assert {name for name, (place, _) in READS.items() if place == "stream"} == set(STREAM_OPTIONS)
 
 
 def test_the_defaults_of_switches_are_those_of_the_code() -> None:

@@ -458,3 +458,51 @@ def test_what_is_put_together_at_least_doubles_and_is_left_alone_then(weights: l
     assert all(sum(run) >= 2 * max(run) for run in found if len(run) > 1)
     compacted = [sum(run) for run in found]
     assert len(compacted) == 1 or doubling_runs(compacted, lambda weight: weight) == [[weight] for weight in compacted]
+
+
+def test_a_new_topic_is_compacted_now(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t")
+    produce(store, 10)
+    before = everything(store)
+    assert store.admin.compact_files("t").compacted == []
+
+    (compacted,) = store.admin.compact_files("t", now=True).compacted
+
+    assert (compacted.files_before, compacted.files_after) == (20, 1)
+    assert everything(store) == before
+    assert store.admin.compact_files(now=True).compacted == []
+
+
+def test_a_process_that_dies_between_sealing_and_compacting_leaves_the_rest_to_the_next(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t")
+    produce(store, 10)
+    before = everything(store)
+    dying = Store(objects, At("segment.seal.sealed", die))
+
+    with pytest.raises(Died):
+        dying.admin.compact_files("t", now=True)
+
+    assert len(partition(store).sealed) == 1
+    assert everything(store) == before
+    assert len(store.admin.compact_files("t").compacted) == 1
+    assert everything(store) == before
+
+
+def test_keys_are_compacted_now_in_compacted_topics_alone(objects: MemoryStore) -> None:
+    store = Store(objects, Environment())
+    store.admin.create_topic("t")
+    store.admin.create_topic("balances", config=TopicConfig(cleanup_policy="compact"))
+    with store.producer() as producer:
+        for number in range(3):
+            for topic in ("t", "balances"):
+                producer.send(topic, b"%d" % number, key=b"k")
+            producer.flush()
+
+    (compacted,) = store.admin.compact_keys("balances", now=True).partitions
+
+    assert (compacted.topic, compacted.rows_removed) == ("balances", 2)
+    assert [row["value"] for row in store.scan("balances").to_table().to_pylist()] == [b"2"]
+    store.admin.compact_keys(now=True)
+    assert partition(store).sealed == ()

@@ -7,7 +7,7 @@ import pytest
 from eoslog import Store, TopicConfig
 from eoslog.format.kafka_files import decode_producer_snapshot, decode_transaction_index
 from eoslog.format.segment_index import decode_segment_index
-from eoslog.maintenance.sealing import seal_segments
+from eoslog.maintenance.sealing import seal_now, seal_segments
 from eoslog.state.partition_state import AbortedTransaction, SealedSegment
 from eoslog.state.store_state import StoreState
 from eoslog.storage.environment import Environment
@@ -153,3 +153,68 @@ def test_of_two_sealers_the_second_to_come_finds_the_work_done(memory_store: Obj
 
     assert len(_sealed(store)) == 2
     assert len(_rows(store, "read_committed")) == 4
+
+
+def _active(store: Store, topic: str = "t") -> int:
+    topic_id = store.admin.describe_topic(topic).topic_id
+    return store.read(
+        lambda state, slot: sum(len(each.active) for key, each in state.partitions.items() if key.topic_id == topic_id)
+    )
+
+
+def test_sealing_now_takes_small_and_young_segments_of_the_named_topics_alone(store: Store) -> None:
+    store.admin.create_topic("other")
+    store.admin.create_topic("t2", partitions=2)
+    _transactions(store, "ca")
+    with store.producer() as producer:
+        for topic in ("other", "t2"):
+            producer.send(topic, b"v", key=b"k")
+    before = _rows(store, "read_uncommitted")
+
+    sealed = seal_now(store.log, store.object_store, store.environment, ["t", "t2"])
+
+    assert [(each.base_offset, each.end_offset) for each in sealed] == [(0, 4), (0, 1)]
+    assert (_active(store), _active(store, "t2"), _active(store, "other")) == (0, 0, 1)
+    assert _rows(store, "read_uncommitted") == before
+    assert seal_now(store.log, store.object_store, store.environment, ["t"]) == []
+
+
+def test_sealing_now_keeps_the_size_of_segments_and_stops_at_the_last_stable_offset(store: Store) -> None:
+    _transactions(store, "ccco")
+
+    sealed = seal_now(store.log, store.object_store, store.environment, ["t"])
+
+    assert [(each.base_offset, each.end_offset) for each in sealed] == [(0, 4), (4, 6)]
+    assert _active(store) == 1
+
+
+def test_sealing_now_ends_although_another_process_writes_all_the_time(memory_store: ObjectStore, store: Store) -> None:
+    _transactions(store, "c")
+    other = Store(memory_store, Environment())
+
+    class Busy(Environment):
+        def reached(self, crash_point: str) -> None:
+            if crash_point == "segment.seal.sealed":
+                _transactions(other, "c")
+
+    busy = Store(memory_store, Busy())
+
+    assert len(seal_now(busy.log, memory_store, busy.environment, ["t"])) == 1
+    assert _active(store) == 2
+
+
+def test_sealing_now_passes_over_a_topic_that_is_deleted_meanwhile(memory_store: ObjectStore, store: Store) -> None:
+    store.admin.create_topic("gone")
+    _transactions(store, "c")
+    with store.producer() as producer:
+        producer.send("gone", b"v")
+    other = Store(memory_store, Environment())
+
+    class Deletes(Environment):
+        def reached(self, crash_point: str) -> None:
+            if crash_point == "segment.seal.files_written" and "gone" in other.admin.list_topics():
+                other.admin.delete_topic("gone")
+
+    process = Store(memory_store, Deletes())
+
+    assert len(seal_now(process.log, memory_store, process.environment, ["t", "gone"])) == 1

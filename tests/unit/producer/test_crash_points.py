@@ -24,6 +24,7 @@ POINTS = (
     "log.checkpoint.parts_written",
     "log.checkpoint.root_written",
     "segment.seal.files_written",
+    "segment.seal.sealed",
     "segment.compact_files.files_written",
     "segment.compact_files.index_written",
     "segment.compact_files.replaced",
@@ -98,6 +99,7 @@ def _life(store: Store, clock: _Clock, committed: list[bytes]) -> None:
     seal_segments(store.log, store.object_store, store.environment)
     store.admin.compact_files()
     store.admin.compact_keys("t")
+    store.admin.compact_files("t", now=True)
     store.log.checkpoint()
     clock.now_ms += 8 * DAY_MS
     vacuum(store.log, store.object_store)

@@ -1,4 +1,4 @@
-"""A worker process that Spark reuses excludes what it has loaded from garbage collection. Other processes do not."""
+"""A worker process of Spark: what it excludes from garbage collection, and what it reports of an error."""
 
 from __future__ import annotations
 
@@ -46,3 +46,35 @@ def test_a_worker_of_sparks_daemon_exempts_what_it_has_loaded(opening: str, tmp_
 @pytest.mark.parametrize("opening", OPENING.values(), ids=OPENING)
 def test_a_users_program_is_collected_as_ever(opening: str, tmp_path: Path) -> None:
     assert max(frozen_objects("some.program", opening, tmp_path)) < 1_000
+
+
+def reported(main: str, error: str) -> str:
+    """What Spark's worker reports of an error in a process whose program is the module ``main``."""
+    program = f"""
+import io, sys
+from importlib.machinery import ModuleSpec
+sys.modules["__main__"].__spec__ = ModuleSpec({main!r}, None)
+from pyspark.util import handle_worker_exception
+from eoslog import NotAStore
+from pyspark_eoslog.worker import plain_errors
+report = io.BytesIO()
+try:
+    with plain_errors():
+        raise {error}
+except Exception as error:
+    handle_worker_exception(error, report)
+print(report.getvalue()[8:].decode())
+"""
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("main", ["pyspark.daemon", "pyspark.sql.worker.plan_data_source_read"])
+def test_an_error_of_eoslog_is_reported_by_its_message_alone(main: str) -> None:
+    text = reported(main, 'NotAStore("no store") from ValueError("cause")')
+
+    assert text.strip() == "eoslog.errors.NotAStore: [EOSLOG_NOT_A_STORE] no store"
+
+
+def test_another_error_and_one_in_a_users_program_keep_their_traceback() -> None:
+    assert reported("pyspark.daemon", 'ValueError("a bug")').startswith("Traceback")
+    assert reported("some.program", 'NotAStore("no store")').startswith("Traceback")

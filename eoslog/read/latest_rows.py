@@ -1,0 +1,146 @@
+"""The newest row of each key: the rows that compaction by key would leave of a partition, without the tombstones.
+
+A first pass reads only the keys and offsets. A second pass reads the files that hold a newest row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eoslog.errors import InvalidOption
+from eoslog.format.partitioner import RowKeys
+from eoslog.format.topic_schemas import RECORDS_SCHEMA
+from eoslog.read.file_slices import read_slices
+from eoslog.read.planner import FileSlice
+from eoslog.read.predicate import Predicate
+from eoslog.read.predicate_rows import is_wanted
+from eoslog.state.store_state import Topic
+from eoslog.storage.object_store import ObjectStore
+
+_ROWS_TOGETHER = 1 << 20
+"""So many rows are grouped by key at once, or twice as many as there are keys."""
+_SHORT_KEYS_BYTES = 1 << 30
+
+
+def latest_keys(topic: Topic) -> RowKeys:
+    """Return the keys by which the newest rows of a topic are chosen.
+
+    Raises:
+        InvalidOption: the topic has no key.
+    """
+    keys = RowKeys(topic)
+    if not keys.key_columns:
+        raise InvalidOption(
+            f"topic {topic.topic} has no key, so no row of it is the newest of its key. Read all its rows, or create a "
+            "topic with key="
+        )
+    return keys
+
+
+def read_latest(
+    store: ObjectStore,
+    topic: str,
+    partition: int,
+    slices: Iterable[FileSlice],
+    stored: pa.Schema,
+    wanted: pa.Schema,
+    keys: RowKeys,
+    *,
+    predicate: Predicate | None = None,
+    threads: int | None = None,
+    rows_read: Callable[[int], object] = lambda rows: None,
+    file_done: Callable[[Sequence[FileSlice]], object] = lambda pieces: None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the newest row of each key, in the order of their offsets. Tombstones and older rows are left out.
+
+    A row without a key has no newer row, so it is yielded, as compaction keeps it. Memory holds the distinct keys of
+    the partition, up to three times, with 8 bytes for the offset of each.
+
+    Args:
+        slices: the slices of the partition's visible rows, without control rows.
+        predicate: which of the newest rows to yield. It does not decide which row is the newest.
+        threads: as in ``read_slices``.
+        rows_read, file_done: as in ``read_slices``, for the first pass. It reads every file.
+
+    Raises:
+        CorruptRecord: a file is missing or differs from its entry.
+    """
+    pieces = list(slices)
+    offset = pa.field("offset" if stored is RECORDS_SCHEMA else "_offset", pa.int64())
+    first = pa.schema([*(stored.field(name) for name in keys.key_columns), offset])
+    newest = _Newest()
+    for batch in read_slices(
+        store, topic, partition, pieces, stored, first, threads=threads, rows_read=rows_read, file_done=file_done
+    ):
+        newest.add(keys.key_array(batch), batch.column(offset.name))
+    offsets = newest.offsets()
+    pieces = [piece for piece in pieces if _may_hold(piece, offsets)]
+    second = {field.name: field for field in (*wanted, offset)}
+    for name in (*keys.key_columns, *keys.value_columns) if keys.value_columns else ():
+        second.setdefault(name, stored.field(name))
+    for field in () if predicate is None else predicate.columns:
+        second.setdefault(field.name, field)
+    for batch in read_slices(store, topic, partition, pieces, stored, pa.schema(second.values()), threads=threads):
+        kept = _are_in(offsets, batch.column(offset.name).to_numpy())
+        if keys.value_columns:
+            kept &= ~keys.tombstones(batch)
+        rows = batch.filter(pa.array(kept))
+        if predicate is not None:
+            rows = rows.filter(is_wanted(predicate, rows))
+        if rows.num_rows:
+            yield rows.select(wanted.names)
+
+
+class _Newest:
+    """The largest offset of each key, and the offset of each row without a key."""
+
+    def __init__(self) -> None:
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._keys = 0
+        self._without_key: list[npt.NDArray[np.int64]] = []
+
+    def add(self, keys: pa.LargeBinaryArray, offsets: pa.Array[Any]) -> None:
+        rows = pa.table({"key": keys, "offset": offsets})
+        if keys.null_count:
+            has_key = keys.is_valid()
+            self._without_key.append(np.asarray(offsets)[~np.asarray(has_key)])
+            rows = rows.filter(has_key)
+        self._pending.append(rows)
+        self._pending_rows += rows.num_rows
+        # Grouping after as many new rows as there are keys keeps the time linear and the memory bounded.
+        if self._pending_rows > max(_ROWS_TOGETHER, 2 * self._keys):
+            self._group()
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the offsets in ascending order."""
+        if self._pending:
+            self._group()
+        newest = [table["offset"].to_numpy() for table in self._pending]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *newest, *self._without_key]))
+
+    def _group(self) -> None:
+        rows = pa.concat_tables(self._pending)
+        # Arrow groups keys with 32-bit offsets ten times as fast. They must not exceed 2 GiB together.
+        if rows["key"].nbytes < _SHORT_KEYS_BYTES:
+            rows = rows.set_column(0, "key", rows["key"].cast(pa.binary()))
+        grouped = rows.group_by("key", use_threads=False).aggregate([("offset", "max")])
+        self._pending = [pa.table({"key": grouped["key"].cast(pa.large_binary()), "offset": grouped["offset_max"]})]
+        self._keys = self._pending_rows = grouped.num_rows
+
+
+def _may_hold(piece: FileSlice, offsets: npt.NDArray[np.int64]) -> bool:
+    end = piece.base_offset + piece.record_count if piece.gaps_end_offset is None else piece.gaps_end_offset
+    first, last = np.searchsorted(offsets, [piece.base_offset, end])
+    return bool(first < last)
+
+
+def _are_in(offsets: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    places = np.minimum(np.searchsorted(offsets, found), len(offsets) - 1)
+    is_in: npt.NDArray[np.bool_] = offsets[places] == found
+    return is_in

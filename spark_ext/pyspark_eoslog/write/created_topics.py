@@ -1,0 +1,65 @@
+"""Option ``createTopic``: a write creates its topic from the columns of its DataFrame when it is planned.
+
+Two writers may create a topic at the same time. One of them creates it; the other finds it, and its rows must fit.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from pyspark.sql.types import StructType
+
+from eoslog import Store, Topic
+from eoslog.errors import InvalidOption, TopicAlreadyExists
+from pyspark_eoslog.options import Options
+from pyspark_eoslog.spark_schemas import topic_columns
+
+
+def check_creation(options: Options) -> None:
+    """Raises: InvalidOption: an option of ``createTopic`` is given without it, or no topic is named."""
+    if not options.create_topic:
+        options.refuse(
+            ("partitions", "key"), "is for the creation of a topic. Add option createTopic=true, or leave it out"
+        )
+    elif options.topic_to_write() is None:
+        raise InvalidOption("option 'createTopic' creates one topic: name it with option 'topic'")
+
+
+def create_topic(options: Options, schema: StructType, store: Store) -> None:
+    """Create the topic of a write, and the store if it does not exist. Do nothing if another process was faster.
+
+    Raises:
+        InvalidTopic: the name, the number of partitions or a key column is not allowed.
+        UnsupportedSchema: a topic cannot store a column.
+    """
+    name = options.topic_to_write()
+    assert name is not None
+    columns, described = topic_columns(schema)
+    with suppress(TopicAlreadyExists):
+        store.admin.create_topic(
+            name,
+            partitions=options.partitions or 1,
+            schema=columns,
+            key=options.key or (),
+            spark_schema=described,
+        )
+        store.environment.reached("spark.topic.created")
+
+
+def check_created(options: Options, topic: Topic) -> None:
+    """Refuse a key that the topic does not have. Its rows would not be in the partitions that the user expects.
+
+    Another number of partitions is no error, because ``create_partitions`` may have raised it since.
+
+    Raises:
+        InvalidOption: option ``key`` differs from the topic's key.
+    """
+    if options.key is None or options.key == topic.topic_schema.key:
+        return
+    has = f"the key {', '.join(topic.topic_schema.key)}" if topic.topic_schema.key else "no key columns"
+    if topic.topic_schema.kind == "records":
+        has = "Kafka records, with a key of their own"
+    raise InvalidOption(
+        f"option 'key' is {', '.join(options.key)!r}, but topic {topic.topic} exists and has {has}. Leave the option "
+        "out, or write to another topic: the key of a topic never changes"
+    )

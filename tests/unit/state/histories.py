@@ -122,7 +122,10 @@ class History:
     def file(self, partition: int = 0, topic_id: str = TOPIC_ID, name: str = "") -> FileReference:
         topic = self.state.topics[topic_id].topic if topic_id in self.state.topics else "t"
         path = f"{topic}/{topic_id}/{partition}/{name or next(self._files)}.parquet"
-        return FileReference(path=path, length=100, crc32c=7, footer_crc32c=8)
+        return FileReference(path=path, length=100, crc32c=7)
+
+    def data_file(self, partition: int = 0, topic_id: str = TOPIC_ID) -> FileReference:
+        return self.file(partition, topic_id).model_copy(update={"footer_crc32c": 8})
 
     def init(self, transactional_id: str | None = "tx", **options: Any) -> ProducerIdentity:
         options = {"timeout_ms": 60_000, "time_ms": self.now_ms} | options
@@ -146,7 +149,7 @@ class History:
                 "partition": partition,
                 "base_offset": 0,
                 "record_count": count,
-                "file": self.file(partition, topic_id),
+                "file": self.data_file(partition, topic_id),
                 "upload_ms": self.now_ms,
                 "transactional_id": transactional_id,
                 "producer_id": identity.producer_id,
@@ -192,7 +195,7 @@ class History:
             partition=partition,
             base_offset=0,
             record_count=count,
-            file=self.file(partition, topic_id),
+            file=self.data_file(partition, topic_id),
             min_timestamp=self.now_ms,
             max_timestamp=self.now_ms,
             statistics=f'{{"n":[0,0,{count}]}}',

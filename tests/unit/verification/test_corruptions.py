@@ -105,13 +105,17 @@ def active_data(store: Store, topic: str = "t") -> str:
     return next(each.file.path for each in partition(store, topic).active if each.file is not None)
 
 
-def with_the_same_reference(store: Store, path: str, body: bytes, *, topic: str = "t", **changed: object) -> str:
+def with_the_same_reference(
+    store: Store, path: str, body: bytes, *, topic: str = "t", footer: int | None = None, **changed: object
+) -> str:
     """Put another file in the place of one that the state names, with a slot that names it as it is.
 
     The entry that names the file is rewritten too.
     """
     store.object_store.put(path, body)
-    new = {"path": path, "length": len(body), "crc32c": crc32c(body)}
+    new: dict[str, object] = {"path": path, "length": len(body), "crc32c": crc32c(body)}
+    if footer is not None:
+        new["footer_crc32c"] = footer
     for slot in range(newest(store) + 1):
         stored = store.object_store.get(slot_path(slot)).body
         if path.encode() in stored:
@@ -273,6 +277,11 @@ def fewer_rows(store: Store) -> str:
     return with_the_same_reference(store, path, encode_data_file(records(store, path).slice(1)))
 
 
+def other_footer(store: Store) -> str:
+    path, _ = behind_the_checkpoint(store)
+    return with_the_same_reference(store, path, store.object_store.get(path).body, footer=5)
+
+
 def no_parquet(store: Store) -> str:
     path, _ = behind_the_checkpoint(store)
     return with_the_same_reference(store, path, b"PAR1 not at all PAR1")
@@ -376,6 +385,7 @@ DAMAGES: dict[str, Damage] = {
         lambda store: change(store, sealed_data(store), flip), "data-damaged", needs_data=True
     ),
     "data: no Parquet": Damage(no_parquet, "data-unreadable", needs_data=True),
+    "data: another footer than its entry says": Damage(other_footer, "data-damaged", needs_data=True),
     "data: fewer rows": Damage(fewer_rows, "data-rows-differ", needs_data=True),
     "data: another type": Damage(swap_columns, "data-schema-differs", needs_data=True),
     "data: another column": Damage(foreign_column, "data-schema-differs", needs_data=True),

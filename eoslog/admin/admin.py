@@ -141,7 +141,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             UnknownTopicOrPartition
             InvalidTopic: the topic holds Kafka records.
             SchemaMismatch: the topic has a column of this name with another type.
-            UnsupportedSchema: a column cannot be stored.
+            UnsupportedSchema: a column cannot be stored, or not be published although the topic is.
         """
         if not isinstance(columns, pa.Schema):
             raise InvalidRequest(f"topic {topic}: columns must be a pyarrow.Schema, not {type(columns).__name__}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,15 +82,23 @@ def rows_of(objects: ObjectStore, topic: str, add: dict[str, Any], column: str) 
     return [(partition, base_offset + delta, value) for delta, value in zip(deltas, values, strict=True)]
 
 
-def rows_by_stream(objects: ObjectStore, topic: str) -> list[tuple[int, int]] | None:
+def rows_by_stream(
+    objects: ObjectStore, topic: str, *, skip_change_commits: bool = False
+) -> list[tuple[int, int]] | None:
     """Return partition and offset of the rows that a Delta stream takes, in order, from version 0 on.
 
     A stream takes the rows of each file that a version adds with ``dataChange``. The result is None if a version
     removes rows, where a stream stops, or if vacuum has deleted a file.
+
+    Args:
+        skip_change_commits: the stream has Delta's option ``skipChangeCommits``. It skips a version that removes rows
+            as a whole, and goes on.
     """
     taken: list[tuple[int, int]] = []
     for actions in versions(objects, topic):
-        if any(action.get("remove", {}).get("dataChange") for action in actions):
+        if removes_rows(actions):
+            if skip_change_commits:
+                continue
             return None
         for add in (action["add"] for action in actions if action.get("add", {}).get("dataChange")):
             try:
@@ -97,3 +106,37 @@ def rows_by_stream(objects: ObjectStore, topic: str) -> list[tuple[int, int]] | 
             except ObjectNotFound:
                 return None
     return sorted(taken)
+
+
+def check_versions(objects: ObjectStore, topic: str, *, overwrites: Collection[int] = ()) -> None:
+    """Check each version against the one before, as far as vacuum has left their files.
+
+    A version removes rows or adds rows, never both, unless it shows an overwrite. If it has the slot of the version
+    before, it adds no rows. A Delta stream takes exactly the rows that it adds, so each row once.
+
+    Args:
+        overwrites: the slots that replaced all rows.
+    """
+    before: Counter[tuple[int, int]] | None = Counter()
+    slot = -1
+    for table, actions in zip(tables(objects, topic), versions(objects, topic), strict=True):
+        named = f"version {table.version} of {topic}, slot {table.slot}"
+        assert table.slot >= slot, f"{named} goes back from slot {slot}"
+        rows = Counter(table.places()) if table.has_all_files else None
+        if before is not None and rows is not None:
+            added, removed = rows - before, before - rows
+            assert not (added and table.slot == slot), f"{named} adds rows at the slot of the version before"
+            if added and removed:
+                assert any(slot < each <= table.slot for each in overwrites), f"{named} adds and removes rows"
+                assert not rows & before, f"{named} keeps rows before an overwrite"
+            assert removes_rows(actions) == bool(removed), f"{named} removes {len(removed)} rows"
+            if not removed:
+                files = (action["add"] for action in actions if action.get("add", {}).get("dataChange"))
+                taken = Counter(row[:2] for add in files for row in rows_of(objects, topic, add, "_offset_delta"))
+                assert taken == added, f"{named} adds {len(added)} rows, and a stream takes {taken.total()}"
+        before, slot = rows, table.slot
+
+
+def removes_rows(actions: list[dict[str, Any]]) -> bool:
+    """Return whether a version removes rows, so far as a Delta stream can tell."""
+    return any(action.get("remove", {}).get("dataChange") for action in actions)

@@ -154,7 +154,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             InvalidTopic: the topic holds Kafka records.
             SchemaMismatch: the topic has a column of this name with another type.
             InvalidRequest: ``columns`` is no schema.
-            UnsupportedSchema: a column cannot be stored.
+            UnsupportedSchema: a column cannot be stored, or not be published although the topic is.
         """
         found = arrow_columns(topic, columns)
         described = found.spark if spark_schema is None else spark_schema

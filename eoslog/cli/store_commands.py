@@ -244,7 +244,7 @@ def compact_keys(session: Session, topic: str | None = None, *, now: Annotated[b
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
 
 
-@command("publish", "flights", "flights")
+@command("publish", "flights")
 def publish(session: Session, topic: str) -> None:
     """Publish TOPIC as a Delta table that other engines read. Its setting publish must be delta.
 

@@ -22,6 +22,9 @@ PARTITION_COLUMNS = (PARTITION_COLUMN, BASE_OFFSET_COLUMN)
 """The partition columns of a published topic: the number of the topic-partition, and the offset from which the file's
 stored offset deltas count."""
 
+END_OFFSET_TAG = "eoslog.endOffset"
+"""The tag of a file that has the offset after its last row. A publisher finds rewritten files by the offsets."""
+
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -45,6 +48,8 @@ class AddFile(Action):
     """False if the version only moves rows that the table has already. A Delta stream then skips the file."""
     stats: str | None = None
     """The file's statistics as JSON."""
+    tags: dict[str, str] | None = None
+    """Values of the program that wrote the version."""
 
 
 class RemoveFile(Action):

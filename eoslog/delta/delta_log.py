@@ -47,6 +47,7 @@ _CHECKPOINT: dict[str, dict[str, Any]] = {
         "modificationTime": pa.int64(),
         "dataChange": pa.bool_(),
         "stats": pa.string(),
+        "tags": _TEXTS,
     },
     "remove": {"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()},
     "metaData": {

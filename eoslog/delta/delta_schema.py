@@ -14,7 +14,7 @@ from eoslog.format.column_types import kind_of
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
-"""Delta refuses these characters in the names of a table without column mapping, which readers of version 1 lack."""
+"""Delta refuses these characters without column mapping. Column mapping needs a higher reader version."""
 
 _INTEGERS = {8: "byte", 16: "short", 32: "integer", 64: "long"}
 _PARTITION_TYPES = dict(zip(PARTITION_COLUMNS, ("integer", "long"), strict=True))
@@ -53,8 +53,8 @@ def _fields(data_type: Any) -> list[Any]:
 def _field(topic: str, field: Any, path: str) -> dict[str, Any]:
     if _FORBIDDEN.search(field.name):
         raise UnsupportedSchema(
-            f"topic {topic} cannot be published: Delta allows no space and none of ,;{{}}()= in the name of column "
-            f"{path!r}. The topic itself works as before"
+            f"topic {topic} cannot be published as a Delta table: the name of column {path!r} has a space or one of "
+            ",;{}()=, which Delta forbids. Use another name, or do not publish the topic"
         )
     return {
         "name": field.name,
@@ -99,6 +99,6 @@ def _type(topic: str, data_type: Any, path: str) -> Any:
                 "valueContainsNull": data_type.item_field.nullable,
             }
     raise UnsupportedSchema(
-        f"topic {topic} cannot be published: Delta has no type for column {path!r}, {data_type}. The topic itself "
-        "works as before"
+        f"topic {topic} cannot be published as a Delta table: Delta has no type for column {path!r}, {data_type}. Use "
+        "another type, or do not publish the topic"
     )

@@ -1,20 +1,20 @@
 """The statistics of a file as Delta's JSON, from the statistics of its batches in the log.
 
-Engines skip files by them. Bounds that Delta cannot express are left out: those of booleans, bytes, times outside of
-the years 1 to 9999, and floats that are not finite.
+Engines use bounds to skip files. A table lists the columns that have bounds. Some readers then skip a file that lacks a
+bound of such a column. So a file has bounds for all of these columns, or only its number of rows: Delta cannot express
+times outside of the years 1 to 9999, and floats that are not finite.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from eoslog.delta.actions import BASE_OFFSET_COLUMN, AddFile
 from eoslog.format.column_types import kind_of
 from eoslog.format.data_file import OFFSET_DELTA_COLUMN
 from eoslog.format.statistics import (
@@ -29,6 +29,23 @@ from eoslog.format.statistics import (
 from eoslog.state.partition_state import Batch
 
 _EPOCH = datetime(1970, 1, 1)
+_WITH_BOUNDS = ("integer", "float", "decimal", "text", "date", "timestamp")
+
+
+def columns_with_bounds(stored: pa.Schema, most: int, *, has_records: bool) -> list[str]:
+    """Return the columns whose bounds a table can have.
+
+    Args:
+        stored: the schema of the topic's data files.
+        most: the number of columns of which batches have statistics.
+        has_records: True for a topic of Kafka records, whose batches have bounds of ``timestamp`` only.
+    """
+    if has_records:
+        found = ["timestamp"]
+    else:
+        fields = [field for field in stored if has_statistics(field.type)][:most]
+        found = [field.name for field in fields if kind_of(field.type) in _WITH_BOUNDS]
+    return [*found, OFFSET_DELTA_COLUMN.name]
 
 
 def file_statistics(batches: Sequence[Batch], stored: pa.Schema, *, has_records: bool) -> str:
@@ -40,7 +57,7 @@ def file_statistics(batches: Sequence[Batch], stored: pa.Schema, *, has_records:
         has_records: True for a topic of Kafka records, whose batches have bounds of ``timestamp`` only.
     """
     rows = sum(batch.record_count for batch in batches)
-    # Compaction may have removed the row of a bound. Then the bounds still hold, but no row needs to have them.
+    # Compaction may have removed the row of a bound. The bounds stay correct, but may be wider than the values.
     is_tight = not any(batch.has_gaps for batch in batches)
     types = {field.name: field.type for field in stored if has_statistics(field.type)}
     if has_records:
@@ -51,37 +68,48 @@ def file_statistics(batches: Sequence[Batch], stored: pa.Schema, *, has_records:
     null_counts = [decode_null_counts(batch.statistics) for batch in batches]
     least, greatest, nulls = list[str](), list[str](), list[str]()
     for name, bounds in found.items():
+        field = stored.field(name)
         for texts, value, is_upper in ((least, bounds.least, False), (greatest, bounds.greatest, True)):
-            text = None if value is None else _text(value, types.get(name, stored.field(name).type), is_upper)
+            text = None if value is None else _text(value, field.type, is_upper)
             if text is not None:
                 texts.append(f"{json.dumps(name)}:{text}")
-        if is_tight and all(name in counts for counts in null_counts):
-            nulls.append(f"{json.dumps(name)}:{sum(counts[name] for counts in null_counts)}")
-    # The bounds of the offset deltas tell a publisher which offsets the file spans.
+        counts = [counts.get(name, None if field.nullable else 0) for counts in null_counts]
+        null_count = _null_count(counts, rows, bounds, is_tight=is_tight)
+        if null_count is not None:
+            nulls.append(f"{json.dumps(name)}:{null_count}")
     least.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:0")
     greatest.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:{batches[-1].end_offset - 1 - batches[0].base_offset}")
+    nulls.append(f"{json.dumps(OFFSET_DELTA_COLUMN.name)}:0")
     parts = [f'"numRecords":{rows}', f'"minValues":{{{",".join(least)}}}', f'"maxValues":{{{",".join(greatest)}}}']
     parts += [f'"nullCount":{{{",".join(nulls)}}}', f'"tightBounds":{json.dumps(is_tight)}']
     return "{" + ",".join(parts) + "}"
 
 
-class FileSpan(NamedTuple):
-    """The offsets and the number of rows of a file, as its entry in a Delta log states them."""
+def whole_statistics(text: str, columns: Collection[str]) -> str:
+    """Return the statistics of a file if they are complete for these columns, else only the number of rows."""
+    found = json.loads(text)
+    rows, nulls = found["numRecords"], found["nullCount"]
+    for name in columns:
+        has_bounds = name in found["minValues"] and name in found["maxValues"]
+        if name not in nulls or not (has_bounds or nulls[name] == rows):
+            return f'{{"numRecords":{rows}}}'
+    return text
 
-    base_offset: int
-    end_offset: int
-    rows: int
 
+def _null_count(counts: Sequence[int | None], rows: int, bounds: ColumnBounds, *, is_tight: bool) -> int | None:
+    """Return the number of nulls in a column; None if it is not known.
 
-def span_of(file: AddFile) -> FileSpan | None:
-    """Return the offsets and the number of rows of a file; None if the log does not state them."""
-    try:
-        statistics = json.loads(file.stats or "{}")
-        base_offset = int(file.partition_values[BASE_OFFSET_COLUMN] or "")
-        last = int(statistics["maxValues"][OFFSET_DELTA_COLUMN.name])
-        return FileSpan(base_offset, base_offset + last + 1, int(statistics["numRecords"]))
-    except (ValueError, LookupError, TypeError, RecursionError):
+    If compaction has removed rows, the number is exact if it is 0 or that of all rows. Any other number only tells that
+    there may be nulls and values.
+    """
+    if not bounds.has_values:
+        return rows
+    if None in counts:
         return None
+    written = sum(count for count in counts if count is not None)
+    if is_tight or written == 0:
+        return written
+    return min(written, rows - 1) or None
 
 
 def _timestamps(batches: Sequence[Batch]) -> ColumnBounds:

@@ -1,8 +1,8 @@
 """Rewriting of data files that hold visible rows beside hidden ones.
 
-``delete_records`` may move the log start into the middle of a file, and compaction joins committed and aborted rows as
-long as the topic is not published. Readers of the log skip the hidden rows. Engines that read a file by itself would
-show them, so a published topic has no such file.
+``delete_records`` may move the log start into the middle of a file. While a topic is not published, compaction may put
+committed and aborted rows into one file. Readers of the log skip the hidden rows. Engines that read a file by itself
+would show them, so a published topic has no such file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from eoslog.storage.object_store import ObjectStore
 def rewrite_hidden_rows(log: Log[StoreState], store: ObjectStore, environment: Environment, topic: str) -> None:
     """Rewrite the files of a published topic that hold visible rows beside hidden ones, without the hidden rows.
 
-    Another process may change a partition at the same time. Then such a file may be left, and the caller repeats the
-    call.
+    Another process may change a partition at the same time. Then such a file may remain. The caller calls again.
 
     Raises:
         UnknownTopicOrPartition
@@ -35,8 +34,8 @@ def rewrite_hidden_rows(log: Log[StoreState], store: ObjectStore, environment: E
             continue
         first = next(iter(found[1].active), None)
         if first is not None and first.base_offset < found[1].log_start_offset:
-            # Only files of sealed segments can be replaced. The log start is at or below the last stable offset, so
-            # the batch is decided.
+            # Only files of sealed segments can be replaced. The log start is at most the last stable offset. So the
+            # outcome of the batch is known.
             seal_segment(log, store, environment, *found, first.end_offset)
             environment.reached("segment.hidden_rows.sealed")
             found = _partition(log, partition_id)

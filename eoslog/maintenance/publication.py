@@ -11,6 +11,7 @@ has already. To keep such moves apart from new rows, compaction takes only segme
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from eoslog.delta.actions import (
+    BASE_OFFSET_COLUMN,
+    END_OFFSET_TAG,
     PARTITION_COLUMN,
     Action,
     AddFile,
@@ -31,7 +34,7 @@ from eoslog.delta.actions import (
 )
 from eoslog.delta.delta_log import DeltaLog
 from eoslog.delta.delta_schema import delta_schema, has_local_timestamps
-from eoslog.delta.delta_statistics import span_of
+from eoslog.delta.delta_statistics import columns_with_bounds
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import EosLogError, IllegalState, InvalidTopic, RequestTimedOut
 from eoslog.format.segment_index import SegmentIndexes
@@ -56,6 +59,11 @@ _logger = logging.getLogger(__name__)
 _FEATURES = ["appendOnly", "invariants", "eoslog"]
 """The table's writer features: its property ``appendOnly``, its columns without nulls, and one that no other program
 knows. So Delta's writers refuse the table, and all readers may read it.
+"""
+
+_COLUMNS_WITH_BOUNDS = "delta.dataSkippingStatsColumns"
+"""The table property that lists the columns with bounds. Some readers skip a file without a bound of a listed column.
+Without the property they expect bounds of the first 32 columns.
 """
 
 _NEVER = "interval 36500 days"
@@ -158,7 +166,7 @@ class Publisher:
     def _publish(self, topic: str, *, refresh: bool) -> Publication:
         snapshot: TopicSnapshot
 
-        def next_version(table: DeltaTable, files: PublishedFiles) -> _Version | None:
+        def next_versions(table: DeltaTable, files: PublishedFiles) -> list[_Version]:
             nonlocal snapshot
             snapshot = self._snapshot(topic, refresh=refresh)
             if not refresh and _published_slot(table, snapshot) > snapshot.slot:
@@ -169,9 +177,9 @@ class Publisher:
                     f"topic {topic} is not published. Set its setting publish to delta: eoslog topics alter {topic} "
                     "--add-config publish=delta"
                 )
-            return _version_of(snapshot, files.of(snapshot), table)
+            return _versions_of(snapshot, files.of(snapshot), table)
 
-        found = self._put_next(topic, next_version)
+        found = self._put_next(topic, next_versions)
         self._looks[topic] = _Look(snapshot.topic, snapshot.slot)
         return found
 
@@ -229,26 +237,28 @@ class Publisher:
         else:
             self._put_next(topic, lambda table, _: self._log.read(lambda state, slot: _emptied(state, slot, table)))
 
-    def _put_next(self, topic: str, decide: Callable[[DeltaTable, PublishedFiles], _Version | None]) -> Publication:
-        """Put the next version of a table.
+    def _put_next(self, topic: str, decide: Callable[[DeltaTable, PublishedFiles], list[_Version]]) -> Publication:
+        """Put the next versions of a table.
 
         Args:
-            decide: returns the next version; None if the newest version is right.
+            decide: returns the next versions in order; none if the newest version is right.
         """
         check_topic_name(topic)
+        put: list[_Version] = []
         files = self._files.setdefault(topic, PublishedFiles(self._store, self._indexes))
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 with self._tables.locked(topic) as delta_log:
-                    version = decide(delta_log.refresh(check=True), files)
-                    if version is None:
-                        return _publication(topic, delta_log.table)
-                    self._environment.reached("delta.version.planned")
-                    if delta_log.put(version.actions, version.body()):
+                    for version in decide(delta_log.refresh(check=True), files):
+                        self._environment.reached("delta.version.planned")
+                        if not delta_log.put(version.actions, version.body()):
+                            break
                         self._environment.reached("delta.version.put")
+                        put.append(version)
                         if delta_log.checkpoint_is_due:
                             self._write_checkpoint(topic, delta_log)
-                        return _publication(topic, delta_log.table, version)
+                    else:
+                        return _publication(topic, delta_log.table, put)
             except HiddenRows:
                 with self._rewriting:
                     rewrite_hidden_rows(self._log, self._store, self._environment, topic)
@@ -269,11 +279,10 @@ class Publisher:
             self._environment.reached("delta.checkpoint.written")
 
 
-def _publication(topic: str, table: DeltaTable, version: _Version | None = None) -> Publication:
+def _publication(topic: str, table: DeltaTable, put: Sequence[_Version]) -> Publication:
     slot = max((each.version for each in table.transactions.values()), default=NO_SLOT)
-    if version is None:
-        return Publication(topic, table.version, slot)
-    return Publication(topic, table.version, slot, version.count(AddFile), version.count(RemoveFile))
+    added, removed = (sum(each.count(kind) for each in put) for kind in (AddFile, RemoveFile))
+    return Publication(topic, table.version, slot, added, removed)
 
 
 def _published_slot(table: DeltaTable, snapshot: TopicSnapshot) -> int:
@@ -281,8 +290,12 @@ def _published_slot(table: DeltaTable, snapshot: TopicSnapshot) -> int:
     return NO_SLOT if last is None else last.version
 
 
-def _version_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table: DeltaTable) -> _Version | None:
-    """Return the version after which a table shows a snapshot; None if it shows the snapshot already."""
+def _versions_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table: DeltaTable) -> list[_Version]:
+    """Return the next versions of a table, the last of which shows a snapshot; none if it shows the snapshot already.
+
+    A Delta stream with ``skipChangeCommits`` skips each version that removes rows. So new rows get a version of their
+    own, after the one that removes rows.
+    """
     since = _published_slot(table, snapshot)
     if since > snapshot.slot:
         raise IllegalState(
@@ -292,31 +305,76 @@ def _version_of(snapshot: TopicSnapshot, files: Sequence[PublishedFile], table: 
     named = {file.path for file in files}
     added = [file for file in files if file.path not in table.files]
     removed = [file for path, file in table.files.items() if path not in named]
-    protocol, metadata = _protocol(snapshot), _metadata(snapshot)
+    columns = _columns_with_bounds(snapshot, table)
+    protocol, metadata = _protocol(snapshot), _metadata(snapshot, columns)
     heads: list[Action] = [protocol] if protocol != table.protocol else []
     if table.metadata is None or metadata != table.metadata:
         heads.append(metadata)
     if not heads and not added and not removed:
-        return None
-    moved = _moved_paths(added, removed, since)
-    actions = [
-        *heads,
-        *(_removed(file, snapshot.time_ms, data_change=file.path not in moved) for file in removed),
-        *(file.added(data_change=file.path not in moved) for file in added),
-        SetTransaction(app_id=snapshot.store_id, version=snapshot.slot, last_updated=snapshot.time_ms),
-    ]
-    has_new_rows = any(file.path not in moved for file in added)
-    operation = "WRITE" if has_new_rows else "OPTIMIZE" if moved else "DELETE" if removed else "SET TBLPROPERTIES"
-    commits = _commits(snapshot, [file for file in added if file.end_slot > since])
-    return _Version(actions, _commit_info(snapshot.time_ms, snapshot.slot, operation, commits))
+        return []
+    moved, has_mixed_files = _moved_paths(added, removed, since)
+
+    def version(slot: int, heads: list[Action], removed: Sequence[AddFile], added: Sequence[PublishedFile]) -> _Version:
+        actions = [
+            *heads,
+            *(_removed(file, snapshot.time_ms, data_change=file.path not in moved) for file in removed),
+            *(file.added(columns, data_change=file.path not in moved) for file in added),
+            SetTransaction(app_id=snapshot.store_id, version=slot, last_updated=snapshot.time_ms),
+        ]
+        new = [file for file in added if file.end_slot > since]
+        removes_rows = any(file.path not in moved for file in removed)
+        if new or (added and not removed):
+            operation = "WRITE"
+        else:
+            operation = "DELETE" if removes_rows else "OPTIMIZE" if added else "SET TBLPROPERTIES"
+        return _Version(actions, _commit_info(snapshot.time_ms, slot, operation, _commits(snapshot, new)))
+
+    first_slot = max(since, _overwrite_slot(snapshot, files, since))
+    rest = [file for file in added if file.end_slot > first_slot]
+    removes_rows = any(file.path not in moved for file in removed)
+    if not removes_rows or not rest or has_mixed_files or not _is_table_of(snapshot.topic, table):
+        return [version(snapshot.slot, heads, removed, added)]
+    first = [file for file in added if file.end_slot <= first_slot]
+    return [version(first_slot, heads, removed, first), version(snapshot.slot, [], [], rest)]
 
 
-def _emptied(state: StoreState, slot: int, table: DeltaTable) -> _Version | None:
+def _overwrite_slot(snapshot: TopicSnapshot, files: Iterable[PublishedFile], since: int) -> int:
+    """Return the slot that removed all rows before it and added others; ``NO_SLOT`` if there is none after ``since``.
+
+    At no slot is the topic empty then, so the table must not be either.
+    """
+    oldest = min((file.end_slot for file in files), default=NO_SLOT)
+    is_overwrite = oldest > since and any(partition.snapshot_floor == oldest for partition in snapshot.partitions)
+    return oldest if is_overwrite else NO_SLOT
+
+
+def _columns_with_bounds(snapshot: TopicSnapshot, table: DeltaTable) -> list[str]:
+    """Return the columns of which all files of a table can have bounds.
+
+    A file that the table has already has no bounds of columns that were added since. So columns leave the list, but
+    join it only if the table has no files.
+    """
+    topic = snapshot.topic
+    found = columns_with_bounds(
+        stored_schema(topic), topic.config.statistics_columns, has_records=topic.topic_schema.kind == "records"
+    )
+    if not table.files or table.metadata is None or not _is_table_of(topic, table):
+        return found
+    listed = table.metadata.configuration.get(_COLUMNS_WITH_BOUNDS, "").split(",")
+    return [name for name in found if _quoted(name) in listed]
+
+
+def _quoted(name: str) -> str:
+    """Return the name of a column as Delta parses it in a list. Names of a table have no comma."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _emptied(state: StoreState, slot: int, table: DeltaTable) -> list[_Version]:
     if not table.files:
-        return None
+        return []
     removed = [_removed(file, state.time_ms, data_change=True) for file in table.files.values()]
     last = SetTransaction(app_id=state.store_id, version=slot, last_updated=state.time_ms)
-    return _Version([*removed, last], _commit_info(state.time_ms, slot, "DELETE", []))
+    return [_Version([*removed, last], _commit_info(state.time_ms, slot, "DELETE", []))]
 
 
 def _protocol(snapshot: TopicSnapshot) -> Protocol:
@@ -330,7 +388,7 @@ def _protocol(snapshot: TopicSnapshot) -> Protocol:
     return Protocol(min_reader_version=1, min_writer_version=7, writer_features=_FEATURES)
 
 
-def _metadata(snapshot: TopicSnapshot) -> Metadata:
+def _metadata(snapshot: TopicSnapshot, columns: Iterable[str]) -> Metadata:
     topic = snapshot.topic
     return Metadata(
         # A topic that is deleted and created again is another table: a Delta stream of the old one must not continue.
@@ -339,10 +397,16 @@ def _metadata(snapshot: TopicSnapshot) -> Metadata:
         schema_string=delta_schema(topic.topic, stored_schema(topic)),
         configuration={
             "delta.appendOnly": "true" if snapshot.only_grows else "false",
+            _COLUMNS_WITH_BOUNDS: ",".join(map(_quoted, columns)),
             "delta.deletedFileRetentionDuration": _NEVER,
         },
         created_time=topic.schema_versions[0].time_ms,
     )
+
+
+def _is_table_of(topic: Topic, table: DeltaTable) -> bool:
+    """Return False if a table shows an earlier topic of this name, or has no version."""
+    return table.metadata is not None and table.metadata.id == _uuid(topic.topic_id)
 
 
 def _uuid(topic_id: str) -> str:
@@ -401,11 +465,15 @@ class _Range:
     """True if the newest version shows all rows of the file."""
 
 
-def _moved_paths(added: Iterable[PublishedFile], removed: Iterable[AddFile], since: int) -> set[str]:
-    """Return the files of rewrites: their rows are in the newest version, and in the next one, in other files.
+def _moved_paths(added: Iterable[PublishedFile], removed: Iterable[AddFile], since: int) -> tuple[set[str], bool]:
+    """Return the paths of rewritten files, old and new, with the same rows in both versions.
 
     Args:
         since: the slot of the newest version.
+
+    Returns:
+        The paths, and True if an added file mixes rows of a removed file with new rows. Compaction writes such a file
+        only while the topic is not published.
     """
     ranges = [
         _Range(file.partition, file.base_offset, file.end_offset, file.path, file.rows, True, file.end_slot <= since)
@@ -413,20 +481,28 @@ def _moved_paths(added: Iterable[PublishedFile], removed: Iterable[AddFile], sin
     ]
     ranges += [each for each in map(_removed_range, removed) if each is not None]
     moved: set[str] = set()
+    has_mixed_files = False
     for together in _overlapping(sorted(ranges, key=lambda each: (each.partition, each.base_offset, each.end_offset))):
         before = sum(each.rows for each in together if not each.is_added)
         after = sum(each.rows for each in together if each.is_added)
-        # Compaction by key and truncation only remove rows. So equal numbers of published rows are the same rows.
-        if before == after and all(each.is_published for each in together):
+        if not all(each.is_published for each in together):
+            has_mixed_files |= before > 0
+        elif before == after:
+            # A rewrite can remove rows, but never add or change them. So equal numbers of rows are the same rows.
             moved |= {each.path for each in together}
-    return moved
+    return moved, has_mixed_files
 
 
 def _removed_range(file: AddFile) -> _Range | None:
-    span, partition = span_of(file), file.partition_values.get(PARTITION_COLUMN)
-    if span is None or partition is None or not partition.isdecimal():
+    """Return the offsets of a file that a version removes; None if its entry does not state them."""
+    try:
+        partition = int(file.partition_values[PARTITION_COLUMN] or "")
+        begin = int(file.partition_values[BASE_OFFSET_COLUMN] or "")
+        end = int((file.tags or {})[END_OFFSET_TAG])
+        rows = int(json.loads(file.stats or "{}")["numRecords"])
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    return _Range(int(partition), *span[:2], file.path, span.rows, is_added=False, is_published=True)
+    return _Range(partition, begin, end, file.path, rows, is_added=False, is_published=True)
 
 
 def _overlapping(ranges: Iterable[_Range]) -> Iterator[list[_Range]]:

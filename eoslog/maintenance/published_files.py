@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from eoslog.delta.actions import BASE_OFFSET_COLUMN, PARTITION_COLUMN, AddFile
-from eoslog.delta.delta_statistics import file_statistics
+from eoslog.delta.actions import BASE_OFFSET_COLUMN, END_OFFSET_TAG, PARTITION_COLUMN, AddFile
+from eoslog.delta.delta_statistics import file_statistics, whole_statistics
 from eoslog.format.data_file import read_file
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema
@@ -21,7 +21,7 @@ from eoslog.storage.object_store import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """A data file, all rows of which are committed."""
+    """A data file that contains only committed rows."""
 
     path: str
     """The path relative to the topic's directory."""
@@ -39,15 +39,20 @@ class PublishedFile:
     """The transactional id of this commit."""
     stats: str
 
-    def added(self, *, data_change: bool) -> AddFile:
-        """Return the action that adds the file to a table."""
+    def added(self, columns: Collection[str], *, data_change: bool) -> AddFile:
+        """Return the action that adds the file to a table.
+
+        Args:
+            columns: the columns of which the table's files have bounds.
+        """
         return AddFile(
             path=self.path,
             partition_values={PARTITION_COLUMN: str(self.partition), BASE_OFFSET_COLUMN: str(self.base_offset)},
             size=self.size,
             modification_time=max(0, self.end_time_ms),
             data_change=data_change,
-            stats=self.stats,
+            stats=whole_statistics(self.stats, columns),
+            tags={END_OFFSET_TAG: str(self.end_offset)},
         )
 
 
@@ -100,22 +105,22 @@ class TopicSnapshot:
 
 
 def writer_of(transactional_id: str | None) -> str:
-    """Return the transactional id that committed a batch: for the task of a job, the id of the job."""
+    """Return the transactional id of the commit. A task of a job commits with the id of its job."""
     return (transactional_id or "").rpartition("/")[0] or transactional_id or ""
 
 
 class HiddenRows(Exception):
-    """A data file holds rows that must be visible, and others that must not. So it must be rewritten."""
+    """A data file mixes visible and hidden rows. It must be rewritten before a version names it."""
 
 
 class PublishedFiles:
-    """The published files of one topic. Those of sealed segments are kept for the next call."""
+    """The published files of one topic. It caches the files of sealed segments."""
 
     def __init__(self, store: ObjectStore, indexes: SegmentIndexes) -> None:
         self._store = store
         self._indexes = indexes
         self._first_offsets: dict[str, int] = {}
-        """The offset of the first row of files in which a log started, by path."""
+        """By path: the offset of the first row, for files that contained the log start."""
         self._of_segments: dict[str, tuple[PublishedFile, ...]] = {}
         """The files of sealed segments by the path of the index."""
 
@@ -167,11 +172,11 @@ class PublishedFiles:
             )
 
     def _first_offset(self, source: SourceFile, stored: pa.Schema, log_start_offset: int) -> int:
-        """Return the offset of a file's first row, or an offset that is not greater."""
+        """Return a lower bound of the offset of a file's first row. It is exact if the file was read."""
         first = source.batches[0]
         if first.base_offset >= log_start_offset or not first.has_gaps:
             return first.base_offset
-        # Its first rows may have been removed. Only the file shows that.
+        # Compaction may have removed the first rows. Only the file shows whether it did.
         path = source.file.path
         if path not in self._first_offsets:
             body = read_file(self._store, source.file)

@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG, LOG_RETENTION_MS, unneeded_objects
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, EosLogError, InvalidEntry
@@ -96,24 +97,30 @@ def vacuum(
     expired = _past_retention(store, state.pending_deletions, now_ms - deleted_file_retention_ms)
     waiting, dropped = DroppedFiles(store, state.pending_deletions[len(expired) :]), DroppedFiles(store, expired)
     delta_logs: dict[str, list[ObjectInfo]] = {}
+    topics = {topic.topic for topic in state.topics.values()}
+    refused: list[str] = []
     for info in _objects_of_topics(store):
+        old = info.last_modified_ms < horizon_ms
         if not _DIRECTORY_OF_PARTITION.match(info.path):
             topic, _, rest = info.path.partition("/")
             if rest.startswith(f"{DELTA_LOG}/"):
                 delta_logs.setdefault(topic, []).append(info)
+            elif rest.startswith(f"{PARTITION_COLUMN}=") and topic in topics and old:
+                # A Delta writer uploads its files before its version is refused. No entry can name a file there.
+                refused.append(info.path)
+                report.bytes += info.size
             continue
-        old = info.last_modified_ms < horizon_ms
         if info.path in referenced or waiting.may_name(info.path) or not (old or info.path in dropped):
             report.kept_files += 1
             continue
         report.paths.append(info.path)
         report.bytes += info.size
+    tables = delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
+    report.paths += refused
     if not dry_run:
         if publisher is None:
             publisher = Publisher(log, store, log.environment, SegmentIndexes(store), KnownTables(store))
-        unreleased = _unreleased_topics(
-            publisher, store, delta_logs.keys() & {path.split("/", 1)[0] for path in report.paths}
-        )
+        unreleased = _unreleased_topics(publisher, store, tables)
         report.paths = [path for path in report.paths if path.split("/", 1)[0] not in unreleased]
         _delete(store, report.paths)
         log.environment.reached("segment.vacuum.files_deleted")

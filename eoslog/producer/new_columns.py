@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from eoslog.delta.delta_schema import delta_schema
 from eoslog.errors import InvalidRequest, InvalidTopic, SchemaMismatch
 from eoslog.format.topic_schemas import (
     added_columns,
@@ -86,14 +87,18 @@ def with_columns(topic: Topic, rows: pa.Schema, spark_schema: str | None) -> Top
     Raises:
         InvalidTopic: the topic holds Kafka records.
         SchemaMismatch: the topic has a column of this name with another type.
-        UnsupportedSchema: a new column cannot be stored.
+        UnsupportedSchema: a new column cannot be stored, or not be published although the topic is.
     """
     known = topic.topic_schema
     if known.kind != "columns":
         raise InvalidTopic(f"topic {topic.topic} holds Kafka records, whose columns are always the same")
     arrow = encode_schema(merged_schema(stored_schema(topic), rows), known.arrow)
     spark = _merged_spark_schema(known.spark, spark_schema)
-    return known if arrow == known.arrow else known.model_copy(update={"arrow": arrow, "spark": spark})
+    if arrow == known.arrow:
+        return known
+    if topic.config.is_published:
+        delta_schema(topic.topic, decode_schema(arrow))
+    return known.model_copy(update={"arrow": arrow, "spark": spark})
 
 
 def missing_columns(topic: Topic, merged: TopicSchema) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 
+from eoslog.delta.actions import PARTITION_COLUMN
 from eoslog.delta.delta_log import DELTA_LOG
 from eoslog.log.slots import CHECKPOINTS, SLOTS, pending_name, slot_of
 from eoslog.state.expiry import STAGED_MAX_AGE_MS
@@ -19,6 +20,8 @@ LEFTOVER_AGE_MS = 24 * 3600 * 1000
 """Temporary files are removed when they are older than this (ms)."""
 
 _DELTA = re.compile(rf"[^/]+/{DELTA_LOG}/.+")
+_REFUSED = re.compile(rf"([^/]+)/{PARTITION_COLUMN}=.+")
+"""The files of Delta's writers, which upload before their version is refused."""
 _DATA = re.compile(r"([^/]+)/([0-9a-f]{32})/[0-9]+/.+")
 _HEARTBEAT = re.compile(r"__consumer_groups/[0-9a-f]{32}/.+")
 _CHECKPOINT = re.compile(r"[0-9]{20}-[0-9a-f]{32}\.(json|part[0-9]+)")
@@ -74,6 +77,7 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
     unknown, old_checkpoints = _Unknown(), Unreferenced()
     probes = 0
     of_topics: set[str] = set()
+    topics, refused = live.read(_names), dict[str, Unreferenced]()
     for info in store.list(""):
         now_ms = store.clock.now_ms()
         path = info.path
@@ -93,11 +97,15 @@ def find_unexpected(live: Live, description_path: str, checkpoint_objects: set[s
             of_topics.add(f"{data[1]}/{data[2]}/")
         elif _DELTA.fullmatch(path) and not path.startswith(("__", ".")):
             continue
+        elif (delta := _REFUSED.fullmatch(path)) is not None and delta[1] in topics:
+            refused.setdefault(delta[1], Unreferenced()).add(info, now_ms)
         else:
             unknown.add(path)
     for prefix in sorted(of_topics - live.read(_topics)):
         # List again: the topic may have been deleted and vacuumed since the first LIST.
         yield from count_unreferenced(store, prefix, lambda path: _DATA.fullmatch(path) is not None).findings(prefix)
+    for topic, files in refused.items():
+        yield from files.findings(f"{topic}/{PARTITION_COLUMN}=", topic)
     yield from old_checkpoints.findings(CHECKPOINTS)
     if unknown.count:
         yield finding(Kind.FILES_UNKNOWN, unknown.shown[0], count=unknown.count, shown=", ".join(unknown.shown))
@@ -113,6 +121,10 @@ def count_unreferenced(store: ObjectStore, prefix: str, is_one: Callable[[str], 
         if is_one(info.path):
             count.add(info, store.clock.now_ms())
     return count
+
+
+def _names(state: StoreState) -> set[str]:
+    return {topic.topic for topic in state.topics.values()}
 
 
 def _topics(state: StoreState) -> set[str]:

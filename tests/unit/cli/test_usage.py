@@ -50,6 +50,13 @@ def test_every_command_has_a_help_text_with_an_example_of_itself(path: tuple[str
     assert f"eoslog --store my-store {' '.join(path)}" in result.stdout
 
 
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_no_command_shows_an_example_twice(path: tuple[str, ...]) -> None:
+    examples = [line for line in (COMMANDS[path].help or "").splitlines() if line.startswith("  eoslog ")]
+
+    assert len(examples) == len(set(examples))
+
+
 @pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
 def test_every_help_text_fits_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
     lines = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout.splitlines()

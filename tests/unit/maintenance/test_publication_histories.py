@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eoslog import OffsetOutOfRange, Store, TopicConfig, TopicPartition
+from eoslog import ConcurrentTransactions, OffsetOutOfRange, Store, TopicConfig, TopicPartition
 from eoslog.maintenance.file_compaction import compact_files
 from eoslog.maintenance.key_compaction import compact_keys
 from eoslog.maintenance.sealing import seal_segments
 from eoslog.maintenance.vacuum import vacuum
 from eoslog.producer.producer import Producer
-from tests.delta_logs import rows_by_stream, slot_of, versions
+from tests.delta_logs import check_versions, rows_by_stream, slot_of, versions
 from tests.unit.support.delta_tables import copy_to, rows_by_delta, rows_of_snapshot
+from tests.unit.support.overwriting import overwrite
 from tests.unit.support.world import World
 
 PARTITIONS = 2
@@ -31,8 +34,26 @@ steps = st.one_of(
     st.tuples(st.just("end"), st.sampled_from(PRODUCERS), st.booleans()),
     st.tuples(st.sampled_from(["seal", "compact files", "compact keys", "publish", "publish", "add a column"])),
     st.tuples(st.just("delete"), st.integers(0, PARTITIONS - 1), st.floats(0, 1)),
+    st.tuples(st.just("overwrite"), st.integers(0, PARTITIONS - 1), st.one_of(st.just([]), KEYS)),
     st.tuples(st.just("publish later"), st.booleans()),
 )
+
+
+rounds = st.tuples(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), st.sampled_from(PRODUCERS), KEYS),
+            st.tuples(st.just("write"), st.sampled_from(PRODUCERS), KEYS),
+            st.tuples(st.just("delete"), st.integers(0, PARTITIONS - 1), st.floats(0, 1)),
+            st.tuples(st.just("overwrite"), st.integers(0, PARTITIONS - 1), st.one_of(st.just([]), KEYS)),
+            st.tuples(st.sampled_from(["seal", "compact files", "compact keys", "add a column"])),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.just([("publish",)]),
+).map(lambda parts: [*parts[0], *parts[1]])
+"""Changes of a topic, and a publication of all of them."""
 
 
 class History:
@@ -46,6 +67,10 @@ class History:
         self.open: set[str] = set()
         self.shown: dict[int, list[Any]] = {}
         """The rows that each version should have."""
+        self.overwrites: set[int] = set()
+        """The slots that replaced all rows by others."""
+        self.has_mixed_files = False
+        """Whether files with rows of the table were compacted while the topic was not published."""
 
     def process(self) -> Store:
         return self.world.process()
@@ -64,16 +89,32 @@ class History:
                 rows = pa.table({"key": keys, "text": [f"{name} {key}" for key in keys]}, schema=COLUMNS)
                 producer.send_table("t", rows)
                 producer.flush()
+            case ("write", name, keys):
+                self.take(("send", name, keys))
+                self.take(("end", name, True))
             case ("end", name, commits) if name in self.open:
                 producer = self.producers[name]
                 (producer.commit_transaction if commits else producer.abort_transaction)()
                 self.open.remove(name)
             case ("seal",):
                 seal_segments(store.log, store.object_store, store.environment)
-            case ("compact files",):
-                compact_files(store.log, store.object_store, store.environment)
-            case ("compact keys",):
-                compact_keys(store.log, store.object_store, store.environment, force=True)
+            case ("compact files" | "compact keys" as step,):
+                is_published = store.admin.describe_topic("t").config.is_published
+                self.has_mixed_files |= bool(self.shown) and not is_published
+                if step == "compact files":
+                    compact_files(store.log, store.object_store, store.environment)
+                else:
+                    compact_keys(store.log, store.object_store, store.environment, force=True)
+            case ("overwrite", partition, keys):
+                columns = {"key": keys, "text": [f"overwritten {key}" for key in keys]}
+                names = store.scan("t").schema.names[2:]
+                rows = pa.table(columns, schema=COLUMNS)
+                for name in names:
+                    rows = rows.append_column(name, pa.nulls(len(keys), pa.int32()))
+                with suppress(ConcurrentTransactions):
+                    slot = overwrite(store, "t", rows, partition)
+                    if keys:
+                        self.overwrites.add(slot)
             case ("add a column",):
                 names = store.scan("t").schema.names
                 store.admin.add_columns("t", pa.schema([(f"more{len(names)}", pa.int32())]))
@@ -97,10 +138,11 @@ class History:
     def check(self) -> None:
         objects = self.store.object_store
         slots = [slot_of(actions) for actions in versions(objects, "t")]
-        assert slots == sorted(set(slots))
+        assert slots == sorted(slots)
         with tempfile.TemporaryDirectory() as directory:
             root = copy_to(Path(directory), objects, "t")
             for version, rows in self.shown.items():
+                assert version == 0 or slots[version] > slots[version - 1]
                 names = len(rows[0]) if rows else 0
                 assert [row[:names] for row in rows_by_delta(root, version)] == rows
                 try:
@@ -108,6 +150,8 @@ class History:
                 except OffsetOutOfRange:
                     continue  # Rows of this snapshot were removed since.
                 assert [row[:names] for row in now] == rows
+        if not self.has_mixed_files:
+            check_versions(objects, "t", overwrites=self.overwrites)
         taken = rows_by_stream(objects, "t")
         if taken is not None and self.shown:
             assert taken == [row[:2] for row in self.shown[max(self.shown)]]
@@ -129,6 +173,17 @@ def test_each_version_shows_the_snapshot_at_its_slot(config: TopicConfig, histor
         topic.take(step)
     topic.take(("publish later", True))
     topic.publish(topic.process())
+    topic.check()
+
+
+@settings(deadline=None, max_examples=100)
+@given(configs, st.lists(rounds, min_size=2, max_size=8))
+def test_a_stream_that_skips_removals_gets_each_row_of_the_other_versions_once(
+    config: TopicConfig, history: list[list[tuple[Any, ...]]]
+) -> None:
+    topic = History(config.model_copy(update={"publish": "delta"}))
+    for step in chain.from_iterable(history):
+        topic.take(step)
     topic.check()
 
 

@@ -200,6 +200,38 @@ def test_files_of_a_deleted_topic_wait_for_readers_that_planned_before(store: St
     assert store.read(lambda state, slot: state.pending_deletions) == ()
 
 
+def test_files_of_refused_delta_writers_are_deleted_once_they_are_old_enough(store: Store, clock: _Clock) -> None:
+    _produce(store, 1)
+    refused = "t/_partition=0/_base_offset=0/part-00000.parquet"
+    others = ["t/_symlink_format_manifest/_partition=0/manifest", "no-topic/_partition=0/part-00000.parquet"]
+    for path in (refused, *others):
+        store.object_store.put(path, b"rows")
+    young = _vacuum(store).paths
+    clock.now_ms += 8 * DAY_MS
+    later = "t/_partition=0/part-00001.parquet"
+    store.object_store.put(later, b"rows")
+
+    found = _vacuum(store, dry_run=True)
+    assert _vacuum(store).paths == found.paths == [refused]
+
+    assert young == []
+    assert {*others, later} <= {info.path for info in store.object_store.list("")}
+    assert store.scan("t").to_table().num_rows == 1
+
+
+def test_vacuum_of_refused_files_leaves_a_table_that_is_no_longer_published(store: Store, clock: _Clock) -> None:
+    _produce(store, 1)
+    store.admin.alter_topic("t", publish="delta")
+    version = store.admin.publish("t").version
+    store.admin.alter_topic("t", publish="none")
+    store.object_store.put("t/_partition=0/part-00000.parquet", b"rows")
+    clock.now_ms += 8 * DAY_MS
+
+    assert _vacuum(store).paths == ["t/_partition=0/part-00000.parquet"]
+
+    assert f"t/_delta_log/{version + 1:020d}.json" not in _paths(store)
+
+
 def test_vacuum_goes_on_where_an_earlier_one_died(store: Store, clock: _Clock) -> None:
     orphans = {_orphan(store) for _ in range(3)}
     clock.now_ms += 8 * DAY_MS

@@ -564,6 +564,16 @@ def test_files_that_nobody_names_are_told_and_no_fault(store: Store) -> None:
     assert "2 objects" in found[1].problem
 
 
+def test_files_of_refused_delta_writers_are_told_as_files_that_vacuum_deletes(store: Store) -> None:
+    topic = active_data(store).partition("/")[0]
+    store.object_store.put(f"{topic}/_partition=0/part-00000.parquet", b"rows")
+    store.object_store.put("no-topic/_partition=0/part-00000.parquet", b"rows")
+
+    found = list(store.admin.verify())
+
+    assert [(each.kind, each.topic) for each in found] == [("files-unreferenced", topic), ("files-unknown", None)]
+
+
 def test_published_requests_are_no_fault_and_other_names_there_are_told(store: Store) -> None:
     store.object_store.put(pending_path(3, "ab" * 16), b"of a writer that died")
     assert list(store.admin.verify(data=True)) == []

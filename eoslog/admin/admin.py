@@ -34,6 +34,7 @@ from eoslog.maintenance.sealing import seal_now
 from eoslog.maintenance.segment_rewriting import TARGET_FILE_BYTES
 from eoslog.maintenance.vacuum import VacuumReport, vacuum
 from eoslog.producer.new_columns import check_spark_schema
+from eoslog.session.client_options import named_options
 from eoslog.session.positions import PartitionOffsets
 from eoslog.session.session import Session
 from eoslog.state.entries import TopicConfig, TopicCreated, TopicSchema
@@ -59,6 +60,7 @@ class Admin(TransactionAdministration, GroupAdministration):
     def __init__(self, store: Session) -> None:
         self._store = store
 
+    @named_options("create_topic()")
     def create_topic(
         self,
         topic: str,

@@ -26,6 +26,7 @@ from eoslog.errors import (
     shortened,
 )
 from eoslog.read.isolation import IsolationLevel, visible_end
+from eoslog.session.client_options import named_options
 from eoslog.session.positions import GroupMetadata, OffsetAndMetadata
 from eoslog.session.serializers import Deserializer, check_callable
 from eoslog.session.session import Session, find_topic, partition_named
@@ -157,6 +158,7 @@ class Consumer:
     ) -> None:
         self.close()
 
+    @named_options("subscribe()")
     @_call
     def subscribe(
         self,

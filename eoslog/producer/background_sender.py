@@ -5,6 +5,7 @@ A thread runs only while rows wait. So an idle producer has none, and a forked c
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -12,6 +13,7 @@ from queue import SimpleQueue
 from eoslog.errors import InvalidOption, is_whole_number, quoted
 from eoslog.storage.environment import Environment
 
+_logger = logging.getLogger(__name__)
 _LOOKS_EVERY_S = 0.05
 """While another thread holds the producer, the sender looks this often whether it must stop (s)."""
 
@@ -50,19 +52,21 @@ class BackgroundSender:
         """Changed with the lock, so that no row is left without a thread."""
         self._thread: int | None = None
         self._ended = threading.Event()
+        """The end of the newest thread. Each has its own event: the one before may not have set its yet."""
 
     def row_added(self) -> None:
         """Start the thread, unless it runs. The caller has added a row and holds the lock."""
         if self._is_running or self._is_stopped:
             return
         self._is_running = True
-        self._ended.clear()
+        self._ended = ended = threading.Event()
         try:
-            self._environment.background(self._run)
-        except RuntimeError:
-            # The interpreter exits and starts no thread. The flush at exit writes the row.
+            self._environment.background(lambda: self._run(ended))
+        except RuntimeError as error:
+            # The interpreter exits, and the flush at exit writes the row. Or there are too many threads, and the next
+            # row tries again.
+            _logger.info("no thread starts for the background flush: %s", error)
             self._is_running = False
-            self._ended.set()
 
     def stop(self) -> None:
         """Let the thread end without another flush. No thread starts any more."""
@@ -74,14 +78,13 @@ class BackgroundSender:
         if self._is_running and self._thread != threading.get_ident():
             self._environment.wait_for(self._ended, timeout_ms / 1000)
 
-    def _run(self) -> None:
+    def _run(self, ended: threading.Event) -> None:
         self._thread = threading.get_ident()
         try:
             while self._flush_once():
                 pass
         finally:
-            self._thread = None
-            self._ended.set()
+            ended.set()
 
     def _flush_once(self) -> bool:
         """Wait for ``linger_ms``, then flush. Return True if rows still wait."""

@@ -96,7 +96,7 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
         kinds = {
             name: str(parameter.annotation)
             for name, parameter in signature.parameters.items()
-            if name not in ("self", "url", "config")
+            if name != "self" and (name != "config" or kafka is None)
         }
 
         @wraps(function)
@@ -104,7 +104,7 @@ def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Ca
             for name in kwargs:
                 if name not in signature.parameters:
                     raise _unknown(client, name, kinds, kafka)
-            config: Any = kwargs.pop("config", None)
+            config: Any = kwargs.pop("config", None) if kafka is not None else None
             if kafka is not None and config is not None:
                 if not isinstance(config, Mapping):
                     raise InvalidOption(f"config of {client} must be a mapping of Kafka's keys, not {quoted(config)}")

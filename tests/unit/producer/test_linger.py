@@ -424,6 +424,37 @@ def test_rows_that_an_exit_function_sends_are_written(local: Store, tmp_path: Pa
     assert values(local) == [b"v"]
 
 
+def test_a_row_for_which_no_thread_starts_waits_for_the_next(store: Store) -> None:
+    background = store.environment.background
+
+    def fail(work: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    producer = store.producer(linger_ms=5)
+    store.environment.background = fail  # type: ignore[method-assign]
+    producer.send("t", b"1")
+    assert values(store) == []
+
+    store.environment.background = background  # type: ignore[method-assign]
+    producer.send("t", b"2")
+
+    assert values(store) == [b"1", b"2"]
+
+
+def test_a_close_that_does_not_wait_writes_nothing_and_ends_the_thread(local: Store) -> None:
+    before = set(threading.enumerate())
+    producer = local.producer(linger_ms=LONG_MS)
+    future = producer.send("t", b"v")
+    (thread,) = set(threading.enumerate()) - before
+
+    producer.close(timeout=0)
+
+    thread.join(LONGEST_WAIT_S)
+    assert not thread.is_alive()
+    assert isinstance(future.exception(0), errors.TransactionAborted)
+    assert values(local) == []
+
+
 class _Died(BaseException):
     pass
 

@@ -94,6 +94,11 @@ def test_the_nearest_name_is_found_whatever_the_spelling(name: str, like: str | 
         (lambda store: store.producer(colour=1), "it takes transactional_id, transaction_timeout_ms, staged"),
         (lambda store: store.consumer(**{"group.id": "a"}), "'group.id' of a consumer.*use group_id"),
         (lambda store: store.consumer(auto_ofset_reset="none"), "did you mean auto_offset_reset"),
+        (lambda store: store.consumer().subscribe("t", on_assign=print), r"'on_assign' of subscribe\(\).*on_assigned"),
+        (
+            lambda store: store.admin.create_topic("n", num_partitions=3),
+            r"of create_topic\(\).*did you mean partitions",
+        ),
         (lambda store: eoslog.connect("x", fsnc=False), r"'fsnc' of connect\(\).*did you mean fsync"),
         (lambda store: eoslog.connect("x", **{"endpoint.url": "http://x"}), "use endpoint_url"),
     ],

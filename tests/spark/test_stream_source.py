@@ -13,7 +13,7 @@ import eoslog
 from tests.spark.streams import NUMBERS, copy_stream, make_topics, numbers, produce
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def run(spark: SparkSession, root: str, checkpoint: Path, **source: Any) -> list[int]:
@@ -50,6 +50,30 @@ def test_a_consumer_group_shows_the_lag_of_a_stream(spark: SparkSession, root: s
     assert behind >= 10
     assert {each.lag for each in store.admin.describe_consumer_group("copy").partitions} == {0}
     assert numbers(store) == list(range(60))
+
+
+@pytest.mark.pyspark("4.2")
+def test_a_consumer_group_shows_no_micro_batch_that_failed(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    store = make_topics(root)
+    produce(store, 0, 10)
+    fails = True
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        if fails:
+            raise ValueError("told to fail")
+
+    source = {"topic": "in", "startingOffsets": "earliest", "groupId": "each"}
+    rows = spark.readStream.format("eoslog").options(**source).load(root)
+    query = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for _ in range(2):
+        with pytest.raises(Exception, match="told to fail"):
+            query.trigger(availableNow=True).start().awaitTermination()
+        assert store.admin.list_consumer_groups() == []
+    fails = False
+
+    query.trigger(availableNow=True).start().awaitTermination()
+
+    assert {each.lag for each in store.admin.describe_consumer_group("each").partitions} == {0}
 
 
 @pytest.mark.pyspark("4.2")

@@ -50,19 +50,19 @@ def describe_group(session: Session, group: str, view: str) -> None:
     """Describe the consumer group GROUP.
 
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
-    LAST-STABLE-OFFSET. If that is less than LOG-END-OFFSET, a transaction is open there.
+    LAST-STABLE-OFFSET (with --wide). If that is less than LOG-END-OFFSET, a transaction is open there.
     """
     found = session.store().admin.describe_consumer_group(group)
-    of_group = ("GROUP", lambda each: group)
+    of_group = ("GROUP?", lambda each: group)
     if view == "state":
         size = ("MEMBERS", lambda each: len(each.members))
         session.print_facts(Columns(of_group, "STATE GENERATION", size).of(found))
     elif view == "members":
-        columns = Columns(of_group, "CONSUMER-ID=member_id GROUP-INSTANCE-ID TOPICS ASSIGNMENT=partitions REVOKING")
+        columns = Columns(of_group, "CONSUMER-ID=member_id GROUP-INSTANCE-ID? TOPICS? ASSIGNMENT=partitions REVOKING?")
         session.print_rows(columns, found.members, empty=f"consumer group {group} has no members")
     else:
-        offsets = "CURRENT-OFFSET=committed_offset LAST-STABLE-OFFSET LOG-END-OFFSET=high_watermark LAG"
-        columns = Columns(of_group, _PLACE, offsets, "CONSUMER-ID=member_id")
+        offsets = "CURRENT-OFFSET=committed_offset LAST-STABLE-OFFSET? LOG-END-OFFSET=high_watermark LAG"
+        columns = Columns(of_group, _PLACE, offsets, "CONSUMER-ID=member_id?")
         session.print_rows(columns, found.partitions, empty=f"consumer group {group} has neither offsets nor members")
 
 
@@ -107,7 +107,7 @@ def reset_offsets(
     )
     if not execute:
         click.echo("Nothing is changed without --execute.", err=True)
-    columns = Columns(("GROUP", lambda each: group), _PLACE, "CURRENT-OFFSET=offset NEW-OFFSET")
+    columns = Columns(("GROUP?", lambda each: group), _PLACE, "CURRENT-OFFSET=offset NEW-OFFSET")
     session.print_rows(columns, changes, empty="no offsets to set")
 
 

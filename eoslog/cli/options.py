@@ -31,6 +31,7 @@ class Session:
         self.url: str | None = None
         self.config: str | None = None
         self.as_json = False
+        self.wide = False
 
     @cached_property
     def settings(self) -> Settings:
@@ -54,28 +55,28 @@ class Session:
 
     def print_rows(self, columns: Columns, things: Iterable[Any], *, empty: str = "none") -> None:
         """Print objects as a table for people, or as a JSON list of objects."""
-        from eoslog.cli import rendering
+        from eoslog.cli import rendering, tables
 
         rows = [columns.of(thing) for thing in things]
         if self.as_json:
             rendering.print_json([rendering.as_object(row) for row in rows])
         elif rows:
-            rendering.print_table(rows)
+            tables.print_table(rows, wide=self.wide)
         else:
             rendering.print_line(empty)
 
-    def print_facts(self, facts: Mapping[str, Any], **tables: list[dict[str, Any]]) -> None:
+    def print_facts(self, facts: Mapping[str, Any], **parts: list[dict[str, Any]]) -> None:
         """Print the properties of one object, and tables that belong to it. In JSON a table is a list of its name."""
-        from eoslog.cli import rendering
+        from eoslog.cli import rendering, tables
 
         if self.as_json:
-            lists = {name: [rendering.as_object(row) for row in rows] for name, rows in tables.items()}
+            lists = {name: [rendering.as_object(row) for row in rows] for name, rows in parts.items()}
             rendering.print_json(rendering.as_object(facts) | lists)
             return
-        rendering.print_facts(facts)
-        for rows in filter(None, tables.values()):
+        tables.print_facts(facts, wide=self.wide)
+        for rows in filter(None, parts.values()):
             rendering.print_line("")
-            rendering.print_table(rows)
+            tables.print_table(rows, wide=self.wide)
 
     def print_result(self, message: str, facts: Mapping[str, Any]) -> None:
         """Print what was done: a sentence for people, or a JSON object."""
@@ -204,6 +205,7 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
     _global("--store", "url", metavar="URL", help=_URL_HELP),
     _global("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help=_CONFIG_HELP),
     _global("--json", "as_json", is_flag=True, help="Print JSON instead of text."),
+    _global("--wide", is_flag=True, help="Show all columns of tables, at any length."),
 ]
 
 

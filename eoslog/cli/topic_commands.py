@@ -125,22 +125,27 @@ def create(
 def list_topics(session: Session) -> None:
     """List the topics."""
     found = session.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
-    columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId")
+    columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId?")
     session.print_rows(columns, found, empty="the store has no topics")
+
+
+def _form(setting: str) -> str:
+    unit = setting.rpartition("_")[2]
+    return f":{unit}" if unit in ("bytes", "ms") else ""
 
 
 _TOPIC = Columns(
     "Topic TopicId Kind=topic_schema.kind PartitionCount=partitions Key=topic_schema.key",
     ("Columns", lambda topic: [_described(field) for field in stored_schema(topic)]),
     "SchemaVersion",
-    *(f"{title_of(name)}=config.{name}" for name in TopicConfig.model_fields),
+    *(f"{title_of(name)}=config.{name}{_form(name)}" for name in TopicConfig.model_fields),
     "CreatedSlot",
 )
 _PARTITION = Columns(
     "Partition=id.partition Earliest=log_start_offset LastStableOffset HighWatermark",
-    ("SealedSegments", lambda partition: len(partition.sealed)),
-    ("ActiveBatches", lambda partition: len(partition.active)),
-    ("Bytes", lambda partition: partition.active_bytes + sum(segment.bytes for segment in partition.sealed)),
+    ("SealedSegments?", lambda partition: len(partition.sealed)),
+    ("ActiveBatches?", lambda partition: len(partition.active)),
+    ("Bytes:size", lambda partition: partition.active_bytes + sum(segment.bytes for segment in partition.sealed)),
 )
 
 
@@ -202,9 +207,9 @@ def alter(
 def schemas(session: Session, name: str) -> None:
     """List the schemas of the topic NAME, the first one first."""
     columns = Columns(
-        "SchemaVersion=version Slot TimeMs=timestamp",
+        "SchemaVersion=version Slot TimeMs=timestamp:time",
         ("Columns", lambda each: len(each.schema)),
-        ("Added", lambda each: ", ".join(map(".".join, each.added))),
+        ("Added:text", lambda each: ", ".join(map(".".join, each.added))),
     )
     session.print_rows(columns, session.store().admin.schema_history(name))
 
@@ -255,6 +260,10 @@ _OFFSETS = (
     "Partition Earliest=log_start_offset LastStableOffset HighWatermark",
     ("LsoLag", lambda each: each.high_watermark - each.last_stable_offset),
 )
+_OFFSETS_BESIDE_A_GROUP = (
+    "Partition Earliest=log_start_offset? LastStableOffset HighWatermark",
+    ("LsoLag?", lambda each: each.high_watermark - each.last_stable_offset),
+)
 
 
 @command("offsets", "payments", "payments --group billing")
@@ -285,5 +294,5 @@ def offsets(
         offset = committed(partition)
         return None if offset is None else max(0, partition.last_stable_offset - offset)
 
-    columns = Columns(*_OFFSETS, ("CommittedOffset", committed), ("Lag", lag))
+    columns = Columns(*_OFFSETS_BESIDE_A_GROUP, ("CommittedOffset", committed), ("Lag", lag))
     session.print_rows(columns, admin.describe_partitions(topic))

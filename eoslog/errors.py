@@ -9,6 +9,8 @@ import re
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic import ValidationError
 
 LONGEST_MESSAGE = 8_000
@@ -50,6 +52,15 @@ def quoted(given: object) -> str:
 def without_code(error: Exception | str) -> str:
     """Return the message of an error without its code, to include it in another message."""
     return _CODE.sub("", str(error))
+
+
+def nearest(given: str, valid: Iterable[str]) -> str | None:
+    """Return the valid name that a misspelled one most probably means; None if none is near. Case does not count."""
+    from difflib import get_close_matches
+
+    names = {name.lower(): name for name in valid}
+    found = get_close_matches(given.lower(), names, n=1)
+    return names[found[0]] if found else None
 
 
 def first_problem(error: ValidationError) -> str:

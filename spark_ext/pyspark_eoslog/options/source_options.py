@@ -10,10 +10,9 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 
-from eoslog.errors import InvalidOption
+from eoslog.errors import InvalidOption, nearest
 from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
@@ -256,8 +255,8 @@ def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
     for name in options:
         if name in known or name in _SPARKS_OWN or name.startswith(STORE_PREFIX) or _is_of_kafka(name):
             continue
-        like = get_close_matches(name, known, n=1)
-        hint = f"did you mean {known[like[0]]!r}? Valid are" if like else "valid are"
+        like = nearest(name, NAMES)
+        hint = f"did you mean {like!r}? Valid are" if like is not None else "valid are"
         raise InvalidOption(
             f"option {name!r} is unknown; {hint} {', '.join(NAMES)}, and {STORE_PREFIX}<option of the store>"
         )

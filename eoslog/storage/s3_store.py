@@ -200,6 +200,11 @@ class S3Store(ObjectStore):
                 if status_of(error) == 416:
                     return StoredObject(b"", 0)
                 raise translated(error, self.url, path) from error
+            if "ContentLength" not in answer or "LastModified" not in answer:
+                raise StoreUnavailable(
+                    f"{self.url}: {path!r} came without its length or time, as no S3 server answers; check endpoint_url"
+                    " and the proxies before it."
+                )
             if len(body) != answer["ContentLength"]:
                 raise StoreUnavailable(
                     f"{self.url}: {path!r} came with {len(body)} of {answer['ContentLength']} bytes; try again."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
@@ -345,6 +347,49 @@ def test_missing_credentials_are_a_refusal(
         S3Store("bucket", "", environment, S3Options(endpoint_url=s3_server.endpoint_url)).get("a")
     with pytest.raises(StoreAccessDenied, match="ProfileNotFound"):
         S3Store("bucket", "", environment, S3Options(endpoint_url=s3_server.endpoint_url, profile="nobody")).get("a")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"secret": "x" * 40}, "SignatureDoesNotMatch; the secret does not belong to the access key"),
+        ({"key": "nobody"}, "does not know the access key"),
+        ({"key": None, "secret": None, "anon": True}, "AccessDenied; check credentials, permissions and options"),
+    ],
+)
+def test_a_real_server_s_refusal_says_what_to_mend(
+    real_server: S3Server, environment: Environment, wrong: dict[str, Any], message: str
+) -> None:
+    given = {**real_server.options(), **wrong}
+    store = S3Store(real_server.new_bucket(), "", environment, S3Options(**given))
+
+    with pytest.raises(StoreAccessDenied, match=message) as caught:
+        store.get("a")
+
+    assert real_server.secret not in str(caught.value)
+    assert real_server.key not in str(caught.value)
+
+
+def test_an_endpoint_that_is_no_s3_server_is_told(environment: Environment) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html></html>")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        options = S3Options(endpoint_url=f"http://127.0.0.1:{server.server_port}", key="k", secret="s", max_attempts=1)
+        try:
+            with pytest.raises(StoreUnavailable, match="no S3 server answers; check endpoint_url"):
+                S3Store("bucket", "", environment, options).get("a")
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_store_is_usable_on_both_sides_of_a_fork(s3_store: S3Store) -> None:

@@ -56,6 +56,9 @@ class Admin(TransactionAdministration, GroupAdministration):
     def __init__(self, store: Session) -> None:
         self._store = store
 
+    def __repr__(self) -> str:
+        return f"Admin({self._store.url!r})"
+
     def create_topic(
         self,
         topic: str,

@@ -138,6 +138,10 @@ class Consumer:
         self._refreshed_at_ms: int | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        group = "" if self.group_id is None else f", {quoted(self.group_id)}"
+        return f"Consumer({self._store.url!r}{group}{', closed' * self._closed})"
+
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL, and open a consumer there")
 

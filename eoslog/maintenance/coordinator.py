@@ -283,6 +283,9 @@ class Coordinator:
         self._staged_max_age_ms = staged_max_age_ms
         self._deleted_file_retention_ms = deleted_file_retention_ms
 
+    def __repr__(self) -> str:
+        return f"Coordinator({self._store.url!r})"
+
     def run_once(
         self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] = lambda _: None
     ) -> list[StepReport]:

@@ -98,6 +98,10 @@ class Producer:
         )
         self._forget()
 
+    def __repr__(self) -> str:
+        name = "" if self.transactional_id is None else f", {quoted(self.transactional_id)}"
+        return f"Producer({self._store.url!r}{name}, state={self._lifecycle.phase.value!r})"
+
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction."""
         exit_flush.discard(self)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.errors import InvalidOption, is_whole_number, quoted, shortened
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
 from eoslog.read.consistent_ends import transaction_consistent_ends
@@ -88,6 +88,10 @@ class Scan:
         """The slot of the log whose state the plan used."""
         self.as_of = as_of
         """The end of the snapshot if a slot or a timestamp was chosen. Later scans at this end find the same rows."""
+
+    def __repr__(self) -> str:
+        columns = shortened(", ".join(self.schema.names))
+        return f"Scan({self._store.url!r}, slot={self.slot}, record_count={self.record_count}, columns=[{columns}])"
 
     @property
     def record_count(self) -> int:

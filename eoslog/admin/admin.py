@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ from eoslog.storage.process import ExclusiveIterator
 from eoslog.verification.findings import Finding, Progress, no_progress
 from eoslog.verification.repair import Repair, repair_store
 from eoslog.verification.store_checks import verify_store
+
+_logger = logging.getLogger(__name__)
 
 _LARGEST_PARTITION_COUNT = 10_000
 
@@ -102,7 +105,9 @@ class Admin(TransactionAdministration, GroupAdministration):
             config=config or TopicConfig(),
             time_ms=self._store.now_ms(),
         )
-        return self._store.append(CreateTopic(entry))
+        created = self._store.append(CreateTopic(entry))
+        _logger.info("%s: created topic %s with %d partitions", self._store.url, topic, partitions)
+        return created
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. A later vacuum deletes its files.

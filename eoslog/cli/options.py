@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
 import eoslog
+from eoslog.errors import one_line
 
 if TYPE_CHECKING:
     from eoslog.cli.rendering import Columns
@@ -32,6 +34,7 @@ class Session:
         self.config: str | None = None
         self.as_json = False
         self.wide = False
+        self.verbosity = 0
 
     @cached_property
     def settings(self) -> Settings:
@@ -195,6 +198,36 @@ def _kept(context: click.Context, parameter: click.Parameter, value: object) -> 
         setattr(session, str(parameter.name), value)
 
 
+def _logged(context: click.Context, parameter: click.Parameter, value: int) -> None:
+    """Log on standard error until the command ends."""
+    session = context.ensure_object(Session)
+    session.verbosity += value
+    if not value:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in ("eoslog", "pyspark_eoslog"):
+        logger = logging.getLogger(name)
+        before = logger.level
+        logger.setLevel(logging.INFO if session.verbosity == 1 else logging.DEBUG)
+        if not any(isinstance(each.formatter, _SafeFormatter) for each in logger.handlers):
+            logger.addHandler(handler)
+            context.find_root().call_on_close(partial(_logged_no_more, logger, handler, before))
+
+
+def _logged_no_more(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+class _SafeFormatter(logging.Formatter):
+    """Writes a message on one line. No name in it acts on the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+
 def _global(*names: str, **options: Any) -> click.Option:
     return click.Option(names, callback=_kept, expose_value=False, **options)
 
@@ -205,6 +238,13 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
     _global("--store", "url", metavar="URL", help=_URL_HELP),
     _global("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help=_CONFIG_HELP),
     _global("--json", "as_json", is_flag=True, help="Print JSON instead of text."),
+    click.Option(
+        ["-v", "--verbose", "verbosity"],
+        count=True,
+        callback=_logged,
+        expose_value=False,
+        help="Log what is done to standard error; twice: each request, too.",
+    ),
     _global("--wide", is_flag=True, help="Show all columns of tables, at any length."),
 ]
 

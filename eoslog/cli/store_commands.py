@@ -265,14 +265,13 @@ def coordinator(
     step: Annotated[tuple[str, ...], Param("Only this step. May be repeated.", "STEP", _STEP)] = (),
     without: Annotated[tuple[str, ...], Param("Not this step. May be repeated.", "STEP", _STEP)] = (),
     interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
-    verbose: Annotated[bool, Param("Report steps that found nothing to do, too.")] = False,
 ) -> None:
     """Run the background maintenance of a store.
 
     The coordinator ends overdue transactions, expires ids, seals segments, writes checkpoints and vacuums. It runs
-    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object. Several
-    coordinators may run at once. Every append also aborts transactions past their timeouts. A reader that may not write
-    therefore needs a coordinator only while no process appends.
+    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object; with
+    --verbose also for the others. Several coordinators may run at once. Every append also aborts transactions past
+    their timeouts. A reader that may not write therefore needs a coordinator only while no process appends.
 
     The steps: STEPS. Their intervals are in the section coordinator of the settings.
     """
@@ -294,7 +293,7 @@ def coordinator(
     )
 
     def report(found: StepReport) -> None:
-        if found.did or found.error is not None or verbose or once:
+        if found.did or found.error is not None or session.verbosity or once:
             _print_step(found, as_json=session.as_json)
 
     if once:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn, TypeVar
 
@@ -36,8 +37,8 @@ from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
-from eoslog.state.store_state import Topic
-from eoslog.state.transaction_entries import ApplicationVersion
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
@@ -407,9 +408,36 @@ class Producer:
                 upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
+                if _logger.isEnabledFor(logging.INFO):
+                    self._log_commit(summary, was_replay=not committed)
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
             return committed
+
+    def _log_commit(self, summary: CommitSummary, *, was_replay: bool) -> None:
+        name = quoted(self.transactional_id)
+        if was_replay:
+            _logger.info("%s: transactional id %s: the version was committed before", self._store.url, name)
+            return
+
+        def snapshot(state: StoreState, slot: int) -> int | None:
+            transaction = state.transactions.get(self.transactional_id or "")
+            commit = transaction.last_commit if transaction is not None else None
+            return commit.slot if commit is not None else None
+
+        slot = None
+        # The transaction is committed. Nothing that goes wrong with its log line may say otherwise.
+        with suppress(EosLogError):
+            slot = self._store.read(snapshot, refresh=False)
+        _logger.info(
+            "%s: transactional id %s committed %s rows in %s files at slot %s, open for %s ms",
+            self._store.url,
+            name,
+            summary.rows,
+            summary.files,
+            slot,
+            summary.duration_ms,
+        )
 
     def _open_for_ms(self) -> int:
         """Return the time since this producer began the transaction (ms)."""
@@ -451,6 +479,7 @@ class Producer:
             # nothing to end.
             if self._sender.may_have_appended or self._requests.may_be_known:
                 self._guarded(lambda: self._requests.end("abort"))
+                _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
 

@@ -40,6 +40,7 @@ from eoslog.storage.object_store import (
     check_prefix,
     check_range,
 )
+from eoslog.storage.request_log import logged
 
 
 class LocalClockFile:
@@ -144,6 +145,7 @@ class LocalStore(ObjectStore):
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
 
+    @logged("PUT")
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         target = self._target(path)
         if os.path.lexists(target):
@@ -163,6 +165,7 @@ class LocalStore(ObjectStore):
                 self._make_durable(path, target)
         return outcome
 
+    @logged("PUT")
     def put(self, path: str, body: bytes) -> None:
         target = self._target(path)
         with self._temporary_file(path, body) as temporary:
@@ -179,16 +182,19 @@ class LocalStore(ObjectStore):
             self.clock.observe(ctime_ms(os.fstat(temporary.descriptor)))
             self._make_durable(path, target)
 
+    @logged("GET")
     def get(self, path: str) -> StoredObject:
         with self._opened(path) as (descriptor, status):
             body = read_fully(descriptor, 0, status.st_size)
         return StoredObject(body, ctime_ms(status))
 
+    @logged("GET")
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_range(start, length)
         with self._opened(path) as (descriptor, status):
             return read_fully(descriptor, start, min(length, max(0, status.st_size - start)))
 
+    @logged("LIST")
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         self._check_watched()
@@ -204,6 +210,7 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise self._refused_or_unavailable(prefix, error) from error
 
+    @logged("LIST")
     def list_directories(self, prefix: str) -> Sequence[str]:
         check_directory(prefix)
         self._check_watched()
@@ -218,6 +225,7 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise self._refused_or_unavailable(prefix, error) from error
 
+    @logged("DELETE")
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             target = self._target(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -419,6 +421,38 @@ def test_no_representation_or_error_shows_a_credential(s3_server: S3Server, envi
     shown.append(str(raised.value))
 
     assert not [text for text in shown if "THE-" in text]
+
+
+def test_a_logged_request_shows_its_outcome_and_no_credential(
+    s3_server: S3Server, s3_bucket: str, environment: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "eoslog")
+    options = S3Options(**{**s3_server.options(), "token": "THE-TOKEN"})
+    store = S3Store(s3_bucket, "prefix", environment, options)
+
+    store.put_if_absent("a", b"1")
+    store.put_if_absent("a", b"2")
+    store.get_range("a", 0, 1)
+    list(store.list("a"))
+    store.delete(["a"])
+    with pytest.raises(ObjectNotFound):
+        store.get("a")
+
+    told = [re.sub(r" in \d+ ms$", "", each.getMessage()) for each in caplog.records]
+    assert told == [
+        f"s3://{s3_bucket}/prefix: {line}"
+        for line in (
+            "PUT a: 200",
+            "PUT a: 412 PreconditionFailed",
+            "GET a bytes=0-0: 206",
+            "LIST a: 200",
+            "DELETE a: 204",
+            "GET a: 404 NoSuchKey",
+        )
+    ]
+    assert s3_server.secret not in caplog.text
+    assert s3_server.key not in caplog.text
+    assert "THE-TOKEN" not in caplog.text
 
 
 def test_a_directory_bucket_is_listed_by_directory_and_filtered_here(

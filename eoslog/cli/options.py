@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args,
 import click
 
 import eoslog
+from eoslog.cli import completion
+from eoslog.cli.completion import Complete
 from eoslog.errors import one_line
 
 if TYPE_CHECKING:
@@ -43,18 +45,25 @@ class Session:
 
         return load_settings(self.config)
 
-    def store(self) -> eoslog.Store:
+    def store(self, **options: Any) -> eoslog.Store:
         """Return the store that the user named.
+
+        Args:
+            options: options of the object store, beside those of the settings.
 
         Raises:
             click.UsageError: none was named.
         """
-        url = self.url or self.settings.store
-        if not url:
+        if not self.store_url:
             raise click.UsageError(
                 "No store is named. Give --store URL, set EOSLOG_STORE, or write `store` into the settings file."
             )
-        return eoslog.connect(url, settings=self.settings)
+        return eoslog.connect(self.store_url, settings=self.settings, **options)
+
+    @property
+    def store_url(self) -> str | None:
+        """The URL that the user named, in an option or a setting."""
+        return self.url or self.settings.store
 
     def print_rows(self, columns: Columns, things: Iterable[Any], *, empty: str = "none") -> None:
         """Print objects as a table for people, or as a JSON list of objects."""
@@ -99,6 +108,8 @@ class Param(NamedTuple):
     type: Any = None
     name: str | None = None
     """The option, if it is not called like the parameter."""
+    complete: Complete | None = None
+    """Completes the value in a shell. None: as all parameters of this name are completed, if they are."""
 
 
 _EXAMPLE_WIDTH = 76
@@ -157,11 +168,19 @@ def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
     kind = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     many = get_origin(kind) is tuple
     value_type = param.type or (NATURAL if int in (kind, *get_args(kind)) else None)
+    complete = param.complete or completion.BY_NAME.get(declared.name)
     default = None if declared.default is declared.empty else declared.default
     if declared.kind is not declared.KEYWORD_ONLY:
         required = declared.default is declared.empty
         nargs = -1 if many else 1
-        return click.Argument([declared.name], type=value_type, metavar=param.metavar, nargs=nargs, required=required)
+        return click.Argument(
+            [declared.name],
+            type=value_type,
+            metavar=param.metavar,
+            nargs=nargs,
+            required=required,
+            shell_complete=complete,
+        )
     more: dict[str, Any] = {"default": default, "show_default": True} if default else {}
     if kind is bool:
         # Not for others: is_flag=False means to click that the option's value may be left out.
@@ -172,6 +191,7 @@ def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
         metavar=param.metavar,
         help=param.help,
         multiple=many,
+        shell_complete=complete,
         **more,
     )
 
@@ -202,7 +222,7 @@ def _logged(context: click.Context, parameter: click.Parameter, value: int) -> N
     """Log on standard error until the command ends."""
     session = context.ensure_object(Session)
     session.verbosity += value
-    if not value:
+    if not value or context.resilient_parsing:
         return
     handler = logging.StreamHandler()
     handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))

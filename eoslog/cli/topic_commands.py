@@ -17,6 +17,7 @@ from eoslog.admin.topic_admin import (
     parsed_settings,
     setting_named,
 )
+from eoslog.cli import completion
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
@@ -80,6 +81,8 @@ _BELOW = (
     "Delete the records of PARTITION below OFFSET. -1 means the last stable offset, which is the default for all "
     "partitions. May be repeated."
 )
+
+TopicName = Annotated[str, Param(complete=completion.topics)]
 
 topics = command_group("topics", "Create, list, describe, alter and delete topics.")
 
@@ -154,7 +157,7 @@ def _described(field: pa.Field[Any]) -> str:
 
 
 @command("topics describe", "flights")
-def describe_topic(session: Session, name: str) -> None:
+def describe_topic(session: Session, name: TopicName) -> None:
     """Describe the topic NAME: its columns, settings and partitions."""
 
     def look(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
@@ -174,7 +177,7 @@ def describe_topic(session: Session, name: str) -> None:
 )
 def alter(
     session: Session,
-    name: str,
+    name: TopicName,
     *,
     add_config: Annotated[tuple[str, ...], Param(f"Change a setting. {_SETTINGS}", "NAME=VALUE")] = (),
     delete_config: Annotated[tuple[str, ...], Param("Set a setting to its default.", "NAME")] = (),
@@ -204,7 +207,7 @@ def alter(
 
 
 @command("topics schemas", "flights")
-def schemas(session: Session, name: str) -> None:
+def schemas(session: Session, name: TopicName) -> None:
     """List the schemas of the topic NAME, the first one first."""
     columns = Columns(
         "SchemaVersion=version Slot TimeMs=timestamp:time",
@@ -217,7 +220,7 @@ def schemas(session: Session, name: str) -> None:
 @command("topics delete", "payments", "payments --yes")
 def delete_topic(
     session: Session,
-    name: str,
+    name: TopicName,
     *,
     yes: Yes = False,
     if_exists: Annotated[bool, Param("Succeed if there is no such topic.")] = False,
@@ -239,7 +242,7 @@ def delete_topic(
 @command("topics delete-records", "payments --offset 0:1000 --offset 1:-1", "payments --yes")
 def delete_records(
     session: Session,
-    name: str,
+    name: TopicName,
     *,
     offset: Annotated[tuple[tuple[int, int], ...], Param(_BELOW, "PARTITION:OFFSET", _PARTITION_OFFSET)] = (),
     yes: Yes = False,

@@ -127,6 +127,7 @@ _HINTS = {
     "XAdminUserNotFound": _CHECK_THE_KEY,
     "SignatureDoesNotMatch": "the secret does not belong to the access key: set both anew where they stand",
     "ExpiredToken": "renew the credentials",
+    "InvalidToken": "renew the credentials",
     "InvalidBucketName": "correct the name of the bucket in the URL",
     "RequestTimeTooSkewed": "set this host's clock",
     "EntityTooLarge": "write smaller files",

@@ -22,7 +22,8 @@ from eoslog.admin.topic_admin import (
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.format.arrow_input import ArrowSchema, ArrowStream, schema_of
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files
@@ -67,7 +68,7 @@ class Admin(TransactionAdministration, GroupAdministration):
         topic: str,
         *,
         partitions: int = 1,
-        schema: pa.Schema | None = None,
+        schema: pa.Schema | ArrowSchema | ArrowStream | None = None,
         key: str | Sequence[str] = (),
         spark_schema: str | None = None,
         config: TopicConfig | None = None,
@@ -75,7 +76,8 @@ class Admin(TransactionAdministration, GroupAdministration):
         """Create a topic. If the store does not exist, create it too.
 
         Args:
-            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp).
+            schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp). An
+                Arrow table or a data frame of pandas or Polars gives its own columns, and no rows.
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
             spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have.
@@ -131,7 +133,9 @@ class Admin(TransactionAdministration, GroupAdministration):
         """
         return self._store.append(AlterTopic(topic, settings))
 
-    def add_columns(self, topic: str, columns: pa.Schema, *, spark_schema: str | None = None) -> Topic:
+    def add_columns(
+        self, topic: str, columns: pa.Schema | ArrowSchema | ArrowStream, *, spark_schema: str | None = None
+    ) -> Topic:
         """Add columns to a topic of columns, after its existing ones. Existing rows have nulls in the new columns.
 
         ``columns`` may include columns that the topic already has; they stay as they are. New fields of a struct are
@@ -150,9 +154,8 @@ class Admin(TransactionAdministration, GroupAdministration):
             SchemaMismatch: the topic has a column of this name with another type.
             UnsupportedSchema: a column cannot be stored.
         """
-        if not isinstance(columns, pa.Schema):
-            raise InvalidRequest(f"topic {topic}: columns must be a pyarrow.Schema, not {type(columns).__name__}")
-        return self._store.append(AddColumns(topic, columns, spark_schema, self._store.now_ms()))
+        added = schema_of(columns, f"topic {topic}: columns")
+        return self._store.append(AddColumns(topic, added, spark_schema, self._store.now_ms()))
 
     def schema_history(self, topic: str) -> list[TopicSchemaVersion]:
         """Return all schemas of a topic, from the first to the current one, with their slots and times.
@@ -410,16 +413,16 @@ def _check_number(name: str, value: object, at_least: int) -> None:
         raise InvalidOption(f"{name} is {quoted(value)}; it must be a whole number, {at_least} or more")
 
 
-def _topic_schema(topic: str, schema: pa.Schema | None, key: tuple[str, ...], spark_schema: str | None) -> TopicSchema:
-    if schema is None:
+def _topic_schema(
+    topic: str, given: pa.Schema | ArrowSchema | ArrowStream | None, key: tuple[str, ...], spark_schema: str | None
+) -> TopicSchema:
+    if given is None:
         if key:
             raise InvalidTopic(
                 f"topic {topic}: Kafka records are partitioned by their key; give a schema to name columns"
             )
         return TopicSchema(kind="records")
-    if not isinstance(schema, pa.Schema):
-        raise InvalidRequest(f"topic {topic}: the schema must be a pyarrow.Schema, not {type(schema).__name__}")
-    schema = normalise_schema(schema)
+    schema = normalise_schema(schema_of(given, f"topic {topic}: schema"))
     check_storable(schema)
     for name in key:
         if name not in schema.names:

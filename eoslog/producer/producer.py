@@ -24,10 +24,11 @@ from eoslog.errors import (
     TransactionAborted,
     quoted,
 )
+from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
-from eoslog.producer.rows import ArrowStream, rows_of
+from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -230,7 +231,8 @@ class Producer:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
 
         The rows are a ``pyarrow.Table``, or any object with Arrow's stream interface: a data frame of pandas or Polars,
-        a DuckDB relation, a scan of another topic. A stream is read once, into memory.
+        a DuckDB relation, a scan of another topic. A stream is read once, into memory. An index of pandas is a column
+        if it has a name.
 
         A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
         but ``value`` may be absent. A topic of columns takes its own columns, and optionally ``_partition``.

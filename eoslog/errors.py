@@ -17,6 +17,8 @@ LONGEST_MESSAGE = 8_000
 """The longest message (characters). Messages repeat values of stores and users, which must not flood a log."""
 _LONGEST_GIVEN = 100
 """The longest repeated value (characters)."""
+_MOST_NAMED = 20
+_MOST_COMPARED = 1_000
 _CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
@@ -61,6 +63,14 @@ def nearest(given: str, valid: Iterable[str]) -> str | None:
     names = {name.lower(): name for name in valid}
     found = get_close_matches(given.lower(), names, n=1)
     return names[found[0]] if found else None
+
+
+def none_named(kind: str, given: str, existing: Iterable[str]) -> str:
+    """Return the message that nothing of this name exists, with the nearest name and the first of those that do."""
+    names = sorted(existing)
+    like = nearest(given, names[:_MOST_COMPARED])
+    hint = f"Did you mean {quoted(like)}? " if like is not None else ""
+    return f"no {kind} is named {quoted(given)}. {hint}The store has: {', '.join(names[:_MOST_NAMED]) or 'none'}"
 
 
 def first_problem(error: ValidationError) -> str:

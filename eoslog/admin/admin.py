@@ -22,7 +22,7 @@ from eoslog.admin.topic_admin import (
 )
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.arrow_input import ArrowSchema, ArrowStream, schema_of
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
@@ -94,6 +94,8 @@ class Admin(TransactionAdministration, GroupAdministration):
                 f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), "
                 f"not {quoted(config)}"
             )
+        if not isinstance(key, Iterable):
+            raise InvalidTopic(f"topic {topic}: key is the name of a column, or a list of names, not {quoted(key)}")
         keys = (key,) if isinstance(key, str) else tuple(key)
         topic_schema = _topic_schema(topic, schema, keys, spark_schema)
         if config is not None and config.is_published and topic_schema.arrow is not None:
@@ -195,6 +197,10 @@ class Admin(TransactionAdministration, GroupAdministration):
             OffsetOutOfRange: an offset lies beyond the last stable offset. Rows of open transactions cannot be deleted.
             InvalidRequest: an offset is not an integer, or the topic's ``cleanup_policy`` does not include ``delete``.
         """
+        if not isinstance(offsets, Mapping):
+            raise InvalidRequest(
+                f"offsets are given by partition, as {{TopicPartition('payments', 0): 100}}, not {quoted(offsets)}"
+            )
         wanted = dict(offsets)
         cuts = self._store.read(lambda state, slot: segments_cut(state, wanted))
         end_slots = end_slots_of_cuts(self._store.indexes, cuts)

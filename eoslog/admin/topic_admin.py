@@ -14,7 +14,15 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from eoslog.delta.delta_schema import delta_schema
-from eoslog.errors import CorruptRecord, InvalidRequest, InvalidTopic, OffsetOutOfRange, is_whole_number, quoted
+from eoslog.errors import (
+    CorruptRecord,
+    InvalidRequest,
+    InvalidTopic,
+    OffsetOutOfRange,
+    is_whole_number,
+    nearest,
+    quoted,
+)
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema, without_columns
 from eoslog.producer.new_columns import append_columns
@@ -112,7 +120,12 @@ def kafka_spelling(field: str) -> str:
 
 
 def _unknown(topic: str, name: str, known: Iterable[str]) -> InvalidTopic:
-    return InvalidTopic(f"topic {topic}: setting {quoted(name)} is unknown; the settings there are: {', '.join(known)}")
+    names = list(known)
+    like = nearest(name, names)
+    hint = f"did you mean {like}? " if like is not None else ""
+    return InvalidTopic(
+        f"topic {topic}: setting {quoted(name)} is unknown; {hint}the settings there are: {', '.join(names)}"
+    )
 
 
 def _refused(topic: str, error: ValidationError) -> InvalidTopic:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from numbers import Real
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar
@@ -111,8 +112,8 @@ class Consumer:
             raise InvalidOption(
                 f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
             )
-        if max_poll_records < 1:
-            raise InvalidOption(f"max_poll_records must be at least 1, not {max_poll_records}")
+        if not is_whole_number(max_poll_records) or max_poll_records < 1:
+            raise InvalidOption(f"max_poll_records must be a whole number, at least 1, not {quoted(max_poll_records)}")
         if group_id is not None:
             check_id("group id", group_id)
         elif enable_auto_commit or group_instance_id is not None:
@@ -182,6 +183,8 @@ class Consumer:
         self._check_open("subscribe()")
         if self._assigned and not self._subscription.is_active:
             raise IllegalState("subscribe() is not allowed after assign(): call unsubscribe() first")
+        if not isinstance(topics, Iterable):
+            raise InvalidRequest(f"topics must be a name or a list of names, not {quoted(topics)}")
         names = (topics,) if isinstance(topics, str) else tuple(sorted(set(topics)))
         listeners = RebalanceListeners(on_revoked, on_assigned, on_lost)
         if pattern is not None:
@@ -248,8 +251,8 @@ class Consumer:
         self._check_open("poll()")
         if not self._subscription.is_active and not self._assigned:
             raise IllegalState("poll() needs topics or partitions: call subscribe() or assign() first")
-        if timeout < 0:
-            raise InvalidRequest(f"timeout is {timeout}; it must be 0 or more")
+        if not isinstance(timeout, Real) or not timeout >= 0:
+            raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be 0 or more, a number of seconds")
         environment = self._store.environment
         deadline = environment.monotonic_ms() + int(timeout * 1000)
         pause = _FIRST_PAUSE_MS

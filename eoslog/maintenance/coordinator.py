@@ -272,6 +272,8 @@ class Coordinator:
         Raises:
             InvalidOption: no step has this name.
         """
+        if not isinstance(store, Session):
+            raise InvalidOption(f"a coordinator needs a store, as eoslog.connect(url) returns it, not {quoted(store)}")
         chosen_steps(intervals_ms)
         defaults = CoordinatorSettings()
         self._store = store

@@ -19,9 +19,11 @@ from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
     IllegalState,
+    InvalidOption,
     InvalidRequest,
     RetriableError,
     TransactionAborted,
+    is_whole_number,
     quoted,
 )
 from eoslog.format.arrow_input import ArrowStream
@@ -72,6 +74,8 @@ class Producer:
             check_id("transactional id", transactional_id)
         elif staged:
             raise InvalidRequest("a staged producer needs a transactional id")
+        if buffer_bytes is not None and (not is_whole_number(buffer_bytes) or buffer_bytes < 1):
+            raise InvalidOption(f"buffer_bytes is {quoted(buffer_bytes)}; it must be a whole number, 1 or more")
         self._store = store
         self.transactional_id = transactional_id
         self._call_times = CallTimes(within=store.call_times)

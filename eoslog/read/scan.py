@@ -257,6 +257,8 @@ def plan_scan(
     def snapshot(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
         topic_state = topic_named(state, topic)
         chosen = range(topic_state.partitions) if partitions is None else partitions
+        if not isinstance(chosen, Iterable) or isinstance(chosen, str):
+            raise InvalidOption(f"partitions are a list of numbers, as [0, 2], not {quoted(chosen)}")
         found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in dict.fromkeys(chosen)]
         _check_offsets(topic_state, "starting_offsets", starting_offsets)
         _check_offsets(topic_state, "ending_offsets", ending_offsets)

@@ -494,6 +494,10 @@ class LocalStore(ObjectStore):
 
     def _refused_or_unavailable(self, path: str, error: OSError) -> StoreAccessDenied | StoreUnavailable:
         reason = error.strerror or type(error).__name__
+        if isinstance(error, NotADirectoryError):
+            return StoreAccessDenied(
+                f"{self.url}: a file stands where a store needs a directory ({reason}); choose another path."
+            )
         if error.errno in _REFUSALS:
             return StoreAccessDenied(
                 f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic import ValidationError
 
 LONGEST_MESSAGE = 8_000
@@ -18,6 +19,8 @@ LONGEST_MESSAGE = 8_000
 _LONGEST_GIVEN = 100
 """The longest repeated value (characters)."""
 _SEPARATORS = re.compile(r"[._-]")
+_MOST_NAMED = 20
+_MOST_COMPARED = 1_000
 _CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
@@ -55,6 +58,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     None if no name resembles it.
     """
+    from difflib import get_close_matches
+
     plain = {_SEPARATORS.sub("", each.lower()): each for each in known}
     like = get_close_matches(_SEPARATORS.sub("", name.lower()), plain, n=1)
     return plain[like[0]] if like else None
@@ -63,6 +68,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def without_code(error: Exception | str) -> str:
     """Return the message of an error without its code, to include it in another message."""
     return _CODE.sub("", str(error))
+
+
+def none_named(kind: str, given: str, existing: Iterable[str]) -> str:
+    """Return the message that nothing of this name exists, with the nearest name and the first of those that do."""
+    names = sorted(existing)
+    like = nearest(given, names[:_MOST_COMPARED])
+    hint = f"Did you mean {quoted(like)}? " if like is not None else ""
+    return f"no {kind} is named {quoted(given)}. {hint}The store has: {', '.join(names[:_MOST_NAMED]) or 'none'}"
 
 
 def first_problem(error: ValidationError) -> str:

@@ -8,10 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import (
-    InvalidRequest,
-    quoted,
-)
+from eoslog.errors import InvalidOption, InvalidRequest, quoted
 from eoslog.log.log import Log
 from eoslog.log.replica import LogConfig
 from eoslog.maintenance.sealing import seal_segments
@@ -91,7 +88,13 @@ def connect(
 
     if settings is None:
         settings = load_settings()
-    url = os.fspath(url)
+    if not isinstance(settings, Settings):
+        raise InvalidOption(f"settings must be Settings, as load_settings(path) returns them, not {quoted(settings)}")
+    if log_config is not None and not isinstance(log_config, LogConfig):
+        raise InvalidOption(f"log_config must be a LogConfig, not {quoted(log_config)}")
+    root = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(root, str):
+        raise InvalidOption(f"a store's URL is a string or a Path, not {quoted(url)}")
     given = {
         "endpoint_url": endpoint_url,
         "key": key,
@@ -108,7 +111,7 @@ def connect(
     }
     options = {name: value for name, value in given.items() if value is not None}
     environment = Environment()
-    object_store = open_object_store(url, environment, **settings.store_options(url, options))
+    object_store = open_object_store(root, environment, **settings.store_options(root, options))
     return Store(object_store, environment, log_config or settings.log_config())
 
 

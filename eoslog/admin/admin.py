@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from eoslog.admin.topic_admin import (
 from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
-from eoslog.errors import CorruptRecord, InvalidOption, InvalidTopic, is_whole_number, quoted, shortened
+from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
 from eoslog.format.given_schemas import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
@@ -48,6 +49,8 @@ from eoslog.verification.findings import Finding, Progress, no_progress
 from eoslog.verification.repair import Repair, repair_store
 from eoslog.verification.store_checks import verify_store
 
+_logger = logging.getLogger(__name__)
+
 _LARGEST_PARTITION_COUNT = 10_000
 
 
@@ -59,6 +62,9 @@ class Admin(TransactionAdministration, GroupAdministration):
 
     def __init__(self, store: Session) -> None:
         self._store = store
+
+    def __repr__(self) -> str:
+        return f"Admin({self._store.url!r})"
 
     @named_options("create_topic()")
     def create_topic(
@@ -77,7 +83,7 @@ class Admin(TransactionAdministration, GroupAdministration):
             schema: the topic's columns; if None, the topic holds Kafka records (key, value, headers, timestamp). Give a
                 pyarrow schema, types or their names by column as ``{"carrier": "string", "miles": pa.int64()}``, the
                 schema of a Spark DataFrame, or an object with ``__arrow_c_schema__``, as the schema of a Polars
-                DataFrame.
+                DataFrame. An Arrow table or a data frame of pandas or Polars gives its own columns, and no rows.
             key: the columns whose values choose the partition of a row. A row with a null in all of them goes to a
                 partition that its writer chooses.
             spark_schema: the schema as Spark's JSON, for Spark types that Arrow does not have. The schema of a Spark
@@ -100,6 +106,8 @@ class Admin(TransactionAdministration, GroupAdministration):
                 f"topic {topic}: config must be a TopicConfig({', '.join(TopicConfig.model_fields)}), "
                 f"not {quoted(config)}"
             )
+        if not isinstance(key, Iterable):
+            raise InvalidTopic(f"topic {topic}: key is the name of a column, or a list of names, not {quoted(key)}")
         keys = (key,) if isinstance(key, str) else tuple(key)
         topic_schema = _topic_schema(topic, schema, keys, spark_schema)
         if config is not None and config.is_published and topic_schema.arrow is not None:
@@ -113,7 +121,9 @@ class Admin(TransactionAdministration, GroupAdministration):
             config=config or TopicConfig(),
             time_ms=self._store.now_ms(),
         )
-        return self._store.append(CreateTopic(entry))
+        created = self._store.append(CreateTopic(entry))
+        _logger.info("%s: created topic %s with %d partitions", self._store.url, topic, partitions)
+        return created
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. A later vacuum deletes its files.
@@ -200,6 +210,10 @@ class Admin(TransactionAdministration, GroupAdministration):
             OffsetOutOfRange: an offset lies beyond the last stable offset. Rows of open transactions cannot be deleted.
             InvalidRequest: an offset is not an integer, or the topic's ``cleanup_policy`` does not include ``delete``.
         """
+        if not isinstance(offsets, Mapping):
+            raise InvalidRequest(
+                f"offsets are given by partition, as {{TopicPartition('payments', 0): 100}}, not {quoted(offsets)}"
+            )
         wanted = dict(offsets)
         cuts = self._store.read(lambda state, slot: segments_cut(state, wanted))
         end_slots = end_slots_of_cuts(self._store.indexes, cuts)

@@ -63,7 +63,7 @@ def describe_groups(
     """Describe the consumer group GROUP, or all groups.
 
     LAG is LOG-END-OFFSET less CURRENT-OFFSET, as in Kafka. A consumer under read_committed reads up to
-    LAST-STABLE-OFFSET. If that is less than LOG-END-OFFSET, a transaction is open there.
+    LAST-STABLE-OFFSET (with --wide). If that is less than LOG-END-OFFSET, a transaction is open there.
     """
     if (group is None) != all_groups:
         raise click.UsageError("Give GROUP, or --all-groups.")
@@ -72,7 +72,8 @@ def describe_groups(
         found = [store.admin.describe_consumer_group(group)]
     else:
         found = store.read(lambda state, slot: [describe_group(state, each) for each in sorted(state.groups)])
-    of_group = "GROUP=group_id"
+    # A single group is named on the command line.
+    of_group = "GROUP=group_id" if group is None else "GROUP=group_id?"
     if view == "state":
         columns = Columns(of_group, "STATE GENERATION", ("MEMBERS", lambda each: len(each.members)))
         if group is not None:
@@ -81,15 +82,15 @@ def describe_groups(
             session.print_rows(columns, found, empty="no consumer groups")
     elif view == "members":
         rows = [_PartOfGroup(each.group_id, member) for each in found for member in each.members]
-        instance = "CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id"
-        columns = Columns(of_group, instance, "TOPICS=part.topics ASSIGNMENT=part.partitions REVOKING=part.revoking")
+        instance = "CONSUMER-ID=part.member_id GROUP-INSTANCE-ID=part.group_instance_id?"
+        columns = Columns(of_group, instance, "TOPICS=part.topics? ASSIGNMENT=part.partitions REVOKING=part.revoking?")
         nothing = "no consumer group has members" if group is None else f"consumer group {group} has no members"
         session.print_rows(columns, rows, empty=nothing)
     else:
         rows = [_PartOfGroup(each.group_id, partition) for each in found for partition in each.partitions]
         place = "TOPIC=part.topic_partition.topic PARTITION=part.topic_partition.partition"
-        offsets = "CURRENT-OFFSET=part.committed_offset LAST-STABLE-OFFSET=part.last_stable_offset"
-        ends = "LOG-END-OFFSET=part.high_watermark LAG=part.lag CONSUMER-ID=part.member_id"
+        offsets = "CURRENT-OFFSET=part.committed_offset LAST-STABLE-OFFSET=part.last_stable_offset?"
+        ends = "LOG-END-OFFSET=part.high_watermark LAG=part.lag CONSUMER-ID=part.member_id?"
         columns = Columns(of_group, place, offsets, ends)
         nothing = "no consumer groups" if group is None else f"consumer group {group} has neither offsets nor members"
         session.print_rows(columns, rows, empty=nothing)
@@ -136,7 +137,7 @@ def reset_offsets(
     )
     if not execute:
         click.echo("Nothing is changed without --execute.", err=True)
-    columns = Columns(("GROUP", lambda each: group), _PLACE, "CURRENT-OFFSET=offset NEW-OFFSET")
+    columns = Columns(("GROUP?", lambda each: group), _PLACE, "CURRENT-OFFSET=offset NEW-OFFSET")
     session.print_rows(columns, changes, empty="no offsets to set")
 
 

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from eoslog.cli.options import COMMANDS, GLOBAL_OPTIONS
 from eoslog.errors import EosLogError
@@ -58,6 +59,12 @@ class _Commands(click.Group):
                     for name, (_, summary) in sorted(_LISTED.items())
                 ]
             )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # Click would import all commands for their help.
+        names = [name for name in sorted(_LISTED) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=_LISTED[name][1]) for name in names]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
 import eoslog
+from eoslog.cli import completion
+from eoslog.cli.completion import Complete
+from eoslog.errors import one_line
 
 if TYPE_CHECKING:
     from eoslog.cli.rendering import Columns
@@ -31,6 +35,8 @@ class Session:
         self.url: str | None = None
         self.config: str | None = None
         self.as_json = False
+        self.wide = False
+        self.verbosity = 0
 
     @cached_property
     def settings(self) -> Settings:
@@ -39,43 +45,50 @@ class Session:
 
         return load_settings(self.config)
 
-    def store(self) -> eoslog.Store:
+    def store(self, **options: Any) -> eoslog.Store:
         """Return the store that the user named.
+
+        Args:
+            options: options of the object store, beside those of the settings.
 
         Raises:
             click.UsageError: none was named.
         """
-        url = self.url or self.settings.store
-        if not url:
+        if not self.store_url:
             raise click.UsageError(
                 "No store is named. Give --store URL, set EOSLOG_STORE, or write `store` into the settings file."
             )
-        return eoslog.connect(url, settings=self.settings)
+        return eoslog.connect(self.store_url, settings=self.settings, **options)
+
+    @property
+    def store_url(self) -> str | None:
+        """The URL that the user named, in an option or a setting."""
+        return self.url or self.settings.store
 
     def print_rows(self, columns: Columns, things: Iterable[Any], *, empty: str = "none") -> None:
         """Print objects as a table for people, or as a JSON list of objects."""
-        from eoslog.cli import rendering
+        from eoslog.cli import rendering, tables
 
         rows = [columns.of(thing) for thing in things]
         if self.as_json:
             rendering.print_json([rendering.as_object(row) for row in rows])
         elif rows:
-            rendering.print_table(rows)
+            tables.print_table(rows, wide=self.wide)
         else:
             rendering.print_line(empty)
 
-    def print_facts(self, facts: Mapping[str, Any], **tables: list[dict[str, Any]]) -> None:
+    def print_facts(self, facts: Mapping[str, Any], **parts: list[dict[str, Any]]) -> None:
         """Print the properties of one object, and tables that belong to it. In JSON a table is a list of its name."""
-        from eoslog.cli import rendering
+        from eoslog.cli import rendering, tables
 
         if self.as_json:
-            lists = {name: [rendering.as_object(row) for row in rows] for name, rows in tables.items()}
+            lists = {name: [rendering.as_object(row) for row in rows] for name, rows in parts.items()}
             rendering.print_json(rendering.as_object(facts) | lists)
             return
-        rendering.print_facts(facts)
-        for rows in filter(None, tables.values()):
+        tables.print_facts(facts, wide=self.wide)
+        for rows in filter(None, parts.values()):
             rendering.print_line("")
-            rendering.print_table(rows)
+            tables.print_table(rows, wide=self.wide)
 
     def print_result(self, message: str, facts: Mapping[str, Any]) -> None:
         """Print what was done: a sentence for people, or a JSON object."""
@@ -95,6 +108,8 @@ class Param(NamedTuple):
     type: Any = None
     name: str | None = None
     """The option, if it is not called like the parameter."""
+    complete: Complete | None = None
+    """Completes the value in a shell. None: as all parameters of this name are completed, if they are."""
 
 
 _EXAMPLE_WIDTH = 76
@@ -156,11 +171,19 @@ def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
     kind = get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     many = get_origin(kind) is tuple
     value_type = param.type or (NATURAL if int in (kind, *get_args(kind)) else None)
+    complete = param.complete or completion.BY_NAME.get(declared.name)
     default = None if declared.default is declared.empty else declared.default
     if declared.kind is not declared.KEYWORD_ONLY:
         required = declared.default is declared.empty
         nargs = -1 if many else 1
-        return click.Argument([declared.name], type=value_type, metavar=param.metavar, nargs=nargs, required=required)
+        return click.Argument(
+            [declared.name],
+            type=value_type,
+            metavar=param.metavar,
+            nargs=nargs,
+            required=required,
+            shell_complete=complete,
+        )
     more: dict[str, Any] = {"default": default, "show_default": True} if default else {}
     if kind is bool:
         # Not for others: is_flag=False means to click that the option's value may be left out.
@@ -171,6 +194,7 @@ def _parameter(declared: inspect.Parameter, hint: Any) -> click.Parameter:
         metavar=param.metavar,
         help=param.help,
         multiple=many,
+        shell_complete=complete,
         **more,
     )
 
@@ -197,6 +221,36 @@ def _kept(context: click.Context, parameter: click.Parameter, value: object) -> 
         setattr(session, str(parameter.name), value)
 
 
+def _logged(context: click.Context, parameter: click.Parameter, value: int) -> None:
+    """Log on standard error until the command ends."""
+    session = context.ensure_object(Session)
+    session.verbosity += value
+    if not value or context.resilient_parsing:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(_SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in ("eoslog", "pyspark_eoslog"):
+        logger = logging.getLogger(name)
+        before = logger.level
+        logger.setLevel(logging.INFO if session.verbosity == 1 else logging.DEBUG)
+        if not any(isinstance(each.formatter, _SafeFormatter) for each in logger.handlers):
+            logger.addHandler(handler)
+            context.find_root().call_on_close(partial(_logged_no_more, logger, handler, before))
+
+
+def _logged_no_more(logger: logging.Logger, handler: logging.Handler, level: int) -> None:
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+class _SafeFormatter(logging.Formatter):
+    """Writes a message on one line. No name in it acts on the terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        record.message = one_line(record.message)
+        return super().formatMessage(record)
+
+
 def _global(*names: str, **options: Any) -> click.Option:
     return click.Option(names, callback=_kept, expose_value=False, **options)
 
@@ -207,6 +261,14 @@ GLOBAL_OPTIONS: list[click.Parameter] = [
     _global("--store", "url", metavar="URL", help=_URL_HELP),
     _global("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help=_CONFIG_HELP),
     _global("--json", "as_json", is_flag=True, help="Print JSON instead of text."),
+    click.Option(
+        ["-v", "--verbose", "verbosity"],
+        count=True,
+        callback=_logged,
+        expose_value=False,
+        help="Log what is done to standard error; twice: each request, too.",
+    ),
+    _global("--wide", is_flag=True, help="Show all columns of tables, at any length."),
 ]
 
 

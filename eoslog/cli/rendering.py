@@ -1,12 +1,12 @@
-"""How answers are printed: columns that are declared once, tables for people, JSON for programs, progress on stderr."""
+"""How answers are printed: columns that are declared once, values for people, JSON for programs, progress on stderr."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -21,38 +21,68 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
-from rich.text import Text
 
 from eoslog.errors import one_line
 from eoslog.state.names import TopicPartition
 
-_WIDE = 1_000_000
-"""The width of a table in a file or a pipe: no line is broken there."""
 _MOST_ITEMS = 8
 _LONGEST_TEXT = 200
+
+
+_MS = re.compile(r"Ms$")
+
+
+class Title(str):
+    """The title of a column or property. It also says how people read the values."""
+
+    __slots__ = ("form", "wide")
+
+    form: str
+    """How people read the values.
+
+    ``time`` (ms since the epoch), ``size`` (bytes), ``duration`` (ms); ``ms`` and ``bytes`` of a setting, which show
+    the number, too; ``text`` for prose. Empty: as they are.
+    """
+    wide: bool
+    """True for a column that a table shows only with ``--wide``."""
+
+    def __new__(cls, declared: str) -> Title:
+        """Return the title that ``Title``, ``Title:form``, ``Title?`` or ``Title:form?`` declares."""
+        title, _, form = declared.removesuffix("?").partition(":")
+        made = super().__new__(cls, title)
+        made.form, made.wide = form, declared.endswith("?")
+        return made
+
+    def for_people(self) -> str:
+        """Return the title without the unit, if the values are shown with another one."""
+        plain = _MS.sub("", self) if self.form in ("time", "duration") else str(self)
+        return f"{plain} UTC" if self.form == "time" else plain
 
 
 class Columns:
     """The columns of one kind of object: each has a title, a name in JSON that follows from it, and a source.
 
     A string declares columns by ``Title`` or ``Title=attribute``. The attribute of a plain title is its name in JSON:
-    ``ProducerId`` is read from ``producer_id``. A pair declares a column whose source is a function.
+    ``ProducerId`` is read from ``producer_id``. A pair declares a column whose source is a function. A title may end in
+    a form, as ``Bytes:size``, and in a question mark if the column is for ``--wide`` (see ``Title``).
     """
 
     def __init__(self, *columns: str | tuple[str, Callable[[Any], Any]]) -> None:
-        self._sources: dict[str, Callable[[Any], Any]] = {}
+        self._sources: dict[Title, Callable[[Any], Any]] = {}
         for column in columns:
             if isinstance(column, tuple):
-                self._sources[column[0]] = column[1]
+                self._sources[Title(column[0])] = column[1]
                 continue
             for each in column.split():
-                title, _, attribute = each.partition("=")
-                self._sources[title] = attrgetter(attribute or json_name(title))
+                title, attribute, more = _DECLARED.fullmatch(each).groups("")  # type: ignore[union-attr]
+                self._sources[Title(title + more)] = attrgetter(attribute or json_name(title))
 
     def of(self, thing: Any) -> dict[str, Any]:
         """Return the values of an object by their titles."""
         return {title: _plain(source(thing)) for title, source in self._sources.items()}
+
+
+_DECLARED = re.compile(r"([^=:?]+)(?:=([^:?]+))?(.*)")
 
 
 def json_name(title: str) -> str:
@@ -105,35 +135,6 @@ def print_error(text: str) -> None:
     click.secho(" ".join(one_line(text).split()), fg="red", err=True)
 
 
-def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows below their titles, which all rows share. Numbers stand to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for title in rows[0]:
-        numeric = all(row[title] is None or isinstance(row[title], int) for row in rows)
-        table.add_column(Text(title), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(shown(value)) for value in row.values()))
-    _console().print(table)
-
-
-def print_facts(facts: Mapping[str, Any]) -> None:
-    """Print the properties of one object, a line each."""
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for title, value in facts.items():
-        listed = [f"{name} {each}" for name, each in value.items()] if isinstance(value, Mapping) else value
-        values = listed if isinstance(listed, (list, tuple)) and len(listed) > 1 else [listed]
-        for index, each in enumerate(values):
-            table.add_row(Text(title if index == 0 else ""), Text(shown(each)))
-    _console().print(table)
-
-
-def _console() -> Console:
-    plain = {"highlight": False, "markup": False, "emoji": False}
-    return Console(**plain) if sys.stdout.isatty() else Console(width=_WIDE, **plain)  # type: ignore[arg-type]
-
-
 def shown(value: Any) -> str:
     """Return a value on one line. No character in it acts on the terminal."""
     match value:
@@ -144,6 +145,55 @@ def shown(value: Any) -> str:
         case list() | tuple():
             return ", ".join(shown(each) for each in value) or "-"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in str(value))
+
+
+def shown_as(title: str, value: Any) -> str:
+    """Return a value on one line in the form that its title asks for."""
+    form = title.form if isinstance(title, Title) else ""
+    if not form or not isinstance(value, int):
+        return shown(value)
+    if form in _SETTINGS:
+        # A setting is typed as the number, so it is shown, too.
+        return f"{value} ({_SETTINGS[form](value)})" if value >= 1000 else str(value)
+    # A negative number stands for an unknown one, as in Kafka. No store is as old as the time 0.
+    return _FORMS[form](value) if value >= (form == "time") else "-"
+
+
+def time_shown(ms: int) -> str:
+    """Return a time in ms since the epoch as ``2026-11-24 22:57:01``, in UTC."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+
+
+def size_shown(size: int) -> str:
+    """Return a number of bytes as ``512 B`` or ``1.2 MiB``."""
+    if size < 1024:
+        return f"{size} B"
+    number, units = float(size), iter(("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+    unit = "B"
+    while number >= 1023.95 and (larger := next(units, None)) is not None:
+        number, unit = number / 1024, larger
+    return f"{number:.1f} {unit}"
+
+
+def duration_shown(ms: int) -> str:
+    """Return a duration in ms as ``850 ms``, ``3.2 s``, ``3 m 12 s``, ``2 h 5 m`` or ``7 d``."""
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + " s"
+    left, parts = round(ms / 1000), []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        number, left = divmod(left, seconds)
+        parts.append((number, unit))
+    first = next(index for index, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
+
+
+_FORMS: dict[str, Callable[[int], str]] = {"time": time_shown, "size": size_shown, "duration": duration_shown}
+_SETTINGS: dict[str, Callable[[int], str]] = {"bytes": size_shown, "ms": duration_shown}
 
 
 class Line(NamedTuple):

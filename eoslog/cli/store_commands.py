@@ -8,8 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
-from datetime import UTC, datetime
+from operator import itemgetter
 from types import FrameType
 from typing import Annotated, Any
 
@@ -17,24 +16,21 @@ import click
 
 from eoslog.cli.json_values import to_json
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, counted, parsed
-from eoslog.cli.rendering import Columns, Line, print_error, print_json, print_line, progress, shown, title_of
+from eoslog.cli.rendering import Columns, Line, print_error, print_json, print_line, progress, shown
 from eoslog.errors import EosLogError
 from eoslog.log.slot_deletion import delete_old_checkpoints, delete_old_publications, delete_old_slots
 from eoslog.maintenance.coordinator import STEPS, Coordinator, StepReport
-from eoslog.maintenance.file_compaction import CompactedSegments
-from eoslog.maintenance.key_compaction import CompactedPartition
-from eoslog.maintenance.publication import Publication
 from eoslog.read.history import Operation
 from eoslog.state.store_state import StoreState
 from eoslog.verification.findings import Finding, Severity
 from eoslog.verification.repair import Repair
 
 _STORE = Columns(
-    "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs ProbedPutIfAbsent=probe.put_if_absent",
-    "ProbedMs=probe.time_ms",
+    "StoreId FormatVersion ReaderFeatures WriterFeatures CreatedMs:time ProbedPutIfAbsent=probe.put_if_absent",
+    "ProbedMs=probe.time_ms:time",
 )
 _STATE = Columns(
-    "HorizonMs",
+    "HorizonMs:time",
     ("Topics", lambda state: len(state.topics)),
     ("Partitions", lambda state: len(state.partitions)),
     ("TransactionalIds", lambda state: len(state.transactions)),
@@ -49,7 +45,7 @@ _FOUND, _COULD_NOT_LOOK = 1, 2
 
 @command("describe", "")
 def describe(session: Session) -> None:
-    """Describe the store: its id, format, log and size. Times are ms by the store's clock."""
+    """Describe the store: its id, format, log and size. Times are by the store's clock, with --json in ms."""
     store = session.store()
     description = store.describe()
 
@@ -74,14 +70,15 @@ def metrics(session: Session) -> None:
     found = session.store().metrics()
     columns = Columns(
         "Slot SlotsSinceCheckpoint PartitionsWithLateTransactionsCount ProducerIdCount PreparedTransactions",
-        "LongestOpenTransactionMs TransactionsByState",
+        "LongestOpenTransactionMs:duration TransactionsByState",
     )
     lags = [
         {"Topic": place.topic, "Partition": place.partition, "LastStableOffsetLag": lag}
         for place, lag in found.last_stable_offset_lag.items()
         if lag > 0 or session.as_json
     ]
-    publications = [{"Topic": topic, "PublicationLagMs": lag} for topic, lag in found.publication_lag_ms.items()]
+    publication = Columns(("Topic", itemgetter(0)), ("PublicationLagMs:duration", itemgetter(1)))
+    publications = [publication.of(each) for each in found.publication_lag_ms.items()]
     session.print_facts(columns.of(found), last_stable_offset_lag=lags, publications=publications)
 
 
@@ -116,19 +113,10 @@ def _details(operation: Operation) -> str | None:
     return "; ".join(found) or None
 
 
-def _time(operation: Operation) -> str | None:
-    if operation.timestamp is None:
-        return None
-    moment = datetime.fromtimestamp(operation.timestamp / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 _OPERATION = Columns(
-    "Slot",
-    ("Timestamp", _time),
-    "Operation Topics Rows Files Bytes DurationMs",
+    "Slot Timestamp:time Operation Topics Rows Files? Bytes:size? DurationMs:duration?",
     ("By", _by),
-    ("Details", _details),
+    ("Details:text?", _details),
 )
 
 
@@ -144,8 +132,9 @@ def history(
 ) -> None:
     """Show the commits and changes of TOPIC, or of all topics, the newest first.
 
-    If TOPIC is given, rows, files and bytes are those of TOPIC alone. The log deletes old slots after their retention,
-    and their history is lost. A message on standard error says where the history begins then.
+    If TOPIC is given, rows, files and bytes are those of TOPIC alone. --wide adds files, bytes, duration and details.
+    The log deletes old slots after their retention, and their history is lost. A message on standard error says where
+    the history begins then.
     """
     found = session.store().history(
         topic, limit=None if unlimited else limit, transactional_id=transactional_id, include_aborts=aborts
@@ -166,7 +155,7 @@ def checkpoint(session: Session) -> None:
     store.read(lambda state, slot: None)
     with progress("writing a checkpoint"):
         reference = store.log.checkpoint()
-    session.print_facts(Columns("Slot Path Bytes=length").of(reference))
+    session.print_facts(Columns("Slot Path Bytes=length:size").of(reference))
 
 
 @command("seal", "")
@@ -200,7 +189,7 @@ def vacuum(
             "Publications": delete_old_publications,
         }
         deleted = {title: 0 if dry_run else delete(store.log) for title, delete in of_the_log.items()}
-    columns = Columns("DryRun HorizonMs", ("Files", lambda found: len(found.paths)), "Bytes KeptFiles")
+    columns = Columns("DryRun HorizonMs:time", ("Files", lambda found: len(found.paths)), "Bytes:size KeptFiles")
     paths = {"Paths": report.paths} if dry_run or session.as_json else {}
     session.print_facts(columns.of(report) | deleted | paths)
 
@@ -219,7 +208,7 @@ def restore_indexes(
     """
     with progress("reading the index files of the topic"):
         found = session.store().admin.restore_indexes(topic, dry_run=dry_run)
-    columns = Columns("Partition BaseOffset Kind Problem Restored Path")
+    columns = Columns("Partition BaseOffset Kind Problem:text Restored Path?")
     session.print_rows(columns, found, empty="no file is missing or damaged")
 
 
@@ -231,7 +220,9 @@ def compact_files(session: Session, topic: str | None = None, *, now: Annotated[
     """Rewrite small data files in sealed segments into large ones. By default in all topics. Readers see no change."""
     with progress("compacting files"):
         found = session.store().admin.compact_files(topic, now=now)
-    columns = Columns(*(title_of(field.name) for field in fields(CompactedSegments)))
+    columns = Columns(
+        "Topic Partition BaseOffset EndOffset? Segments FilesBefore FilesAfter BytesWritten:size",
+    )
     session.print_rows(columns, found.compacted, empty="no sealed segment has small files to be compacted")
 
 
@@ -240,7 +231,9 @@ def compact_keys(session: Session, topic: str | None = None, *, now: Annotated[b
     """Keep the newest row of each key in sealed segments. By default in all topics that are due."""
     with progress("compacting by key"):
         found = session.store().admin.compact_keys(topic, now=now)
-    columns = Columns(*(title_of(field.name) for field in fields(CompactedPartition)))
+    columns = Columns(
+        "Topic Partition CleanedOffset SegmentsReplaced? RowsRemoved BytesBefore:size BytesAfter:size",
+    )
     session.print_rows(columns, found.partitions, empty="nothing is to be compacted")
 
 
@@ -253,7 +246,7 @@ def publish(session: Session, topic: str) -> None:
     """
     with progress("publishing"):
         found = session.store().admin.publish(topic)
-    session.print_rows(Columns(*(title_of(field.name) for field in fields(Publication))), [found])
+    session.print_rows(Columns("Topic Version Slot FilesAdded FilesRemoved"), [found])
 
 
 def _interval(text: str) -> tuple[str, int]:
@@ -275,14 +268,13 @@ def coordinator(
     step: Annotated[tuple[str, ...], Param("Only this step. May be repeated.", "STEP", _STEP)] = (),
     without: Annotated[tuple[str, ...], Param("Not this step. May be repeated.", "STEP", _STEP)] = (),
     interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
-    verbose: Annotated[bool, Param("Report steps that found nothing to do, too.")] = False,
 ) -> None:
     """Run the background maintenance of a store.
 
     The coordinator ends overdue transactions, expires ids, seals segments, writes checkpoints and vacuums. It runs
-    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object. Several
-    coordinators may run at once. Every append also aborts transactions past their timeouts. A reader that may not write
-    therefore needs a coordinator only while no process appends.
+    until SIGTERM or Ctrl-C. It prints a line for each step that did something, with --json a JSON object; with
+    --verbose also for the others. Several coordinators may run at once. Every append also aborts transactions past
+    their timeouts. A reader that may not write therefore needs a coordinator only while no process appends.
 
     The steps: STEPS. Their intervals are in the section coordinator of the settings.
     """
@@ -304,7 +296,7 @@ def coordinator(
     )
 
     def report(found: StepReport) -> None:
-        if found.did or found.error is not None or verbose or once:
+        if found.did or found.error is not None or session.verbosity or once:
             _print_step(found, as_json=session.as_json)
 
     if once:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -358,7 +359,23 @@ def _errors_name(path: Path) -> Iterator[None]:
 def _errors_in(path: Path) -> Iterator[None]:
     """Raise each error of reading a file as SchemaMismatch that names the file."""
     try:
-        with _errors_name(path):
-            yield
-    except (pa.ArrowException, ValueError, TypeError, OverflowError, OSError) as error:
-        raise SchemaMismatch(f"{path}: {' '.join(str(error).split())}") from None
+        yield
+    except (SchemaMismatch, pa.ArrowException, ValueError, TypeError, OverflowError, OSError) as error:
+        problem = " ".join(without_code(error).split())
+        hint = (
+            "; the file is not UTF-8: convert it, for example with iconv -t UTF-8"
+            if _is_not_utf8(path, problem)
+            else ""
+        )
+        raise SchemaMismatch(f"{path}: {problem}{hint}") from None
+
+
+def _is_not_utf8(path: Path, problem: str) -> bool:
+    """Return True if a problem is that of a text in another encoding, or if the file begins as UTF-16 does."""
+    if "UTF8" in problem or "'utf-8' codec" in problem:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    except OSError:
+        return False

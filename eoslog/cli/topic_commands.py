@@ -16,6 +16,7 @@ from eoslog.admin.topic_admin import (
     parsed_settings,
     setting_named,
 )
+from eoslog.cli import completion
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
@@ -61,6 +62,8 @@ _BELOW = (
     "Delete the records of PARTITION below OFFSET. -1 means the last stable offset, which is the default for all "
     "partitions. May be repeated."
 )
+
+TopicName = Annotated[str, Param(complete=completion.topics)]
 
 topics = command_group("topics", "Create, list, describe, alter and delete topics.")
 
@@ -109,22 +112,27 @@ def create(
 def list_topics(session: Session) -> None:
     """List the topics."""
     found = session.store().read(lambda state, slot: sorted(state.topics.values(), key=lambda each: each.topic))
-    columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId")
+    columns = Columns("Topic Partitions Kind=topic_schema.kind TopicId?")
     session.print_rows(columns, found, empty="the store has no topics")
+
+
+def _form(setting: str) -> str:
+    unit = setting.rpartition("_")[2]
+    return f":{unit}" if unit in ("bytes", "ms") else ""
 
 
 _TOPIC = Columns(
     "Topic TopicId Kind=topic_schema.kind PartitionCount=partitions Key=topic_schema.key",
     ("Columns", lambda topic: [_described(field) for field in stored_schema(topic)]),
     "SchemaVersion",
-    *(f"{title_of(name)}=config.{name}" for name in TopicConfig.model_fields),
+    *(f"{title_of(name)}=config.{name}{_form(name)}" for name in TopicConfig.model_fields),
     "CreatedSlot",
 )
 _PARTITION = Columns(
     "Partition=id.partition Earliest=log_start_offset LastStableOffset HighWatermark",
-    ("SealedSegments", lambda partition: len(partition.sealed)),
-    ("ActiveBatches", lambda partition: len(partition.active)),
-    ("Bytes", lambda partition: partition.active_bytes + sum(segment.bytes for segment in partition.sealed)),
+    ("SealedSegments?", lambda partition: len(partition.sealed)),
+    ("ActiveBatches?", lambda partition: len(partition.active)),
+    ("Bytes:size", lambda partition: partition.active_bytes + sum(segment.bytes for segment in partition.sealed)),
 )
 
 
@@ -133,7 +141,7 @@ def _described(field: pa.Field[Any]) -> str:
 
 
 @command("topics describe", "flights")
-def describe_topic(session: Session, name: str) -> None:
+def describe_topic(session: Session, name: TopicName) -> None:
     """Describe the topic NAME: its columns, settings and partitions."""
 
     def look(state: StoreState, slot: int) -> tuple[Topic, list[dict[str, Any]]]:
@@ -153,7 +161,7 @@ def describe_topic(session: Session, name: str) -> None:
 )
 def alter(
     session: Session,
-    name: str,
+    name: TopicName,
     *,
     add_config: Annotated[tuple[str, ...], Param(f"Change a setting. {_SETTINGS}", "NAME=VALUE")] = (),
     delete_config: Annotated[tuple[str, ...], Param("Set a setting to its default.", "NAME")] = (),
@@ -183,12 +191,12 @@ def alter(
 
 
 @command("topics schemas", "flights")
-def schemas(session: Session, name: str) -> None:
+def schemas(session: Session, name: TopicName) -> None:
     """List the schemas of the topic NAME, the first one first."""
     columns = Columns(
-        "SchemaVersion=version Slot TimeMs=timestamp",
+        "SchemaVersion=version Slot TimeMs=timestamp:time",
         ("Columns", lambda each: len(each.schema)),
-        ("Added", lambda each: ", ".join(map(".".join, each.added))),
+        ("Added:text", lambda each: ", ".join(map(".".join, each.added))),
     )
     session.print_rows(columns, session.store().admin.schema_history(name))
 
@@ -196,7 +204,7 @@ def schemas(session: Session, name: str) -> None:
 @command("topics delete", "payments", "payments --yes")
 def delete_topic(
     session: Session,
-    name: str,
+    name: TopicName,
     *,
     yes: Yes = False,
     if_exists: Annotated[bool, Param("Succeed if there is no such topic.")] = False,
@@ -218,7 +226,7 @@ def delete_topic(
 @command("topics delete-records", "payments --offset 0:1000 --offset 1:-1", "payments --yes")
 def delete_records(
     session: Session,
-    name: str,
+    name: TopicName,
     *,
     offset: Annotated[tuple[tuple[int, int], ...], Param(_BELOW, "PARTITION:OFFSET", _PARTITION_OFFSET)] = (),
     yes: Yes = False,
@@ -238,6 +246,10 @@ def delete_records(
 _OFFSETS = (
     "Partition Earliest=log_start_offset LastStableOffset HighWatermark",
     ("LsoLag", lambda each: each.high_watermark - each.last_stable_offset),
+)
+_OFFSETS_BESIDE_A_GROUP = (
+    "Partition Earliest=log_start_offset? LastStableOffset HighWatermark",
+    ("LsoLag?", lambda each: each.high_watermark - each.last_stable_offset),
 )
 
 
@@ -269,5 +281,5 @@ def offsets(
         offset = committed(partition)
         return None if offset is None else max(0, partition.last_stable_offset - offset)
 
-    columns = Columns(*_OFFSETS, ("CommittedOffset", committed), ("Lag", lag))
+    columns = Columns(*_OFFSETS_BESIDE_A_GROUP, ("CommittedOffset", committed), ("Lag", lag))
     session.print_rows(columns, admin.describe_partitions(topic))

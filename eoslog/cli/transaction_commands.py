@@ -46,25 +46,25 @@ def list_transactions(
     for name in listed.unknown_states:
         known = ", ".join(state.name for state in TransactionState)
         click.secho(f"no transaction state is named {name!r}; the states are: {known}", fg="yellow", err=True)
-    coordinator = ("Coordinator", lambda each: _NO_BROKER)
-    columns = Columns("TransactionalId", coordinator, "ProducerId TransactionState PreparedTransaction")
+    coordinator = ("Coordinator?", lambda each: _NO_BROKER)
+    columns = Columns("TransactionalId", coordinator, "ProducerId TransactionState PreparedTransaction?")
     session.print_rows(columns, listed, empty="no transactional ids")
 
 
 @command("transactions describe", "etl-1")
 def describe_transaction(session: Session, transactional_id: TransactionalId) -> None:
-    """Describe the transactional id ID. Times are ms by the store's clock, or -1 outside of a transaction."""
+    """Describe the transactional id ID. Times are by the store's clock. With --json they are ms, or -1 for none."""
     columns = Columns(
         ("CoordinatorId", lambda found: _NO_BROKER),
-        "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs",
-        "CurrentTransactionStartTimeMs=transaction_start_time_ms TransactionDurationMs TopicPartitions Kind",
-        "LastUpdateTimeMs=last_update_ms PreparedTransaction PreparedTimeMs PreparedTimeoutMs",
+        "TransactionalId ProducerId ProducerEpoch TransactionState TransactionTimeoutMs:duration",
+        "CurrentTransactionStartTimeMs=transaction_start_time_ms:time TransactionDurationMs:duration TopicPartitions",
+        "Kind LastUpdateTimeMs=last_update_ms:time PreparedTransaction PreparedTimeMs:time PreparedTimeoutMs:duration",
     )
     session.print_facts(columns.of(session.store().admin.describe_transaction(transactional_id)))
 
 
 _LAST_COMMITTED = Columns(
-    "TransactionalId Slot CommitTimeMs=timestamp ProducerId ProducerEpoch ApplicationId Version",
+    "TransactionalId Slot CommitTimeMs=timestamp:time ProducerId ProducerEpoch ApplicationId Version",
     ("Rows", lambda found: [f"{topic}: {rows}" for topic, rows in found.rows.items()]),
     (
         "Offsets",
@@ -95,7 +95,7 @@ def last_committed(session: Session, transactional_id: TransactionalId) -> None:
 def describe_producers(session: Session, topic: str, partition: int) -> None:
     """List the producers that PARTITION of TOPIC knows. A start offset of -1 means that no transaction is open."""
     columns = Columns(
-        "ProducerId ProducerEpoch LatestCoordinatorEpoch LastSequence LastTimestamp CurrentTransactionStartOffset"
+        "ProducerId ProducerEpoch LatestCoordinatorEpoch? LastSequence LastTimestamp:time CurrentTransactionStartOffset"
     )
     found = session.store().admin.describe_producers(topic, partition)
     session.print_rows(columns, found, empty="no producers")
@@ -120,9 +120,9 @@ def find_hanging(
         max_transaction_timeout_ms=max_transaction_timeout * _MS_A_MINUTE, topic=topic, partition=partition
     )
     columns = Columns(
-        "Topic=topic_partition.topic Partition=topic_partition.partition ProducerId ProducerEpoch",
-        ("CoordinatorEpoch", lambda each: COORDINATOR_EPOCH),
-        "StartOffset LastTimestamp DurationMs TransactionalId Reason",
+        "Topic=topic_partition.topic Partition=topic_partition.partition ProducerId? ProducerEpoch?",
+        ("CoordinatorEpoch?", lambda each: COORDINATOR_EPOCH),
+        "StartOffset LastTimestamp:time? DurationMs:duration TransactionalId Reason:text",
     )
     session.print_rows(columns, found, empty="no hanging transactions")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
+from numbers import Real
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
@@ -107,8 +108,8 @@ class Consumer:
             raise InvalidOption(
                 f"auto_offset_reset {quoted(auto_offset_reset)} is unknown; it is one of: {', '.join(_RESET_POLICIES)}"
             )
-        if max_poll_records < 1:
-            raise InvalidOption(f"max_poll_records must be at least 1, not {max_poll_records}")
+        if not is_whole_number(max_poll_records) or max_poll_records < 1:
+            raise InvalidOption(f"max_poll_records must be a whole number, at least 1, not {quoted(max_poll_records)}")
         if consumer_timeout_ms is not None and not (is_whole_number(consumer_timeout_ms) and consumer_timeout_ms >= 0):
             raise InvalidOption(
                 f"consumer_timeout_ms is {quoted(consumer_timeout_ms)}; it must be a whole number of ms, 0 or more"
@@ -146,6 +147,10 @@ class Consumer:
         self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._refreshed_at_ms: int | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        group = "" if self.group_id is None else f", {quoted(self.group_id)}"
+        return f"Consumer({self._store.url!r}{group}{', closed' * self._closed})"
 
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "the store's URL, and open a consumer there")
@@ -188,6 +193,8 @@ class Consumer:
         self._check_open("subscribe()")
         if self._assigned and not self._subscription.is_active:
             raise IllegalState("subscribe() is not allowed after assign(): call unsubscribe() first")
+        if not isinstance(topics, Iterable):
+            raise InvalidRequest(f"topics must be a name or a list of names, not {quoted(topics)}")
         names = (topics,) if isinstance(topics, str) else tuple(sorted(set(topics)))
         listeners = RebalanceListeners(on_revoked, on_assigned, on_lost)
         if pattern is not None:
@@ -255,8 +262,8 @@ class Consumer:
         """
         self._check_open("poll()")
         self._check_has_partitions("poll()")
-        if timeout < 0:
-            raise InvalidRequest(f"timeout is {timeout}; it must be 0 or more")
+        if not isinstance(timeout, Real) or not timeout >= 0:
+            raise InvalidRequest(f"timeout is {quoted(timeout)}; it must be 0 or more, a number of seconds")
         return self._take(int(timeout * 1000), self._poll_once)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from eoslog.errors import RecordDeserializationFailed
+from eoslog.errors import RecordDeserializationFailed, quoted
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import PLACE_COLUMNS, TRANSACTION_COLUMNS
 from eoslog.session.serializers import Deserializer
@@ -54,6 +54,17 @@ class ConsumerRecord(NamedTuple):
     """An empty tuple if there are none, and for a topic of columns."""
     transaction: RecordTransaction | None = None
     """None unless the consumer was opened with ``with_transaction=True``."""
+
+    def __repr__(self) -> str:
+        # A value may have megabytes.
+        given = [self.topic, self.partition, self.offset, self.timestamp]
+        parts = [f"{name}={value!r}" for name, value in zip(self._fields, given, strict=False)]
+        parts += [f"key={quoted(self.key)}", f"value={quoted(self.value)}"]
+        if self.headers:
+            parts.append(f"headers={quoted(self.headers)}")
+        if self.transaction is not None:
+            parts.append(f"transaction={self.transaction!r}")
+        return f"ConsumerRecord({', '.join(parts)})"
 
 
 class Deserializers(NamedTuple):

@@ -10,12 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from eoslog.errors import InvalidRequest, UnsupportedSchema, quoted
-
-
-class ArrowSchemaExportable(Protocol):
-    """An object with Arrow's schema interface, such as ``polars.DataFrame.schema``."""
-
-    def __arrow_c_schema__(self) -> object: ...
+from eoslog.format.arrow_input import ArrowSchema, ArrowStream, schema_of
 
 
 class SparkSchema(Protocol):
@@ -25,8 +20,9 @@ class SparkSchema(Protocol):
     def jsonValue(self) -> dict[str, Any]: ...  # noqa: N802 - Spark's name
 
 
-GivenSchema = pa.Schema | Mapping[str, "pa.DataType | str"] | ArrowSchemaExportable | SparkSchema
-"""Columns: Arrow's schema, types or their names by the names of columns, another library's schema, or Spark's."""
+GivenSchema = pa.Schema | Mapping[str, "pa.DataType | str"] | ArrowSchema | ArrowStream | SparkSchema
+"""Columns: Arrow's schema, types or their names by the names of columns, the schema or the rows of another library, or
+Spark's schema."""
 
 _TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
@@ -70,23 +66,12 @@ def arrow_columns(topic: str, given: object) -> ArrowColumns:
         InvalidRequest: the object is no schema. The message says what may be given.
         UnsupportedSchema: a type has no such name, or Arrow lacks the type of a Spark column.
     """
-    if isinstance(given, pa.Schema):
-        return ArrowColumns(given, None)
-    if hasattr(given, "__arrow_c_schema__") and not isinstance(given, type):
-        try:
-            return ArrowColumns(pa.schema(given), None)  # type: ignore[arg-type]
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise InvalidRequest(f"topic {topic}: {type(given).__name__} is not a schema of columns: {error}") from None
     if type(given).__module__.startswith("pyspark.") and hasattr(given, "jsonValue"):
         # Only a program that has PySpark has such an object, and then it has the package of the same distribution.
         return ArrowColumns(*import_module("pyspark_eoslog.spark_schemas").topic_columns(given))
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and not hasattr(given, "__arrow_c_schema__"):
         return ArrowColumns(pa.schema([_column(topic, name, kind) for name, kind in given.items()]), None)
-    raise InvalidRequest(
-        f"topic {topic}: the schema cannot be a {type(given).__name__}. Give a pyarrow.Schema, a dict of column names "
-        'and types as {"carrier": "string", "miles": "long"}, the schema of a Spark DataFrame (df.schema), or an '
-        "object with __arrow_c_schema__, as the schema of a Polars DataFrame"
-    )
+    return ArrowColumns(schema_of(given, f"topic {topic}: the schema"), None)
 
 
 def _column(topic: str, name: object, kind: object) -> pa.Field[Any]:

@@ -273,6 +273,8 @@ class Coordinator:
         Raises:
             InvalidOption: no step has this name.
         """
+        if not isinstance(store, Session):
+            raise InvalidOption(f"a coordinator needs a store, as eoslog.connect(url) returns it, not {quoted(store)}")
         chosen_steps(intervals_ms)
         defaults = CoordinatorSettings()
         self._store = store
@@ -282,6 +284,9 @@ class Coordinator:
         self._offsets_retention_ms = offsets_retention_ms
         self._staged_max_age_ms = staged_max_age_ms
         self._deleted_file_retention_ms = deleted_file_retention_ms
+
+    def __repr__(self) -> str:
+        return f"Coordinator({self._store.url!r})"
 
     def run_once(
         self, *, steps: Collection[str] | None = None, report: Callable[[StepReport], None] = lambda _: None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -18,18 +19,21 @@ from eoslog.errors import (
     DeliveryTimedOut,
     EosLogError,
     IllegalState,
+    InvalidOption,
     InvalidRequest,
     OpenedBeforeFork,
     RetriableError,
     TransactionAborted,
+    is_whole_number,
     quoted,
 )
+from eoslog.format.arrow_input import ArrowStream
 from eoslog.format.file_writer import DEFAULT_BUFFER_BYTES
 from eoslog.producer import exit_flush
 from eoslog.producer.background_sender import BackgroundSender, check_linger
 from eoslog.producer.producer_calls import ProducerCalls, ProducerLifecycle, ProducerPhase, ends_the_producer
 from eoslog.producer.record_futures import DeliveryCallback, RecordFuture
-from eoslog.producer.rows import ArrowStream, rows_of
+from eoslog.producer.rows import rows_of
 from eoslog.producer.sender import Sender
 from eoslog.producer.transaction_manager import TransactionManager
 from eoslog.session.idempotent_append import IdempotentAppend
@@ -40,8 +44,8 @@ from eoslog.session.session import Session
 from eoslog.session.time_limits import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_MAX_BLOCK_MS, LONGEST_WAIT_MS, TimeLimits
 from eoslog.state.names import TopicPartition, check_id
 from eoslog.state.prepared import DEFAULT_PREPARED_TIMEOUT_MS, parse_prepared_state, prepared_state
-from eoslog.state.store_state import Topic
-from eoslog.state.transaction_entries import ApplicationVersion
+from eoslog.state.store_state import StoreState, Topic
+from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
 from eoslog.storage.process import HomeProcess, cannot_be_pickled
 
 T = TypeVar("T")
@@ -81,6 +85,8 @@ class Producer:
             check_id("transactional id", transactional_id)
         elif staged:
             raise InvalidRequest("a staged producer needs a transactional id")
+        if buffer_bytes is not None and (not is_whole_number(buffer_bytes) or buffer_bytes < 1):
+            raise InvalidOption(f"buffer_bytes is {quoted(buffer_bytes)}; it must be a whole number, 1 or more")
         self._store = store
         self.transactional_id = transactional_id
         self._key_serializer = key_serializer
@@ -118,6 +124,10 @@ class Producer:
         self._unreported: EosLogError | None = None
         """The error with which the background flush gave up rows without a transaction. The next call raises it."""
         self._forget()
+
+    def __repr__(self) -> str:
+        name = "" if self.transactional_id is None else f", {quoted(self.transactional_id)}"
+        return f"Producer({self._store.url!r}{name}, state={self._lifecycle.phase.value!r})"
 
     def _forget(self) -> None:
         """Drop everything that belongs to one transaction."""
@@ -271,7 +281,8 @@ class Producer:
         """Send rows as Arrow. The next flush writes them, at the latest the commit.
 
         The rows are a ``pyarrow.Table``, or any object with Arrow's stream interface: a data frame of pandas or Polars,
-        a DuckDB relation, a scan of another topic. A stream is read once, into memory.
+        a DuckDB relation, a scan of another topic. A stream is read once, into memory. An index of pandas is a column
+        if it has a name.
 
         A topic of Kafka records takes the columns ``key``, ``value``, ``headers``, ``timestamp`` and ``partition``; all
         but ``value`` may be absent. A topic of columns takes its own columns, and optionally ``_partition``.
@@ -490,9 +501,36 @@ class Producer:
                 upload_ms = self._sender.upload_ms
                 summary = self._sender.numbers.summary(staged, self._open_for_ms())
                 committed = self._guarded(lambda: self._requests.end("commit", staged, upload_ms, work, summary))
+                if _logger.isEnabledFor(logging.INFO):
+                    self._log_commit(summary, was_replay=not committed)
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
             return committed
+
+    def _log_commit(self, summary: CommitSummary, *, was_replay: bool) -> None:
+        name = quoted(self.transactional_id)
+        if was_replay:
+            _logger.info("%s: transactional id %s: the version was committed before", self._store.url, name)
+            return
+
+        def snapshot(state: StoreState, slot: int) -> int | None:
+            transaction = state.transactions.get(self.transactional_id or "")
+            commit = transaction.last_commit if transaction is not None else None
+            return commit.slot if commit is not None else None
+
+        slot = None
+        # The transaction is committed. Nothing that goes wrong with its log line may say otherwise.
+        with suppress(EosLogError):
+            slot = self._store.read(snapshot, refresh=False)
+        _logger.info(
+            "%s: transactional id %s committed %s rows in %s files at slot %s, open for %s ms",
+            self._store.url,
+            name,
+            summary.rows,
+            summary.files,
+            slot,
+            summary.duration_ms,
+        )
 
     def _open_for_ms(self) -> int:
         """Return the time since this producer began the transaction (ms)."""
@@ -537,6 +575,7 @@ class Producer:
             # nothing to end.
             if self._sender.may_have_appended or self._requests.may_be_known:
                 self._guarded(lambda: self._requests.end("abort"))
+                _logger.info("%s: transactional id %s aborted", self._store.url, quoted(self.transactional_id))
             self._forget()
             self._lifecycle.arrive(ProducerPhase.READY)
 

@@ -49,6 +49,9 @@ class RecordFuture(Future[RecordMetadata]):
         self._rows.give_state(self, self._row)
         return vars(self)[name]
 
+    def __repr__(self) -> str:
+        return f"RecordFuture({self._rows.shown(self._row)})"
+
     def __reduce__(self) -> NoReturn:
         raise cannot_be_pickled(self, "its result()")
 
@@ -146,6 +149,15 @@ class AwaitedRows:
     def without_offset(self) -> RecordMetadata:
         """Return the partition of the rows, for a row that has no offset."""
         return RecordMetadata(self._topic, self._partition, NO_OFFSET)
+
+    def shown(self, row: int) -> str:
+        """Return the partition of a row, and its offset, its error, or that it is pending. It takes no lock."""
+        place = f"topic={self._topic!r}, partition={self._partition}"
+        if not self.is_told(row):
+            return f"{place}, {'lost: the process was forked' if self.is_lost(row) else 'pending'}"
+        if self.error is not None:
+            return f"{place}, error={self.error.code}"
+        return f"{place}, offset={self.metadata(row).offset}"
 
     def add_callback(self, future: RecordFuture, row: int, callback: _Callback) -> bool:
         """Call ``callback`` when the row is told. Return False if it is already told: then the caller must call it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from eoslog.errors import InvalidRecord, InvalidRequest, SchemaMismatch, is_whole_number, quoted
+from eoslog.format.arrow_input import ArrowStream, table_of
 from eoslog.format.partitioner import partition_for_key, partitions_for_key_columns, split_by_partition
 from eoslog.format.topic_schemas import RECORDS_SCHEMA, RESERVED_NAMES, conform, stored_schema
 from eoslog.read.columns import TRANSACTION_COLUMNS
@@ -17,12 +18,6 @@ from eoslog.session.session import check_partition
 from eoslog.state.store_state import Topic
 
 _RECORD_TYPES = RECORDS_SCHEMA.types
-
-
-class ArrowStream(Protocol):
-    """An object with Arrow's stream interface (the PyCapsule interface)."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 
 RecordRow: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int]
@@ -35,16 +30,7 @@ def rows_of(topic: Topic, rows: ArrowStream | pa.RecordBatch) -> pa.Table:
     Raises:
         SchemaMismatch: the object has no stream of rows.
     """
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    if not hasattr(rows, "__arrow_c_stream__"):
-        raise SchemaMismatch(
-            f"topic {topic.topic}: send_table() takes a pyarrow.Table or another object with __arrow_c_stream__, not "
-            f"{type(rows).__name__}. See pyarrow.Table.from_pylist and from_pydict"
-        )
-    return pa.table(rows)
+    return table_of(rows, f"topic {topic.topic}: send_table()")
 
 
 def record_row(

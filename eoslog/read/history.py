@@ -325,6 +325,7 @@ class History(ExclusiveIterator[Operation]):
             found = topic_named(state, topic)
             return _Bounds(names, found.topic_id, found.created_slot, slot)
 
+        self._url, self._topic = store.url, topic
         self._bounds = store.read(snapshot)
         self._transactional_id = transactional_id
         self._include_aborts = include_aborts
@@ -335,6 +336,10 @@ class History(ExclusiveIterator[Operation]):
         records = records_backwards(store.object_store, self._bounds.newest)
         self._records = takewhile(lambda record: record.slot >= self._bounds.oldest, records)
         super().__init__(islice(self._read(), limit))
+
+    def __repr__(self) -> str:
+        topic = "" if self._topic is None else f", {self._topic!r}"
+        return f"History({self._url!r}{topic}, newest_slot={self._bounds.newest})"
 
     def _read(self) -> Iterator[Operation]:
         for decoded in _with_log_times(map(_decode, self._records)):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidOption, is_whole_number, quoted
+from eoslog.errors import InvalidOption, is_whole_number, quoted, shortened
 from eoslog.format.partitioner import RowKeys
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.read.columns import choose_columns, default_columns, with_control_rows
@@ -94,6 +94,10 @@ class Scan:
         """The slot of the log whose state the plan used."""
         self.as_of = as_of
         """The end of the snapshot if a slot or a timestamp was chosen. Later scans at this end find the same rows."""
+
+    def __repr__(self) -> str:
+        columns = shortened(", ".join(self.schema.names))
+        return f"Scan({self._store.url!r}, slot={self.slot}, record_count={self.record_count}, columns=[{columns}])"
 
     @property
     def record_count(self) -> int:
@@ -275,6 +279,8 @@ def plan_scan(
     def snapshot(state: StoreState, newest: int) -> tuple[Topic, list[Partition], int, int]:
         topic_state = topic_named(state, topic)
         chosen = range(topic_state.partitions) if partitions is None else partitions
+        if not isinstance(chosen, Iterable) or isinstance(chosen, str):
+            raise InvalidOption(f"partitions are a list of numbers, as [0, 2], not {quoted(chosen)}")
         found = [partition_of(state, PartitionId(topic_state.topic_id, each)) for each in dict.fromkeys(chosen)]
         _check_offsets(topic_state, "starting_offsets", starting_offsets)
         _check_offsets(topic_state, "ending_offsets", ending_offsets)

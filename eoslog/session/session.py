@@ -140,6 +140,7 @@ class Session:
             self._description = read_description(self.object_store)
             self.object_store.watch(DESCRIPTION_PATH, self._is_this_store)
             self.log.adopt_slot_retention(self._description.slot_retention_ms)
+            _logger.info("%s: connected to store %s", self.url, self._description.store_id)
         return self._description
 
     def _is_this_store(self, description: bytes) -> bool:
@@ -215,6 +216,8 @@ class Session:
         except InvalidEntry:
             # Another process has appended the first entry. Check that its log can be read.
             self.read(lambda state, slot: None)
+        else:
+            _logger.info("%s: created store %s", self.url, existing.store_id)
         return existing
 
     def ensure_created(self) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, field_validator
 
+from eoslog.errors import InvalidTopic, nearest, quoted
 from eoslog.state.entry_fields import (
     Count,
     FileReference,
@@ -65,6 +66,17 @@ class TopicSchema(Model):
 
 class TopicConfig(Model):
     """A topic's settings."""
+
+    def __new__(cls, **settings: object) -> TopicConfig:
+        # Only a direct call comes here with settings. Stored ones may have fields of a newer version, and these are
+        # ignored.
+        for name in settings:
+            if name not in cls.model_fields:
+                like = nearest(name, cls.model_fields)
+                hint = f"did you mean {like}? " if like is not None else ""
+                known = ", ".join(cls.model_fields)
+                raise InvalidTopic(f"setting {quoted(name)} is unknown; {hint}the settings there are: {known}")
+        return super().__new__(cls)
 
     segment_bytes: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 1 << 30
     """The size at which an active segment is sealed (bytes)."""

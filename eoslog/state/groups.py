@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from eoslog.errors import FencedInstanceId, GroupIdNotFound, GroupNotEmpty, IllegalGeneration, UnknownMember, quoted
+from eoslog.errors import (
+    FencedInstanceId,
+    GroupIdNotFound,
+    GroupNotEmpty,
+    IllegalGeneration,
+    UnknownMember,
+    none_named,
+)
 from eoslog.state.draft import Draft
 from eoslog.state.group_entries import GroupOffsets
 from eoslog.state.names import PartitionId
@@ -29,8 +36,7 @@ def group_named(state: StoreState | Draft, group_id: str) -> Group:
     """
     group = state.groups.get(group_id)
     if group is None:
-        known = ", ".join(sorted(state.groups)[:20]) or "none"
-        raise GroupIdNotFound(f"no consumer group is named {quoted(group_id)}. The store has: {known}")
+        raise GroupIdNotFound(none_named("consumer group", group_id, state.groups))
     return group
 
 

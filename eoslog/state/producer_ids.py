@@ -18,6 +18,8 @@ from eoslog.errors import (
     ProducerFenced,
     RecordFull,
     UnknownProducerId,
+    is_whole_number,
+    quoted,
 )
 from eoslog.state.draft import Draft
 from eoslog.state.names import check_id
@@ -88,9 +90,10 @@ def check_timeout(timeout_ms: int) -> None:
     Raises:
         InvalidTransactionTimeout: it is not between 1 ms and the maximum.
     """
-    if not isinstance(timeout_ms, int) or not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
+    if not is_whole_number(timeout_ms) or not 0 < timeout_ms <= MAX_TRANSACTION_TIMEOUT_MS:
         raise InvalidTransactionTimeout(
-            f"a transaction timeout of {timeout_ms} ms is not between 1 and {MAX_TRANSACTION_TIMEOUT_MS} ms"
+            f"a transaction timeout of {quoted(timeout_ms)} is not a whole number between 1 and "
+            f"{MAX_TRANSACTION_TIMEOUT_MS} ms"
         )
 
 

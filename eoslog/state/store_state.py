@@ -68,6 +68,11 @@ class Topic:
     schema_versions: tuple[SchemaVersion, ...]
     """All versions in order. Each one after the first adds a column, so the columns limit their number."""
 
+    def __repr__(self) -> str:
+        # Without the schema and the settings, which are long.
+        kind = self.topic_schema.kind
+        return f"Topic({self.topic!r}, partitions={self.partitions}, kind={kind!r}, topic_id={self.topic_id!r})"
+
     @property
     def schema_version(self) -> int:
         """The version of ``topic_schema``."""

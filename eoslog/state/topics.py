@@ -13,6 +13,7 @@ from eoslog.errors import (
     InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
+    none_named,
     quoted,
 )
 from eoslog.state.draft import Draft
@@ -42,8 +43,7 @@ def topic_named(state: StoreState | Draft, name: str) -> Topic:
         raise InvalidRequest(f"{quoted(name)} is not a topic name. Give a string")
     topic_id = state.topic_ids.get(name)
     if topic_id is None:
-        names = ", ".join(sorted(state.topic_ids)[:20]) or "none"
-        raise UnknownTopicOrPartition(f"no topic is named {quoted(name)}. The store has: {names}")
+        raise UnknownTopicOrPartition(none_named("topic", name, state.topic_ids))
     return state.topics[topic_id]
 
 

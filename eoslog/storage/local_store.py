@@ -40,6 +40,7 @@ from eoslog.storage.object_store import (
     check_prefix,
     check_range,
 )
+from eoslog.storage.request_log import logged
 
 
 class LocalClockFile:
@@ -144,6 +145,7 @@ class LocalStore(ObjectStore):
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
 
+    @logged("PUT")
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         target = self._target(path)
         if os.path.lexists(target):
@@ -163,6 +165,7 @@ class LocalStore(ObjectStore):
                 self._make_durable(path, target)
         return outcome
 
+    @logged("PUT")
     def put(self, path: str, body: bytes) -> None:
         target = self._target(path)
         with self._temporary_file(path, body) as temporary:
@@ -179,11 +182,13 @@ class LocalStore(ObjectStore):
             self.clock.observe(ctime_ms(os.fstat(temporary.descriptor)))
             self._make_durable(path, target)
 
+    @logged("GET")
     def get(self, path: str) -> StoredObject:
         with self._opened(path) as (descriptor, status):
             body = read_fully(descriptor, 0, status.st_size)
         return StoredObject(body, ctime_ms(status))
 
+    @logged("GET")
     def get_range(self, path: str, start: int, length: int) -> bytes:
         return self.get_ranges(path, [(start, length)])[0]
 
@@ -195,6 +200,7 @@ class LocalStore(ObjectStore):
                 read_fully(descriptor, start, min(length, max(0, status.st_size - start))) for start, length in ranges
             ]
 
+    @logged("LIST")
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         self._check_watched()
@@ -210,6 +216,7 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise self._refused_or_unavailable(prefix, error) from error
 
+    @logged("LIST")
     def list_directories(self, prefix: str) -> Sequence[str]:
         check_directory(prefix)
         self._check_watched()
@@ -224,6 +231,7 @@ class LocalStore(ObjectStore):
         except OSError as error:
             raise self._refused_or_unavailable(prefix, error) from error
 
+    @logged("DELETE")
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             target = self._target(path)
@@ -492,6 +500,10 @@ class LocalStore(ObjectStore):
 
     def _refused_or_unavailable(self, path: str, error: OSError) -> StoreAccessDenied | StoreUnavailable:
         reason = error.strerror or type(error).__name__
+        if isinstance(error, NotADirectoryError):
+            return StoreAccessDenied(
+                f"{self.url}: a file stands where a store needs a directory ({reason}); choose another path."
+            )
         if error.errno in _REFUSALS:
             return StoreAccessDenied(
                 f"{self.url}: the file system refused {path!r} ({reason}); check the path, permissions and free space."

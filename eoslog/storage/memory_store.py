@@ -21,6 +21,7 @@ from eoslog.storage.object_store import (
     check_range,
 )
 from eoslog.storage.process import HomeProcess, forks
+from eoslog.storage.request_log import logged
 
 
 class MemoryStore(ObjectStore):
@@ -44,6 +45,7 @@ class MemoryStore(ObjectStore):
     ) -> None:
         super().__init__(f"memory://{name}", StoreClock(environment))
         self.tail_bytes = tail_bytes
+        self._environment = environment
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._home = HomeProcess("store")
@@ -53,15 +55,18 @@ class MemoryStore(ObjectStore):
     def __repr__(self) -> str:
         return f"MemoryStore({self.url!r})"
 
+    @logged("PUT")
     def put_if_absent(self, path: str, body: bytes) -> PutOutcome:
         check_path(path)
         mine = StoredObject(bytes(body), self._answer("PUT"))
         return PutOutcome.CREATED if self._objects.setdefault(path, mine) is mine else PutOutcome.EXISTS
 
+    @logged("PUT")
     def put(self, path: str, body: bytes) -> None:
         check_path(path)
         self._objects[path] = StoredObject(bytes(body), self._answer("PUT"))
 
+    @logged("GET")
     def get(self, path: str) -> StoredObject:
         check_path(path)
         self._answer("GET")
@@ -74,6 +79,7 @@ class MemoryStore(ObjectStore):
         check_range(start, length)
         return self.get(path).body[start : start + length]
 
+    @logged("LIST")
     def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         self._answer("LIST")
@@ -85,12 +91,14 @@ class MemoryStore(ObjectStore):
         for path, stored in found[:limit]:
             yield ObjectInfo(path, len(stored.body), stored.last_modified_ms)
 
+    @logged("LIST")
     def list_directories(self, prefix: str) -> Sequence[str]:
         check_directory(prefix)
         self._answer("LIST")
         below = (path[len(prefix) :] for path in self._objects.copy() if path.startswith(prefix))
         return sorted({rest.partition("/")[0] for rest in below if "/" in rest})
 
+    @logged("DELETE")
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             check_path(path)

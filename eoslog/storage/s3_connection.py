@@ -112,13 +112,35 @@ _TRANSIENT_CODES = frozenset(
 _NO_SUCH_OBJECT_CODES = frozenset({"NoSuchKey", "NotFound", "404", ""})
 """Codes of a 404 that mean a missing object. Other codes are about an account, an access point and the like. An answer
 without a body has the code ``404`` or none."""
+_WHERE_CREDENTIALS_ARE = (
+    "in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY), in a profile (option profile, s3.profile in "
+    "conf/eoslog.toml, or AWS_PROFILE), in the options key and secret, or from the instance's role"
+)
+_SET_THE_REGION = "set the region to the bucket's (option region, s3.region in conf/eoslog.toml, or AWS_REGION)"
+_CHECK_THE_KEY = "the server does not know the access key: check it, and that endpoint_url is the server it belongs to"
 _HINTS = {
-    "AuthorizationHeaderMalformed": "set the option region to the bucket's",
-    "PermanentRedirect": "set the option region to the bucket's",
+    "AccessDenied": "check credentials, permissions and options; docs/security.md has the policy of each role",
+    "AuthorizationHeaderMalformed": _SET_THE_REGION,
+    "IllegalLocationConstraintException": _SET_THE_REGION,
+    "PermanentRedirect": _SET_THE_REGION,
+    "InvalidAccessKeyId": _CHECK_THE_KEY,
+    "XAdminUserNotFound": _CHECK_THE_KEY,
+    "SignatureDoesNotMatch": "the secret does not belong to the access key: set both anew where they stand",
     "ExpiredToken": "renew the credentials",
+    "InvalidToken": "renew the credentials",
+    "InvalidBucketName": "correct the name of the bucket in the URL",
     "RequestTimeTooSkewed": "set this host's clock",
     "EntityTooLarge": "write smaller files",
     "NotImplemented": "the store lacks a function that is needed",
+}
+_LOCAL_HINTS = {
+    boto.NoCredentialsError: f"there are no credentials. S3 takes them {_WHERE_CREDENTIALS_ARE}. A public bucket needs "
+    "none with anon=True",
+    boto.PartialCredentialsError: f"the credentials are incomplete. S3 takes them {_WHERE_CREDENTIALS_ARE}",
+    boto.ProfileNotFound: "the profile stands in neither ~/.aws/config nor ~/.aws/credentials; correct the option "
+    "profile, s3.profile in conf/eoslog.toml, or AWS_PROFILE",
+    boto.NoRegionError: _SET_THE_REGION,
+    boto.InvalidRegionError: f"the name of the region is not valid; {_SET_THE_REGION}",
 }
 _CONFIGURATION_ERRORS = (
     boto.NoCredentialsError,
@@ -155,6 +177,14 @@ def _operation_of(error: BaseException) -> str:
     return str(error.operation_name) if isinstance(error, boto.ClientError) else "the request"
 
 
+def _region_in(error: BaseException) -> str | None:
+    """Return the region of the bucket, if S3 says it."""
+    answer = answer_of(error)
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region = answer.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region")
+    return str(region) if region else None
+
+
 def translated(error: Exception, url: str, path: str, *, of_an_object: bool = True) -> Exception:
     """Return eoslog's error for an error of s3fs, botocore or the network.
 
@@ -168,18 +198,24 @@ def translated(error: Exception, url: str, path: str, *, of_an_object: bool = Tr
     where = f"{url}: {path!r}"
     if status == 0:
         if isinstance(error, _CONFIGURATION_ERRORS):
+            hint = next((_LOCAL_HINTS[each] for each in type(error).__mro__ if each in _LOCAL_HINTS), None)
             return StoreAccessDenied(
-                f"{where} could not be requested ({type(error).__name__}); check credentials and options."
+                f"{where} was not requested ({type(error).__name__}): {hint or 'check credentials and options'}."
             )
-        return StoreUnavailable(f"{where} got no answer; check the endpoint and the network, or try again: {error!r}")
+        scheme = " (http:// or https:// as the server expects)" if isinstance(error, boto.SSLError) else ""
+        return StoreUnavailable(
+            f"{where} got no answer; check endpoint_url{scheme} and the network, or try again: {error!r}"
+        )
     answer = f"{status} {code}".strip()
     if code == "NoSuchBucket":
-        return NotAStore(f"Bucket {urlsplit(url).netloc!r} does not exist; create it, or correct the URL.")
+        return NotAStore(
+            f"Bucket {urlsplit(url).netloc!r} does not exist; create it, or correct the URL or endpoint_url."
+        )
     if status in (409, 429) or (status >= 500 and status != 501) or code in _TRANSIENT_CODES or status < 300:
         return StoreUnavailable(f"{where} was answered {answer}; try again.")
     if status == 404 and of_an_object and code in _NO_SUCH_OBJECT_CODES:
         return ObjectNotFound(path)
-    return StoreAccessDenied(
-        f"{url}: {_operation_of(error)} of {path!r} was refused with {answer};"
-        f" {_HINTS.get(code, 'check credentials, permissions and options')}."
-    )
+    hint = _HINTS.get(code, "check credentials, permissions and options")
+    if hint is _SET_THE_REGION and (region := _region_in(error)):
+        hint = f"{hint}: {region}"
+    return StoreAccessDenied(f"{url}: {_operation_of(error)} of {path!r} was refused with {answer}; {hint}.")

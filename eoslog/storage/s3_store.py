@@ -27,6 +27,7 @@ from eoslog.storage.object_store import (
     check_range,
 )
 from eoslog.storage.process import forks
+from eoslog.storage.request_log import is_logged, log_request
 from eoslog.storage.s3_connection import S3Connection, answer_of, code_of, status_of, translated
 from eoslog.storage.s3_options import S3Options
 
@@ -212,6 +213,11 @@ class S3Store(ObjectStore):
                 if status_of(error) == 416:
                     return StoredObject(b"", 0)
                 raise translated(error, self.url, path) from error
+            if "ContentLength" not in answer or "LastModified" not in answer:
+                raise StoreUnavailable(
+                    f"{self.url}: {path!r} came without its length or time, as no S3 server answers; check endpoint_url"
+                    " and the proxies before it."
+                )
             if len(body) != answer["ContentLength"]:
                 raise StoreUnavailable(
                     f"{self.url}: {path!r} came with {len(body)} of {answer['ContentLength']} bytes; try again."
@@ -285,14 +291,28 @@ class S3Store(ObjectStore):
 
     async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """Send one request. Observe the ``Date`` of its answer, also of an error."""
+        began_ms = self._environment.monotonic_ms() if is_logged() else None
         try:
             client = await self._connected().client()
             answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
         except Exception as error:
             self._observe(answer_of(error))
+            if began_ms is not None:
+                outcome = f"{status_of(error)} {code_of(error)}" if answer_of(error) else type(error).__name__
+                self._log(operation, parameters, outcome, began_ms)
             raise
         self._observe(answer)
+        if began_ms is not None:
+            self._log(operation, parameters, answer.get("ResponseMetadata", {}).get("HTTPStatusCode"), began_ms)
         return answer
+
+    def _log(self, operation: str, parameters: Mapping[str, Any], outcome: object, began_ms: int) -> None:
+        """Log a request. The parameters hold neither credentials nor a signature; only the path is told."""
+        path = str(parameters.get("Key", parameters.get("Prefix", ""))).removeprefix(self._key_prefix)
+        if "Range" in parameters:
+            path += f" {parameters['Range']}"
+        verb = operation.split("_")[0].upper()
+        log_request(self.url, verb, path, outcome, self._environment.monotonic_ms() - began_ms)
 
     async def _retried(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         retrying = AsyncRetrying(

@@ -29,6 +29,10 @@ class DefaultSource(DataSource):
         check_pyspark()
         super().__init__(options)
 
+    def __repr__(self) -> str:
+        # Without the options, which may hold credentials.
+        return f"DefaultSource({self.options.get('path')!r})"
+
     @classmethod
     def name(cls) -> str:
         return "eoslog"

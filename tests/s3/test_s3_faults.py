@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
@@ -347,6 +351,49 @@ def test_missing_credentials_are_a_refusal(
         S3Store("bucket", "", environment, S3Options(endpoint_url=s3_server.endpoint_url, profile="nobody")).get("a")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"secret": "x" * 40}, "SignatureDoesNotMatch; the secret does not belong to the access key"),
+        ({"key": "nobody"}, "does not know the access key"),
+        ({"key": None, "secret": None, "anon": True}, "AccessDenied; check credentials, permissions and options"),
+    ],
+)
+def test_a_real_server_s_refusal_says_what_to_mend(
+    real_server: S3Server, environment: Environment, wrong: dict[str, Any], message: str
+) -> None:
+    given = {**real_server.options(), **wrong}
+    store = S3Store(real_server.new_bucket(), "", environment, S3Options(**given))
+
+    with pytest.raises(StoreAccessDenied, match=message) as caught:
+        store.get("a")
+
+    assert real_server.secret not in str(caught.value)
+    assert real_server.key not in str(caught.value)
+
+
+def test_an_endpoint_that_is_no_s3_server_is_told(environment: Environment) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html></html>")
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        options = S3Options(endpoint_url=f"http://127.0.0.1:{server.server_port}", key="k", secret="s", max_attempts=1)
+        try:
+            with pytest.raises(StoreUnavailable, match="no S3 server answers; check endpoint_url"):
+                S3Store("bucket", "", environment, options).get("a")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_a_store_is_usable_on_both_sides_of_a_fork(s3_store: S3Store) -> None:
     s3_store.put("before", b"parent")
 
@@ -374,6 +421,35 @@ def test_no_representation_or_error_shows_a_credential(s3_server: S3Server, envi
     shown.append(str(raised.value))
 
     assert not [text for text in shown if "THE-" in text]
+
+
+def test_a_logged_request_shows_its_outcome_and_no_credential(
+    s3_server: S3Server, s3_bucket: str, environment: Environment, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "eoslog")
+    store = S3Store(s3_bucket, "prefix", environment, S3Options.of(s3_server.options()))
+
+    store.put_if_absent("a", b"1")
+    store.put_if_absent("a", b"2")
+    store.get_range("a", 0, 1)
+    list(store.list("a"))
+    store.delete(["a"])
+    with pytest.raises(ObjectNotFound):
+        store.get("a")
+
+    told = [each.getMessage() for each in caplog.records if each.name.startswith("eoslog")]
+    assert [re.sub(r" in \d+ ms$", "", each) for each in told] == [
+        f"s3://{s3_bucket}/prefix: {line}"
+        for line in (
+            "PUT a: 200",
+            "PUT a: 412 PreconditionFailed",
+            "GET a bytes=0-0: 206",
+            "LIST a: 200",
+            "DELETE a: 204",
+            "GET a: 404 NoSuchKey",
+        )
+    ]
+    assert not any(s3_server.secret in each or s3_server.key in each for each in told)
 
 
 def test_a_directory_bucket_is_listed_by_directory_and_filtered_here(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_MARK = "EOSLOG_SOAK_OWN_MOUNTS"
+_MARK = "EOSLOG_TEST_OWN_MOUNTS"
 
 
 def enter_own_mount_space(module: str) -> None:

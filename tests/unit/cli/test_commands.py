@@ -180,25 +180,26 @@ def test_a_topic_is_described_with_its_partitions(command: Command) -> None:
 
     assert (described["segment_batches"], described["partition_count"]) == (7, 2)
     assert [(each["high_watermark"], each["active_batches"]) for each in described["partitions"]] == [(0, 0), (2, 1)]
-    assert "Partition   Earliest   LastStableOffset   HighWatermark" in text
+    assert "Partition  Earliest  LastStableOffset  HighWatermark" in text
 
 
 def test_tables_have_the_columns_of_kafka_s_tools(
     command: Command, store: eoslog.Store, open_transaction: eoslog.Producer
 ) -> None:
-    assert columns_of(command.ok("transactions", "list")) == [
+    assert columns_of(command.ok("transactions", "list", "--wide")) == [
         "TransactionalId",
         "Coordinator",
         "ProducerId",
         "TransactionState",
         "PreparedTransaction",
     ]
-    assert columns_of(command.ok("transactions", "describe-producers", "t", "0")) == [
+    assert columns_of(command.ok("transactions", "describe-producers", "t", "0", "--wide")) == [
         "ProducerId",
         "ProducerEpoch",
         "LatestCoordinatorEpoch",
         "LastSequence",
         "LastTimestamp",
+        "UTC",
         "CurrentTransactionStartOffset",
     ]
     described = command.ok("transactions", "describe", "etl-1")
@@ -208,15 +209,15 @@ def test_tables_have_the_columns_of_kafka_s_tools(
         "ProducerId",
         "ProducerEpoch",
         "TransactionState",
-        "TransactionTimeoutMs",
-        "CurrentTransactionStartTimeMs",
-        "TransactionDurationMs",
+        "TransactionTimeout",
+        "CurrentTransactionStartTime",
+        "TransactionDuration",
         "TopicPartitions",
         "Kind",
-        "LastUpdateTimeMs",
+        "LastUpdateTime",
         "PreparedTransaction",
-        "PreparedTimeMs",
-        "PreparedTimeoutMs",
+        "PreparedTime",
+        "PreparedTimeout",
     ]
 
 

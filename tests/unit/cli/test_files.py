@@ -441,3 +441,23 @@ def test_bytes_that_are_no_text_have_no_place_in_csv(command: Command, store: eo
     assert refused.exit_code == 1
     assert "CSV is text, and some bytes are not text" in refused.stderr
     assert not list(tmp_path.glob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("latin.csv", "carrier,miles\nMünchen,5\n".encode("latin-1")),
+        ("wide.csv", "carrier,miles\nUA,5\n".encode("utf-16")),
+        ("latin.jsonl", '{"carrier": "München"}\n'.encode("latin-1")),
+        ("wide.jsonl", '{"carrier": "UA"}\n'.encode("utf-16")),
+    ],
+)
+def test_a_file_in_another_encoding_is_told(command: Command, tmp_path: Path, name: str, body: bytes) -> None:
+    command.ok("topics", "create", "flights", "--column", "carrier:string", "--column", "miles:long")
+    (tmp_path / name).write_bytes(body)
+
+    result = command.run("import", "flights", str(tmp_path / name))
+
+    assert result.exit_code == 1
+    assert f"{name}: " in result.stderr
+    assert "the file is not UTF-8: convert it" in result.stderr

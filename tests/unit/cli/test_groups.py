@@ -28,7 +28,7 @@ def test_groups_are_listed(command: Command, store: eoslog.Store, group: str) ->
 
 
 def test_a_group_is_described_as_kafkas_tool_does(command: Command, store: eoslog.Store, group: str) -> None:
-    head, row = command.ok("groups", "describe", group).splitlines()
+    head, row = command.ok("groups", "describe", group, "--wide").splitlines()
 
     assert head.split() == [
         *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LAST-STABLE-OFFSET", "LOG-END-OFFSET", "LAG"),

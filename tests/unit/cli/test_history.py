@@ -26,15 +26,17 @@ def test_commits_and_changes_are_shown_the_newest_first(command: Command, store:
     store.admin.create_topic("other")
     store.admin.alter_topic("t", retention_ms=1000)
 
-    lines = command.ok("history").splitlines()
-    of_topic = command.ok("history", "t").splitlines()
+    lines = command.ok("history", "--wide").splitlines()
+    of_topic = command.ok("history", "t", "--wide").splitlines()
 
-    assert lines[0].split()[:8] == ["Slot", "Timestamp", "Operation", "Topics", "Rows", "Files", "Bytes", "DurationMs"]
-    assert [line.split()[2] for line in lines[1:]] == ["topic_config", "create_topic", "append", "create_topic"]
-    assert [line.split()[2] for line in of_topic[1:]] == ["topic_config", "append", "create_topic"]
+    assert lines[0].split() == [
+        *("Slot", "Timestamp", "UTC", "Operation", "Topics", "Rows", "Files", "Bytes", "Duration", "By", "Details"),
+    ]
+    assert [line.split()[3] for line in lines[1:]] == ["topic_config", "create_topic", "append", "create_topic"]
+    assert [line.split()[3] for line in of_topic[1:]] == ["topic_config", "append", "create_topic"]
     assert "config retention_ms=1000" in lines[1]
-    assert lines[3].split()[3:6] == ["t", "2", "1"]
-    assert lines[3].rstrip().endswith("etl   version 2 of etl")
+    assert lines[3].split()[4:7] == ["t", "2", "1"]
+    assert lines[3].rstrip().endswith("etl  version 2 of etl")
 
 
 def test_programs_get_every_field(command: Command, store: eoslog.Store) -> None:
@@ -110,7 +112,7 @@ def test_a_micro_batch_is_named_by_its_query(command: Command, store: eoslog.Sto
             )
         )
 
-    lines = [line.rstrip() for line in command.ok("history", "t").splitlines()]
+    lines = [line.rstrip() for line in command.ok("history", "t", "--wide").splitlines()]
 
     assert lines[1].endswith("query copy q-1; micro-batch 7; version 7 of monthly; 3 tasks; spark-4.3.0")
     assert lines[2].endswith("query copy q-1; micro-batch 7; 3 tasks; spark-4.3.0")

@@ -24,7 +24,7 @@ def test_metrics_are_told_as_json_and_as_text(command: Command, store: eoslog.St
         {"topic": "quiet", "partition": 0, "last_stable_offset_lag": 0},
         {"topic": "t", "partition": 0, "last_stable_offset_lag": 1},
     ]
-    assert "PartitionsWithLateTransactionsCount   0" in text
-    assert "TransactionsByState                   ONGOING 1" in text
+    assert "PartitionsWithLateTransactionsCount  0" in text
+    assert "TransactionsByState                  ONGOING 1" in text
     assert "quiet" not in text
     assert text.splitlines()[-1].split() == ["t", "0", "1"]

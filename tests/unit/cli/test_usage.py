@@ -314,3 +314,25 @@ def test_a_long_id_is_not_cut_off(command: Command, store: eoslog.Store) -> None
 )
 def test_a_value_is_shown_on_one_line(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+def test_verbose_logs_to_standard_error_until_the_command_ends(command: Command, store: eoslog.Store) -> None:
+    once = command.run("-v", "topics", "list", "--json")
+    twice = command.run("topics", "list", "-vv")
+    quiet = command.run("topics", "list")
+
+    assert json.loads(once.stdout)[0]["topic"] == "t"
+    assert "INFO eoslog.session.session: " in once.stderr
+    assert "DEBUG" not in once.stderr
+    assert re.search(r"DEBUG eoslog.storage.requests: .*: GET eoslog.json: done in [0-9]+ ms\n", twice.stderr)
+    assert quiet.stderr == ""
+
+
+def test_a_logged_name_does_not_act_on_the_terminal(command: Command, store: eoslog.Store) -> None:
+    name = "right\u202eleft"
+
+    result = command.run("-v", "console", "produce", "t", "--transactional-id", name, text="line\n")
+
+    assert result.exit_code == 0
+    assert "committed 1 rows" in result.stderr
+    assert "\u202e" not in result.stderr

@@ -115,7 +115,7 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a time-out in words": (
         lambda store: store.producer("etl", transaction_timeout_ms="5s"),  # type: ignore[arg-type]
         eoslog.InvalidTransactionTimeout,
-        "5s ms is not between",
+        "of '5s' is not a whole number between 1 and 900000 ms",
     ),
     "a record into a topic of columns": (
         lambda store: store.producer().send("typed", b"x"),
@@ -232,6 +232,81 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
         eoslog.InvalidOption,
         "a slot is a number of the log, not 1.5",
     ),
+    "a misspelled topic": (
+        lambda store: store.scan("tpyed"),
+        eoslog.UnknownTopicOrPartition,
+        r"no topic is named 'tpyed'\. Did you mean 'typed'\? The store has: records, typed",
+    ),
+    "a misspelled setting": (
+        lambda store: eoslog.TopicConfig(retention=5),  # type: ignore[call-arg]
+        eoslog.InvalidTopic,
+        "setting 'retention' is unknown; did you mean retention_ms",
+    ),
+    "a misspelled setting to alter": (
+        lambda store: store.admin.alter_topic("records", retention_mss=5),
+        eoslog.InvalidTopic,
+        "setting 'retention_mss' is unknown; did you mean retention_ms",
+    ),
+    "a place that is none": (
+        lambda store: eoslog.connect(None),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "a string or a Path, not None",
+    ),
+    "a place in bytes": (
+        lambda store: eoslog.connect(b"/tmp/x"),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "a string or a Path, not b'/tmp/x'",
+    ),
+    "a file of settings in place of settings": (
+        lambda store: eoslog.connect("x", settings="eoslog.toml"),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        r"as load_settings\(path\) returns them, not 'eoslog\.toml'",
+    ),
+    "settings of the log as a dict": (
+        lambda store: eoslog.connect("x", log_config={"checkpoint_slots": 1}),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        "log_config must be a LogConfig",
+    ),
+    "one partition that is no list": (
+        lambda store: store.scan("typed", partitions=0),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        r"a list of numbers, as \[0, 2\], not 0",
+    ),
+    "a key that is no name": (
+        lambda store: store.admin.create_topic("t", schema=SCHEMA, key=5),  # type: ignore[arg-type]
+        eoslog.InvalidTopic,
+        "key is the name of a column, or a list of names, not 5",
+    ),
+    "a topic in place of offsets to delete": (
+        lambda store: store.admin.delete_records("records"),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "offsets are given by partition",
+    ),
+    "a negative buffer": (
+        lambda store: store.producer(buffer_bytes=-5),
+        eoslog.InvalidOption,
+        "buffer_bytes is -5; it must be a whole number, 1 or more",
+    ),
+    "a number of records in words": (
+        lambda store: store.consumer(max_poll_records="all"),
+        eoslog.InvalidOption,
+        "max_poll_records must be a whole number, at least 1, not 'all'",
+    ),
+    "a wait in words": (
+        lambda store: _assigned(store).poll("1s"),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "timeout is '1s'; it must be 0 or more, a number of seconds",
+    ),
+    "a subscription to nothing": (
+        lambda store: store.consumer("g").subscribe(None),  # type: ignore[arg-type]
+        eoslog.InvalidRequest,
+        "topics must be a name or a list of names, not None",
+    ),
+    "a coordinator of a path": (
+        lambda store: eoslog.Coordinator(store.url),  # type: ignore[arg-type]
+        eoslog.InvalidOption,
+        r"a coordinator needs a store, as eoslog\.connect\(url\) returns it",
+    ),
     "an offset that is not there": (
         lambda store: store.scan("typed", starting_offsets={0: 999}),
         eoslog.OffsetOutOfRange,
@@ -273,6 +348,20 @@ def test_a_place_with_other_files_does_not_become_a_store(tmp_path: Path) -> Non
         eoslog.connect(str(tmp_path)).admin.create_topic("t")
 
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("mine")
+
+    with pytest.raises(eoslog.StoreAccessDenied, match=r"a file stands where a store needs a directory.*another path"):
+        eoslog.connect(f"{tmp_path}/file{below}").admin.create_topic("t")
+
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_stored_setting_of_a_newer_version_is_ignored() -> None:
+    assert eoslog.TopicConfig.model_validate({"retention_ms": 7, "of_the_future": 1}).retention_ms == 7
 
 
 def test_a_store_of_a_newer_format_is_not_guessed_at(store: Store) -> None:

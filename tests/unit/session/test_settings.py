@@ -58,7 +58,8 @@ def test_the_options_of_a_store_come_from_its_section(tmp_path: Path) -> None:
         ('[s3]\nsecret = "hush"\n', r"s3\.secret.*AWS_SECRET_ACCESS_KEY.*profile"),
         ('[s3]\naws_access_key_id = "hush"\n', r"s3\.aws_access_key_id.*credentials are no settings"),
         ('[s3.nested]\nsession_token = "hush"\n', r"s3\.nested\.session_token.*credentials are no settings"),
-        ("[lgo]\nslot_retention_ms = 1\n", "lgo.*is unknown.*store, log, local, s3, vacuum"),
+        ("[lgo]\nslot_retention_ms = 1\n", "lgo.*is unknown; did you mean log.*store, log, local, s3, vacuum"),
+        ('[s3]\nendponit_url = "x"\n', r"s3\.endponit_url.*is unknown; did you mean endpoint_url\?"),
         ("[local]\nfsync = 7\n", "local.fsync"),
         ("[log\n", "is not TOML"),
     ],
@@ -93,11 +94,18 @@ def test_a_file_that_nobody_names_is_not_read(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("EOSLOG_LGO__SLOT_RETENTION_MS", "1", "EOSLOG_LGO__SLOT_RETENTION_MS is unknown.*EOSLOG_LOG__"),
-        ("EOSLOG_LOG__RETENTION", "1", "log.retention.*is unknown.*slot_retention_ms"),
+        ("EOSLOG_LGO__SLOT_RETENTION_MS", "1", r"did you mean EOSLOG_LOG__SLOT_RETENTION_MS\? valid are EOSLOG_CONFIG"),
+        ("EOSLOG_LOG__RETENTION", "1", "EOSLOG_LOG__RETENTION is unknown.*EOSLOG_LOG__SLOT_RETENTION_MS"),
+        ("EOSLOG_S3__ENDPONT_URL", "x", r"EOSLOG_S3__ENDPONT_URL is unknown; did you mean EOSLOG_S3__ENDPOINT_URL\?"),
+        ("EOSLOG_S3_ENDPOINT_URL", "x", r"did you mean EOSLOG_S3__ENDPOINT_URL\?"),
+        ("EOSLOG_STROE", "x", r"did you mean EOSLOG_STORE\?"),
+        ("EOSLOG_BUCKET", "x", "EOSLOG_BUCKET is unknown; valid are EOSLOG_CONFIG, EOSLOG_STORE, EOSLOG_LOG__…"),
+        ("EOSLOG_S3__REGION__NAME", "x", r"did you mean EOSLOG_S3__REGION\?"),
+        ("eoslog_s3__regoin", "x", r"eoslog_s3__regoin is unknown; did you mean EOSLOG_S3__REGION\?"),
+        ("EOSLOG_S3", '{"regoin": "x"}', r"s3\.regoin.*did you mean region\?"),
         ("EOSLOG_LOG__SLOT_RETENTION_MS", "soon", "log.slot_retention_ms.*integer"),
         ("EOSLOG_LOG", "no json", "cannot be read"),
-        ("EOSLOG_S3__SECRET", "hush", r"s3\.secret.*AWS_SECRET_ACCESS_KEY"),
+        ("EOSLOG_S3__SECRET", "hush", r"EOSLOG_S3__SECRET.*AWS_SECRET_ACCESS_KEY"),
     ],
 )
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, message: str) -> None:
@@ -107,6 +115,36 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch, variable: st
         load_settings()
 
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("EOSLOG_S3_SERVER", "/opt/versitygw"),
+        ("EOSLOG_TEST_CRASH", "order"),
+        ("_EOSLOG_COMPLETE", "bash_complete"),
+        ("EOSLOG_PORT", "tcp://10.0.0.1:80"),
+        ("EOSLOG_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("EOSLOG_COORDINATOR_SERVICE_HOST", "10.0.0.1"),
+        ("EOSLOG_COORDINATOR_SERVICE_PORT_HTTP", "80"),
+        ("EOSLOG_NOTHING", ""),
+    ],
+)
+def test_a_variable_of_another_program_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert load_settings() == Settings()
+
+
+def test_each_setting_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = Settings().model_dump(exclude_none=True)
+    for section, values in defaults.items():
+        for name, value in values.items():
+            monkeypatch.setenv(f"EOSLOG_{section}__{name}".upper(), str(value))
+
+    assert load_settings() == Settings()
 
 
 def test_a_profile_gives_way_to_credentials_that_are_given(tmp_path: Path) -> None:

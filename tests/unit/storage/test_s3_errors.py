@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from botocore import exceptions as boto  # type: ignore[import-untyped]
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
 from eoslog.errors import NotAStore, StoreAccessDenied, StoreUnavailable
@@ -10,8 +13,9 @@ from eoslog.storage.object_store import ObjectNotFound
 from eoslog.storage.s3_connection import translated
 
 
-def answered(status: int, code: str) -> ClientError:
-    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
+def answered(status: int, code: str, **details: str) -> ClientError:
+    error = {"Code": code, **details}
+    return ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}, "GetObject")
 
 
 @pytest.mark.parametrize("code", ["NoSuchKey", "404", "NotFound", ""])
@@ -50,3 +54,31 @@ def test_a_refusal_says_what_was_asked_for_and_where() -> None:
 
     assert isinstance(error, StoreAccessDenied)
     assert "s3://b/p: GetObject of 'a/path' was refused with 403 AccessDenied" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (answered(400, "AuthorizationHeaderMalformed", Region="eu-west-1"), r"s3\.region.*AWS_REGION\): eu-west-1\.$"),
+        (answered(301, "PermanentRedirect"), r"s3\.region in conf/eoslog\.toml, or AWS_REGION\)\.$"),
+        (answered(403, "InvalidAccessKeyId"), "does not know the access key: .*endpoint_url"),
+        (answered(403, "SignatureDoesNotMatch"), "the secret does not belong to the access key"),
+        (answered(403, "AccessDenied"), r"docs/security\.md"),
+        (boto.NoCredentialsError(), r"AWS_ACCESS_KEY_ID.*s3\.profile in conf/eoslog\.toml.*instance's role.*anon=True"),
+        (boto.PartialCredentialsError(provider="env", cred_var="secret"), "incomplete.*AWS_SECRET_ACCESS_KEY"),
+        (boto.ProfileNotFound(profile="x"), r"~/\.aws/config.*AWS_PROFILE"),
+        (boto.InvalidRegionError(region_name="eu west"), "not valid; set the region"),
+    ],
+)
+def test_a_refusal_says_where_the_cause_is_mended(error: Exception, hint: str) -> None:
+    meaning = translated(error, "s3://b/p", "a/path")
+
+    assert isinstance(meaning, StoreAccessDenied)
+    assert re.search(hint, str(meaning)), meaning
+
+
+def test_a_wrong_scheme_of_the_endpoint_is_named() -> None:
+    meaning = translated(boto.SSLError(endpoint_url="https://x", error="x"), "s3://b/p", "a/path")
+
+    assert isinstance(meaning, StoreUnavailable)
+    assert "http:// or https:// as the server expects" in str(meaning)

@@ -1,0 +1,74 @@
+"""The log of requests to object stores: a DEBUG line for each, with its verb, path, outcome and time.
+
+A line never holds a header, a query or a body, so it shows no credential and no signature.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import wraps
+from inspect import isgeneratorfunction
+from typing import Any, TypeVar
+
+_logger = logging.getLogger("eoslog.storage.requests")
+_LONGEST_PATH = 500
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def is_logged() -> bool:
+    """Return True if requests are logged."""
+    return _logger.isEnabledFor(logging.DEBUG)
+
+
+def log_request(url: str, verb: str, path: str | Sequence[str], outcome: object, duration_ms: int) -> None:
+    """Log one request; or the deletion of several objects by one call."""
+    paths = path if isinstance(path, str) else ", ".join(path)
+    _logger.debug(
+        "%s: %s %s: %s in %d ms",
+        url,
+        verb,
+        paths if len(paths) <= _LONGEST_PATH else f"{paths[:_LONGEST_PATH]}…",
+        outcome,
+        duration_ms,
+    )
+
+
+def logged(verb: str) -> Callable[[_Method], _Method]:
+    """Decorate a method of a store on this machine, which has ``url`` and ``_environment``, so that it is logged."""
+
+    def decorate(method: _Method) -> _Method:
+        def log(store: Any, path: str | Sequence[str], outcome: object, began_ms: int) -> None:
+            log_request(store.url, verb, path, outcome, store._environment.monotonic_ms() - began_ms)
+
+        @wraps(method)
+        def call(self: Any, path: Any, *arguments: Any, **options: Any) -> Any:
+            if not is_logged():
+                return method(self, path, *arguments, **options)
+            began_ms = self._environment.monotonic_ms()
+            try:
+                result = method(self, path, *arguments, **options)
+            except Exception as error:
+                log(self, path, type(error).__name__, began_ms)
+                raise
+            log(self, path, getattr(result, "value", "done"), began_ms)
+            return result
+
+        @wraps(method)
+        def iterate(self: Any, path: Any, **options: Any) -> Iterator[Any]:
+            began_ms, found, outcome = self._environment.monotonic_ms(), 0, "ended early"
+            try:
+                for each in method(self, path, **options):
+                    found += 1
+                    yield each
+                outcome = "done"
+            except Exception as error:
+                outcome = type(error).__name__
+                raise
+            finally:
+                if is_logged():
+                    log(self, path, f"{found} objects, {outcome}", began_ms)
+
+        return iterate if isgeneratorfunction(method) else call  # type: ignore[return-value]
+
+    return decorate

@@ -1,0 +1,120 @@
+"""What the library logs: connections, creations and commits at INFO, requests at DEBUG, never a credential."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+import eoslog
+from eoslog.storage.request_log import is_logged
+from tests.pages import REPOSITORY, fenced_blocks
+
+REQUESTS = "eoslog.storage.requests"
+
+
+def told(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name.startswith(logger)]
+
+
+def commit(store: eoslog.Store, *, version: int | None = None) -> None:
+    with store.producer("etl-1") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        producer.commit_transaction(version=version)
+
+
+def test_creation_connection_and_commits_are_logged_at_info(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "eoslog")
+    url = str(tmp_path / "store")
+
+    store = eoslog.connect(url, fsync=False)
+    store.admin.create_topic("t", partitions=2)
+    commit(store, version=1)
+    slot = store.admin.last_committed("etl-1").slot
+    commit(store, version=1)
+    eoslog.connect(url, fsync=False).admin.list_topics()
+
+    store_id = store.describe().store_id
+    assert told(caplog, "eoslog.session") == [
+        f"{url}: created store {store_id}",
+        f"{url}: connected to store {store_id}",
+        f"{url}: connected to store {store_id}",
+    ]
+    assert told(caplog, "eoslog.admin") == [f"{url}: created topic t with 2 partitions"]
+    committed, replayed = told(caplog, "eoslog.producer")
+    assert re.fullmatch(
+        f"{re.escape(url)}: transactional id 'etl-1' committed 1 rows in 1 files at slot {slot}, open for [0-9]+ ms",
+        committed,
+    )
+    assert replayed == f"{url}: transactional id 'etl-1': the version was committed before"
+    assert told(caplog, REQUESTS) == []
+
+
+def test_an_abort_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "eoslog.producer")
+    store = eoslog.connect("memory://logged-abort")
+    store.admin.create_topic("t")
+    with store.producer("etl-1") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"v")
+        producer.flush()
+        producer.abort_transaction()
+
+    assert told(caplog, "eoslog.producer") == ["memory://logged-abort: transactional id 'etl-1' aborted"]
+
+
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_each_request_is_logged_at_debug_with_its_outcome(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    url = str(tmp_path / "store") if kind == "local" else "memory://logged"
+    caplog.set_level(logging.DEBUG, REQUESTS)
+
+    store = eoslog.connect(url)
+    store.admin.create_topic("t")
+    commit(store)
+    before = len(told(caplog, REQUESTS))
+    reads_and_puts = sum(" DELETE " not in line for line in told(caplog, REQUESTS))
+    sent = dict(store.requests)
+    list(store.object_store.list("t/"))
+    with pytest.raises(Exception, match="absent"):
+        store.object_store.get("absent")
+    store.object_store.delete(["absent"])
+
+    lines = told(caplog, REQUESTS)
+    assert reads_and_puts == sent["PUT"] + sent["GET"] + sent["LIST"]
+    assert any(re.search(r"PUT __transaction_state/slot/\S+: created in [0-9]+ ms$", line) for line in lines)
+    assert [re.sub("[0-9]+ ms$", "", line) for line in lines[before:]] == [
+        f"{url}: LIST t/: 1 objects, done in ",
+        f"{url}: GET absent: ObjectNotFound in ",
+        f"{url}: DELETE absent: done in ",
+    ]
+
+
+def test_requests_are_not_logged_unless_asked_for() -> None:
+    assert not is_logged()
+
+
+def test_the_page_s_configuration_shows_requests_and_no_commits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (block,) = [each for each in fenced_blocks(REPOSITORY / "docs/operations.md", "python") if "logging" in each]
+    names = re.findall(r'getLogger\("([\w.]+)"\)', block)
+    before = {name: logging.getLogger(name).level for name in names}
+    try:
+        exec(block, {})
+        store = eoslog.connect("memory://page")
+        store.admin.create_topic("t")
+        commit(store)
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+    assert told(caplog, "eoslog.admin")
+    assert told(caplog, REQUESTS)
+    assert told(caplog, "eoslog.producer") == []

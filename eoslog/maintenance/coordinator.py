@@ -323,7 +323,8 @@ class Coordinator:
         another error at its interval.
 
         Args:
-            steps, report: as in ``run_once``.
+            steps: as in ``run_once``.
+            report: as in ``run_once``.
             stop: called between two steps and while the coordinator waits.
 
         Raises:

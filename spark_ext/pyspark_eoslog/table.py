@@ -248,7 +248,8 @@ class EosLogTable:
         """Delete, in this call, files that no entry of the log names. It covers all topics of the store.
 
         Args:
-            staged_max_age_ms, deleted_file_retention_ms: as in ``Admin.vacuum`` (ms); if None, from the settings.
+            staged_max_age_ms: as in ``Admin.vacuum`` (ms); if None, from the settings.
+            deleted_file_retention_ms: as in ``Admin.vacuum`` (ms); if None, from the settings.
             dry_run: return the paths of the files, and delete nothing.
 
         Returns:

@@ -6,8 +6,9 @@ import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from operator import itemgetter
 from types import FrameType
 from typing import Annotated, Any
@@ -61,12 +62,18 @@ def describe(session: Session) -> None:
     session.print_facts({"Url": store.url, **_STORE.of(description), **store.read(look)})
 
 
-@command("metrics", "", "--json")
-def metrics(session: Session) -> None:
+@command("metrics", "", "--json", "--prometheus")
+def metrics(
+    session: Session, *, prometheus: Annotated[bool, Param("Print the text format of Prometheus.")] = False
+) -> None:
     """Show metrics of transactions, producers and the log.
 
-    The table has the partitions whose last stable offset lags behind their end. With --json it has all partitions.
+    The table has the partitions whose last stable offset lags behind their end. With --json and --prometheus it has all
+    partitions.
     """
+    if prometheus:
+        click.echo(_prometheus().exposition(session.store()), nl=False)
+        return
     found = session.store().metrics()
     columns = Columns(
         "Slot SlotsSinceCheckpoint PartitionsWithLateTransactionsCount ProducerIdCount PreparedTransactions",
@@ -258,6 +265,17 @@ def _interval(text: str) -> tuple[str, int]:
 
 
 _INTERVAL = parsed(_interval, "STEP=SECONDS")
+_PORT = click.IntRange(0, 65_535)
+
+
+def _prometheus() -> Any:
+    """Return the module of metrics for Prometheus, whose library is optional."""
+    try:
+        return import_module("eoslog.prometheus")
+    except ModuleNotFoundError:
+        raise click.UsageError(
+            "Metrics for Prometheus need the package prometheus-client. Install it: pip install 'eoslog[prometheus]'"
+        ) from None
 
 
 @command("coordinator", "", "--once", "--interval vacuum=3600 --without delete-old-slots --json")
@@ -268,6 +286,8 @@ def coordinator(
     step: Annotated[tuple[str, ...], Param("Only this step. May be repeated.", "STEP", _STEP)] = (),
     without: Annotated[tuple[str, ...], Param("Not this step. May be repeated.", "STEP", _STEP)] = (),
     interval: Annotated[tuple[tuple[str, int], ...], Param("How often a step runs.", "STEP=SECONDS", _INTERVAL)] = (),
+    metrics_port: Annotated[int | None, Param("Serve /metrics, /livez and /readyz over HTTP.", "PORT", _PORT)] = None,
+    metrics_address: Annotated[str, Param("The address of --metrics-port.", "ADDRESS")] = "127.0.0.1",
 ) -> None:
     """Run the background maintenance of a store.
 
@@ -284,6 +304,8 @@ def coordinator(
         raise click.UsageError("No step is left to run.")
     if once and interval:
         raise click.UsageError("--once runs every step once: leave --interval out.")
+    if once and metrics_port is not None:
+        raise click.UsageError("--once ends before a scrape: leave --metrics-port out.")
     store = session.store()
     work = Coordinator(
         store,
@@ -295,7 +317,19 @@ def coordinator(
         intervals_ms={each.name: getattr(settings.coordinator, each.setting) for each in STEPS} | dict(interval),
     )
 
+    observe: Callable[[StepReport], None] | None = None
+    if metrics_port is not None:
+        try:
+            port, observe = _prometheus().serve(store, metrics_address, metrics_port)
+        except OSError as error:
+            raise click.UsageError(
+                f"{metrics_address}:{metrics_port} cannot be used: {error}. Choose another."
+            ) from None
+        click.echo(f"metrics: http://{metrics_address}:{port}/metrics", err=True)
+
     def report(found: StepReport) -> None:
+        if observe is not None:
+            observe(found)
         if found.did or found.error is not None or session.verbosity or once:
             _print_step(found, as_json=session.as_json)
 

@@ -41,6 +41,9 @@ LATE_TRANSACTION_BUFFER_MS = 5 * 60_000
 """A transaction is late if it is open for longer than the maximum timeout plus this (Kafka's
 ``ProducerStateManager``)."""
 
+AGES_MS = (0, 10_000, 60_000, 5 * 60_000, 15 * 60_000, 60 * 60_000)
+"""The ages by which open transactions are counted (ms)."""
+
 CALL_TIMES = {
     "init_transactions()": "txn-init-time-ns-total",
     "begin_transaction()": "txn-begin-time-ns-total",
@@ -73,6 +76,10 @@ class StoreMetrics:
     """The number of prepared transactions (KIP-939)."""
     longest_open_transaction_ms: int
     """The age of the oldest open transaction; 0 if none is open."""
+    open_transactions_by_age_ms: Mapping[int, int]
+    """By age (ms), the number of open transactions that are at least as old."""
+    consumer_lag: Mapping[str, Mapping[TopicPartition, int]]
+    """By consumer group, for each partition with a committed offset: high watermark minus that offset."""
     publication_lag_ms: Mapping[str, int]
     """By published topic, the age of the newest version of its Delta table (ms), if the topic has newer committed rows.
     0 if the table shows all rows."""
@@ -151,6 +158,18 @@ def store_metrics(
         transactions_by_state={each.name: by_state[each] for each in TransactionState if by_state[each]},
         prepared_transactions=sum(state.transactions[name].prepared is not None for name in state.ongoing),
         longest_open_transaction_ms=max((now_ms - start_ms for start_ms in state.ongoing.values()), default=0),
+        open_transactions_by_age_ms={
+            age_ms: sum(now_ms - start_ms >= age_ms for start_ms in state.ongoing.values()) for age_ms in AGES_MS
+        },
+        consumer_lag={
+            group_id: {
+                TopicPartition(state.topics[partition_id.topic_id].topic, partition_id.partition): max(
+                    0, state.partitions[partition_id].high_watermark - committed.offset
+                )
+                for partition_id, committed in sorted(group.offsets.items())
+            }
+            for group_id, group in sorted(state.groups.items())
+        },
         publication_lag_ms={
             topic.topic: _publication_lag_ms(state, topic, publications.get(topic.topic), now_ms)
             for topic in state.topics.values()

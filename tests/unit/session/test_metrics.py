@@ -195,3 +195,22 @@ def test_the_appends_of_a_process_are_counted(store: Store) -> None:
         "by_others": 0,
         "waited_ms": 0,
     }
+
+
+def test_open_transactions_are_counted_by_the_ages_that_they_have_reached(store: Store, world: World) -> None:
+    begun(store, "old", 0)
+    world.pass_time(30_000)
+    begun(store, "new", 0)
+
+    counts = store.metrics().open_transactions_by_age_ms
+
+    assert {age_ms: count for age_ms, count in counts.items() if count} == {0: 2, 10_000: 1}
+
+
+def test_the_lag_of_a_group_counts_up_to_the_high_watermark(store: Store) -> None:
+    with store.producer() as producer:
+        for _ in range(3):
+            producer.send("t", b"1", partition=1)
+    store.admin.alter_consumer_group_offsets("g", {TopicPartition("t", 1): 1})
+
+    assert store.metrics().consumer_lag == {"g": {TopicPartition("t", 1): 2}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import click
@@ -47,5 +48,5 @@ def ui(
     try:
         serve(store, host=host, port=port or 0, allow_admin=allow_admin, allowed_hosts=allowed_host, ready=ready)
     except OSError as error:
-        reason = error.strerror or error
+        reason = str(error) if error.errno is None else os.strerror(error.errno)
         raise click.ClickException(f"The console cannot listen on {host}: {reason}. Choose another --port.") from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import uvicorn
 
@@ -65,4 +67,7 @@ def serve(
             timeout_graceful_shutdown=_GRACE_S,
         )
         ready(f"http://{f'[{host}]' if ':' in host else host}:{bound}/?token={access.token}")
-        _Server(config, console).run(sockets=[listening])
+        # uvicorn raises the signal that ended it again, for programs that have more to do then.
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
+        with suppress(KeyboardInterrupt):
+            _Server(config, console).run(sockets=[listening])

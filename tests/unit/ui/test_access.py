@@ -99,7 +99,7 @@ def test_every_answer_has_the_security_headers(browser: TestClient, path: str) -
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
     assert policy["script-src"] == policy["style-src"] == "'self'"
     assert headers["x-content-type-options"] == "nosniff"
-    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["referrer-policy"] == "same-origin"
     assert headers["x-frame-options"] == "DENY"
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert path.startswith("/assets/") or headers["cache-control"] == "no-store"

@@ -58,6 +58,7 @@ bench: setup ## Count requests, and time plans, commits, sends and polls; OLD=<c
 	$(BIN)/python -m benchmarks.scans
 	$(BIN)/python -m benchmarks.commits
 	$(BIN)/python -m benchmarks.contention
+	$(BIN)/python -m benchmarks.console
 	$(BIN)/python -m benchmarks.send
 endif
 

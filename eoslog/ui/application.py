@@ -166,17 +166,21 @@ class Console:
         async def answer(request: Request) -> Response:
             if self._streams >= _MOST_STREAMS:
                 return PlainTextResponse("Too many pages of this console are open. Close some.", 503)
-            query = _query(request, request.url.path.removeprefix("/live") or "/", is_live=True)
-            session = request.scope["session"]
-            return StreamingResponse(self._live(view, query, session), media_type="text/event-stream")
+            query = _query(request, request.url.path.removeprefix("/live") or "/")
+            since = Query("", request.query_params).number("since")
+            stream = self._live(view, query, request.scope["session"], since)
+            return StreamingResponse(stream, media_type="text/event-stream")
 
         return answer
 
-    async def _live(self, view: View, query: Query, session: BrowserSession) -> AsyncIterator[str]:
-        """Yield the live parts of a page that differ from those sent before."""
+    async def _live(self, view: View, query: Query, session: BrowserSession, seen: int | None) -> AsyncIterator[str]:
+        """Yield the live parts of a page that differ from those sent before.
+
+        Args:
+            seen: the slot that the page shows; None if it is not known.
+        """
         monotonic_ms = self._store.store.environment.monotonic_ms
         sent: dict[str, str] = {}
-        seen = query.number("since")
         written_ms = monotonic_ms()
         self._streams += 1
         try:
@@ -242,9 +246,9 @@ def _status_of(error: EosLogError) -> int:
     return 409 if isinstance(error, (FatalError, ApplicationRecoverableError)) else 500
 
 
-def _query(request: Request, path: str, *, is_live: bool = False) -> Query:
-    values = {name: value for name, value in request.query_params.items() if name != "since" or is_live}
-    return Query(path, values, request.path_params, is_live)
+def _query(request: Request, path: str) -> Query:
+    values = {name: value for name, value in request.query_params.items() if name != "since"}
+    return Query(path, values, request.path_params)
 
 
 async def _form_of(request: Request) -> dict[str, str]:

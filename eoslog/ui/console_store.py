@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import eoslog
+from eoslog.errors import EosLogError
 from eoslog.read.history import Operation
 from eoslog.state.store_state import StoreState
 from eoslog.ui.verification_run import VerificationRun
@@ -31,6 +32,15 @@ class Recent(NamedTuple):
     """True if they begin with the store."""
 
 
+class Publications(NamedTuple):
+    """How far the Delta tables of published topics lag behind."""
+
+    lag_ms: Mapping[str, int]
+    """By topic (ms)."""
+    problem: str | None = None
+    """Why the lags are not known; None if they are."""
+
+
 class ConsoleStore:
     """A store, and what several pages need of it. Threads share it."""
 
@@ -44,7 +54,7 @@ class ConsoleStore:
         self._seen_slot = -1
         self._seen_ms: int | None = None
         self._totals: dict[Any, tuple[int, Any]] = {}
-        self._publications: tuple[int, dict[str, int] | None] | None = None
+        self._publications: tuple[int, Publications] | None = None
 
     def now_ms(self) -> int:
         """Return the time of the store's clock (ms since the epoch)."""
@@ -101,14 +111,26 @@ class ConsoleStore:
         while self._operations and self._operations[-1].slot < self._first_slot:
             self._operations.pop()
 
-    def publication_lag_ms(self) -> dict[str, int] | None:
-        """Return how far Delta tables lag behind their topics (ms), by topic; None if too many topics are published."""
+    def publications(self) -> Publications:
+        """Return how far Delta tables lag behind their topics. The answer is up to a minute old."""
         with self._lag_lock:
             elapsed_ms = self.store.environment.monotonic_ms()
             if self._publications is None or elapsed_ms - self._publications[0] >= _PUBLICATIONS_EVERY_MS:
-                published = self.store.read(
-                    lambda state, slot: sum(topic.config.is_published for topic in state.topics.values())
-                )
-                lags = dict(self.store.metrics().publication_lag_ms) if 0 < published <= MOST_PUBLISHED else {}
-                self._publications = elapsed_ms, lags if published <= MOST_PUBLISHED else None
+                self._publications = elapsed_ms, self._find_publications()
             return self._publications[1]
+
+    def _find_publications(self) -> Publications:
+        published = self.store.read(
+            lambda state, slot: sum(topic.config.is_published for topic in state.topics.values())
+        )
+        if published > MOST_PUBLISHED:
+            return Publications(
+                {}, f"More than {MOST_PUBLISHED} topics are published. eoslog metrics shows their lags."
+            )
+        if published == 0:
+            return Publications({})
+        try:
+            return Publications(dict(self.store.metrics().publication_lag_ms))
+        except EosLogError as error:
+            # A reader may be allowed to read the topics, and not to list the versions of their tables.
+            return Publications({}, str(error))

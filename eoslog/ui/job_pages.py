@@ -19,12 +19,8 @@ class JobLine(NamedTuple):
 
     transactional_id: str
     producer_epoch: int
-    tasks: int
-    """The number of tasks of its last commit."""
     fenced_runs: int
     last_commit: LastCommit | None
-    rows: int | None
-    """The rows of its last commit."""
     last_update_ms: int
 
 
@@ -41,10 +37,8 @@ class RecentWork(NamedTuple):
 
 
 def _line(job: Transaction) -> JobLine:
-    last = job.last_commit
-    rows = None if last is None else sum(each.rows for each in last.rows)
     return JobLine(
-        job.transactional_id, job.producer_epoch, job.task_count, len(job.fenced_owners), last, rows, job.last_update_ms
+        job.transactional_id, job.producer_epoch, len(job.fenced_owners), job.last_commit, job.last_update_ms
     )
 
 

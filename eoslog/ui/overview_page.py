@@ -12,7 +12,7 @@ from eoslog.session.session import partition_named
 from eoslog.state.names import TopicPartition
 from eoslog.state.partition_state import Partition
 from eoslog.state.store_state import StoreState
-from eoslog.ui.console_store import MOST_PUBLISHED, ConsoleStore
+from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Listing, Page, Query
 
 _MINUTE_MS = 60_000
@@ -132,7 +132,7 @@ def overview(console: ConsoleStore, query: Query) -> Page:
     totals = console.total(store_totals)
     recent = console.recent()
     held = console.store.read(lambda state, slot: holders(state, now_ms), refresh=False) if totals.held_back else []
-    lags = console.publication_lag_ms()
+    published = console.publications()
     return Page(
         "overview.html",
         "Overview",
@@ -141,8 +141,8 @@ def overview(console: ConsoleStore, query: Query) -> Page:
             "rate": commit_rate(recent.operations, is_whole=recent.is_whole, now_ms=now_ms),
             "held": Listing(held, query, name="held", size=20),
             "operations": recent.operations[:12],
-            "lags": None if lags is None else sorted(lags.items(), key=lambda item: (-item[1], item[0]))[:20],
-            "most_published": MOST_PUBLISHED,
+            "published": published,
+            "lags": sorted(published.lag_ms.items(), key=lambda item: (-item[1], item[0])),
             "verification": console.verification.status,
         },
     )

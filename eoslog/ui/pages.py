@@ -32,8 +32,6 @@ class Query:
     """The parameters after the question mark."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """The parameters within the path."""
-    is_live: bool = False
-    """True if only the parts of the page that change by themselves are wanted."""
 
     def text(self, name: str) -> str:
         """Return a parameter; an empty text if it is missing."""

@@ -75,7 +75,8 @@ const at = document.activeElement;
 window.seen ??= new Set();
 if (at === document.body) return {seen: seen.size, name: "", isMarked: true};
 seen.add(at);
-return {seen: seen.size, name: at.className || at.id || at.tagName, isMarked: getComputedStyle(at).outlineStyle !== "none"};
+const name = at.className || at.id || at.tagName;
+return {seen: seen.size, name, isMarked: getComputedStyle(at).outlineStyle !== "none"};
 """
 """The element with the focus, and how many have had it so far."""
 

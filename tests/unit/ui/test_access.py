@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from hashlib import sha256
+from pathlib import Path
+
 import pytest
 from starlette.testclient import TestClient
 
+from eoslog.ui import application
 from eoslog.ui.access import LARGEST_FORM_BYTES, host_name
 from eoslog.ui.application import ACTIONS, ADMIN_ACTIONS, VIEWS
 from tests.unit.ui.conftest import COOKIE, ServedConsole
@@ -176,3 +181,19 @@ def test_a_console_without_allow_admin_changes_nothing(browser: TestClient, path
 @pytest.mark.parametrize("path", ADMIN_ACTIONS)
 def test_a_change_is_never_made_by_following_a_link(admin_browser: TestClient, path: str) -> None:
     assert admin_browser.get(path, params={"id": "etl-1", "confirmed": "etl-1"}).status_code == 405
+
+
+def test_the_scripts_of_others_are_those_that_were_published() -> None:
+    assets = Path(application.__file__).parent / "assets"
+    listed = re.findall(r"^\| `([\w.-]+)` \| `(\w{64})` \|$", (assets / "README.md").read_text(), re.MULTILINE)
+
+    assert len(listed) == 2
+    assert [(name, sha256((assets / name).read_bytes()).hexdigest()) for name, _ in listed] == listed
+
+
+def test_a_page_takes_nothing_from_elsewhere(browser: TestClient) -> None:
+    page = browser.get("/").text
+
+    assert re.findall(r'(?:src|href|action)="(?!/)(?!#main")([^"]*)', page) == []
+    for name in re.findall(r'(?:src|href)="(/assets/[^"]*)"', page):
+        assert browser.get(name).status_code == 200

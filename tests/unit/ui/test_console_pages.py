@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import eoslog
-from eoslog.errors import StoreUnavailable
+from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.slots import slot_path
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
@@ -88,6 +88,21 @@ def test_the_overview_tells_how_far_a_delta_table_lags(store: eoslog.Store, brow
     (line,) = rows(browser.get("/"), "Delta tables")
 
     assert line == ["flights", "up to date"]
+
+
+def test_the_overview_is_there_for_a_reader_that_may_not_list_delta_tables(
+    store: eoslog.Store, browser: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise StoreAccessDenied("LIST was refused")
+
+    store.admin.alter_topic("flights", publish="delta")
+    monkeypatch.setattr(store, "metrics", refuse)
+
+    page = browser.get("/")
+
+    assert page.status_code == 200
+    assert "[EOSLOG_STORE_ACCESS_DENIED] LIST was refused" in words(page)
 
 
 def test_topics_are_filtered_and_sorted(store: eoslog.Store, browser: TestClient) -> None:
@@ -292,7 +307,7 @@ def test_jobs_show_their_micro_batches_and_which_replays_are_recognized(
     (line,) = rows(browser.get("/jobs"), "List of jobs")
     page = browser.get("/jobs/one?id=nightly")
 
-    assert [line[0], line[1], line[2], line[8], line[12]] == ["nightly", "q-1", "1", "2", "spark-4"]
+    assert [line[0], line[1], line[2], line[6], line[10]] == ["nightly", "q-1", "1", "2", "spark-4"]
     assert rows(page, "Versions") == [["nightly", "payments", "1", "q-1"]]
     assert [(row[2], row[10]) for row in rows(page, "Commits")] == [("1", "200 ms"), ("0", "100 ms")]
 
@@ -379,13 +394,13 @@ def test_a_verification_of_a_topic_that_does_not_exist_is_refused(browser: TestC
     assert answer.status_code == 404
 
 
-def test_looking_at_all_pages_writes_nothing(store: eoslog.Store, browser: TestClient) -> None:
+def test_looking_at_all_pages_writes_nothing_and_lists_nothing(store: eoslog.Store, browser: TestClient) -> None:
     producer = store.producer("overdue", transaction_timeout_ms=1)
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("payments", value=b"a", partition=0)
     producer.flush()
-    before = store.requests["PUT"], store.requests["DELETE"]
+    before = {kind: store.requests[kind] for kind in ("PUT", "DELETE", "LIST")}
 
     for path in (
         "/",
@@ -403,5 +418,5 @@ def test_looking_at_all_pages_writes_nothing(store: eoslog.Store, browser: TestC
     ):
         assert browser.get(path).status_code == 200, path
 
-    assert (store.requests["PUT"], store.requests["DELETE"]) == before
+    assert {kind: store.requests[kind] for kind in before} == before
     assert "overdue" in words(browser.get("/transactions"))

@@ -29,8 +29,7 @@ def followed(console: ServedConsole, path: str, *steps: Callable[[], object], si
     """The messages of the stream of a page: one for its opening, and the next one after each step."""
 
     async def follow() -> list[str]:
-        values = {} if since is None else {"since": str(since)}
-        stream = console.console._live(VIEWS[path], Query(path, values, is_live=True), SESSION)
+        stream = console.console._live(VIEWS[path], Query(path), SESSION, since)
         found = [await anext(stream)]
         for step in steps:
             await asyncio.to_thread(step)
@@ -89,8 +88,7 @@ def test_a_page_that_is_up_to_date_gets_nothing_until_its_ages_are_old(
         return VIEWS["/topics"](console, query)
 
     async def follow() -> None:
-        query = Query("/topics", {"since": str(newest_slot(store))}, is_live=True)
-        stream = read_only.console._live(view, query, SESSION)
+        stream = read_only.console._live(view, Query("/topics"), SESSION, newest_slot(store))
         await anext(stream)
         following = asyncio.ensure_future(anext(stream))
         await asyncio.sleep(0.2)
@@ -125,7 +123,7 @@ def test_a_stream_survives_a_store_that_does_not_answer_for_a_while(
 
 def test_streams_end_when_the_console_stops(read_only: ServedConsole) -> None:
     async def follow() -> list[str]:
-        stream = read_only.console._live(VIEWS["/topics"], Query("/topics", is_live=True), SESSION)
+        stream = read_only.console._live(VIEWS["/topics"], Query("/topics"), SESSION, None)
         found = [await anext(stream)]
         read_only.console.is_stopped = True
         return found + [message async for message in stream]

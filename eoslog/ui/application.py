@@ -6,8 +6,8 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from hmac import compare_digest
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -43,7 +43,7 @@ from eoslog.ui import (
 )
 from eoslog.ui.access import LARGEST_FORM_BYTES, Access, BrowserSession, Guard
 from eoslog.ui.console_store import ConsoleStore
-from eoslog.ui.pages import Moved, Page, Query, Templates, partial
+from eoslog.ui.pages import ASSETS, Moved, Page, Query, Templates, partial
 
 View = Callable[[ConsoleStore, Query], Page]
 Action = Callable[[ConsoleStore, Mapping[str, str]], Page | Moved]
@@ -166,7 +166,7 @@ class Console:
         async def answer(request: Request) -> Response:
             if self._streams >= _MOST_STREAMS:
                 return PlainTextResponse("Too many pages of this console are open. Close some.", 503)
-            query = _query(request, request.url.path.removeprefix("/live") or "/")
+            query = replace(_query(request, request.url.path.removeprefix("/live") or "/"), is_live=True)
             since = Query("", request.query_params).number("since")
             stream = self._live(view, query, request.scope["session"], since)
             return StreamingResponse(stream, media_type="text/event-stream")
@@ -189,7 +189,8 @@ class Console:
                 await asyncio.sleep(self._store.poll_ms / 1000)
                 try:
                     newest = await run_in_threadpool(self._store.newest_slot)
-                    if newest == seen and monotonic_ms() - written_ms < _AGES_EVERY_MS:
+                    is_old = monotonic_ms() - written_ms >= _AGES_EVERY_MS or self._store.verification.is_running
+                    if newest == seen and not is_old:
                         continue
                     parts = await run_in_threadpool(self._live_parts, view, query, session)
                 except EosLogError as error:
@@ -270,8 +271,8 @@ def _asset(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in _ASSETS:
         raise HTTPException(404, "There is no such file.")
-    body = files("eoslog.ui").joinpath("assets", name).read_bytes()
-    return Response(body, media_type=_ASSETS[name], headers={"Cache-Control": "max-age=3600"})
+    body = (ASSETS / name).read_bytes()
+    return Response(body, media_type=_ASSETS[name], headers={"Cache-Control": "max-age=31536000, immutable"})
 
 
 def _event(html: str) -> str:

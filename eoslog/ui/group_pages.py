@@ -109,6 +109,7 @@ def group(
             "form": form or {},
         },
         400 if problem else 200,
+        is_live=problem is None and changes is None,
     )
 
 

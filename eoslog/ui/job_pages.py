@@ -125,4 +125,5 @@ def job(console: ConsoleStore, query: Query) -> Page:
             "oldest_slot": oldest,
             "older": None if is_whole else query.link(until=oldest - 1, page=None),
         },
+        is_live=until is None,
     )

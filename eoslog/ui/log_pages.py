@@ -93,6 +93,7 @@ def log(console: ConsoleStore, query: Query) -> Page:
             "newer": query.link(until=min(newest, begin + SLOTS)) if begin < newest else None,
             "is_cut": is_cut,
         },
+        is_live=until is None,
     )
 
 
@@ -123,4 +124,5 @@ def slot(console: ConsoleStore, query: Query) -> Page:
             "operations": [each for each in console.recent().operations if each.slot == number],
         },
         200 if body else 404,
+        is_live=False,
     )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -18,6 +20,7 @@ from eoslog.ui import display
 
 T = TypeVar("T")
 S = TypeVar("S")
+ASSETS = Path(__file__).parent / "assets"
 PAGE_SIZE = 100
 _LARGEST_NUMBER = 2**63 - 1
 _LIVE = "live_"
@@ -32,6 +35,8 @@ class Query:
     """The parameters after the question mark."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """The parameters within the path."""
+    is_live: bool = False
+    """True if only the live parts of the page are wanted."""
 
     def text(self, name: str) -> str:
         """Return a parameter; an empty text if it is missing."""
@@ -73,6 +78,8 @@ class Page:
     title: str
     values: Mapping[str, Any]
     status: int = 200
+    is_live: bool = True
+    """True if parts of the page follow the store. False if it shows what does not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,8 @@ class Templates:
         )
         for name in ("number", "size", "duration", "moment", "ago", "text"):
             found.filters[name] = getattr(display, name)
+        # A browser keeps the assets. Those of another version have another address.
+        found.globals["assets"] = _digest_of_assets()
         # A block that is rendered alone does not see what its template imports.
         found.globals["m"] = found.get_template("macros.html").module
         return found
@@ -137,14 +146,24 @@ class Templates:
         Args:
             values: the values that all pages have.
         """
-        return self._environment.get_template(page.template).render({**values, **page.values, "title": page.title})
+        return self._environment.get_template(page.template).render(self._values(page, values))
+
+    def _values(self, page: Page, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {**values, **page.values, "title": page.title, "is_live": page.is_live}
 
     def live_parts(self, page: Page, values: Mapping[str, Any]) -> dict[str, str]:
         """Return the parts of a page that change by themselves, by the ids of their elements."""
         template, base = (self._environment.get_template(name) for name in (page.template, "base.html"))
-        context = template.new_context({**values, **page.values, "title": page.title})
+        context = template.new_context(self._values(page, values))
         blocks = {**base.blocks, **template.blocks}
         return {name: "".join(block(context)).strip() for name, block in blocks.items() if name.startswith(_LIVE)}
+
+
+def _digest_of_assets() -> str:
+    digest = sha256()
+    for asset in sorted(ASSETS.iterdir()):
+        digest.update(asset.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def partial(element_id: str, html: str) -> str:

@@ -89,6 +89,9 @@ class _Found(NamedTuple):
     """The offset at which a search stopped before the end; None if it came to the end."""
 
 
+_NOTHING = _Found((), None, None)
+
+
 def _place(console: ConsoleStore, query: Query) -> _Place:
     name, wanted = query.text("topic"), query.number("partition") if "partition" not in query.parts else None
     number = partition_number(query) if "partition" in query.parts else wanted
@@ -337,19 +340,23 @@ def _partition_of(query: Query, topic: Topic) -> int | None:
         raise InvalidOption(f"the key {quoted(key)} is no {_key_column(topic).type}") from None
 
 
-def rows(console: ConsoleStore, query: Query) -> Page:
-    """Return the page with rows of one partition."""
-    place = _place(console, query)
-    reader = _Reader(console, place, query)
+def _found(console: ConsoleStore, place: _Place, reader: _Reader, query: Query) -> _Found:
     wanted, start, end = _wanted(query, place.topic), query.number("from"), query.number("before")
     if query.text("time"):
         start = _offset_at(console, place, query.text("time"))
     if wanted is not None:
-        found = reader.search(reader.start if start is None else start, wanted)
-    elif start is not None:
-        found = reader.forward(start)
-    else:
-        found = reader.backward(reader.end if end is None else end)
+        return reader.search(reader.start if start is None else start, wanted)
+    if start is not None:
+        return reader.forward(start)
+    return reader.backward(reader.end if end is None else end)
+
+
+def rows(console: ConsoleStore, query: Query) -> Page:
+    """Return the page with rows of one partition."""
+    place = _place(console, query)
+    reader = _Reader(console, place, query)
+    # Only the ends of the partition are live: rows stay what they are.
+    found = _NOTHING if query.is_live else _found(console, place, reader, query)
     columns = value_columns(place.topic)
     return Page(
         "rows.html",
@@ -360,7 +367,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "columns": columns.values if not found.skipped_bytes else [],
             "views": _VIEWS,
             "reader": reader,
-            "is_search": wanted is not None,
+            "is_search": _wanted(query, place.topic) is not None,
             "key_name": "key"
             if place.topic.topic_schema.kind == "records"
             else ", ".join(place.topic.topic_schema.key),
@@ -393,6 +400,7 @@ def row(console: ConsoleStore, query: Query) -> Page:
         "row.html",
         f"Row {offset} of {name}-{number}",
         {"place": place, "row": found, "values": values, "partition": number},
+        is_live=False,
     )
 
 

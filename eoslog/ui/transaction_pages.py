@@ -208,6 +208,7 @@ def transaction(console: ConsoleStore, query: Query, *, problem: str | None = No
             "problem": problem,
         },
         400 if problem else 200,
+        is_live=problem is None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from html import unescape
 
 import pytest
 
@@ -180,3 +181,67 @@ def test_the_latest_operations_are_those_of_the_newest_slots(
         store.admin.create_topic(name)
 
     assert [each.topics for each in console.recent().operations] == [("f",), ("e",)]
+
+
+@pytest.mark.parametrize(
+    ("path", "follows"),
+    [
+        ("/", True),
+        ("/topics/payments/rows", True),
+        ("/log", True),
+        ("/log?until=1", False),
+        ("/log/1", False),
+        ("/verify", True),
+        ("/nowhere", False),
+    ],
+)
+def test_a_page_that_does_not_change_follows_nothing(read_only: ServedConsole, path: str, follows: bool) -> None:
+    page = read_only.opened().get(path).text
+
+    assert ("hx-sse:connect" in page) == follows
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/topics/payments/rows"])
+def test_the_stream_of_a_page_has_its_address_with_its_parameters(read_only: ServedConsole, path: str) -> None:
+    page = read_only.opened().get(f"{path}?q=a%26b&page=1").text
+
+    (address,) = re.findall(r'hx-sse:connect="([^"]*)"', page)
+    assert unescape(address) == f"/live{path}?q=a%26b&page=1&since=2"
+
+
+def test_the_live_parts_of_a_page_of_rows_read_no_file(store: eoslog.Store, read_only: ServedConsole) -> None:
+    with store.producer() as producer:
+        for _ in range(5):
+            producer.send("payments", value=b"v", partition=0)
+            producer.flush()
+    gets: list[int] = []
+
+    def write() -> None:
+        store.admin.create_topic("new")
+        gets.append(store.requests["GET"])
+
+    query = Query("/topics/payments/rows", parts={"topic": "payments"}, is_live=True)
+
+    async def follow() -> str:
+        stream = read_only.console._live(VIEWS["/topics/{topic}/rows"], query, SESSION, None)
+        await anext(stream)
+        write()
+        found = await asyncio.wait_for(anext(stream), 60)
+        gets.append(store.requests["GET"])
+        await stream.aclose()
+        return found
+
+    assert "high watermark 5" in asyncio.run(follow())
+    assert gets[1] - gets[0] <= 3
+
+
+def test_the_progress_of_a_verification_is_shown_although_the_store_does_not_change(
+    store: eoslog.Store, read_only: ServedConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = read_only.console._store.verification
+    monkeypatch.setattr(store.environment, "background", lambda work: None)
+    run.start(None, data=False)
+
+    _, message = followed(read_only, "/verify", lambda: run._progress("slots", 3, 9), since=newest_slot(store))
+
+    assert "slots: 3 of 9" in message

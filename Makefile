@@ -58,6 +58,7 @@ bench: setup ## Count requests, and time plans, commits, sends and polls; OLD=<c
 	$(BIN)/python -m benchmarks.scans
 	$(BIN)/python -m benchmarks.commits
 	$(BIN)/python -m benchmarks.contention
+	$(BIN)/python -m benchmarks.console
 	$(BIN)/python -m benchmarks.send
 endif
 
@@ -171,7 +172,7 @@ schemas: setup ## Write the JSON Schemas of stored records to schemas/
 	$(BIN)/python -m eoslog.cli.schemas schemas
 
 lock: setup ## Resolve the dependencies anew (add UPGRADE=--upgrade for newer releases)
-	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --group dev --group docs --group build --output-file requirements.lock
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra spark --extra ui --group dev --group docs --group build --output-file requirements.lock
 	$(COMPILE) --group build --constraints requirements.lock --output-file requirements-build.lock
 
 clean: ## Remove the environment, caches and what a run leaves behind

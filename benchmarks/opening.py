@@ -80,7 +80,7 @@ def main(history: int, topics: int, ids: int) -> None:
 
 
 @dataclass(frozen=True)
-class _AppendAll:
+class AppendAll:
     """Append entries in one record."""
 
     entries: Sequence[Entry]
@@ -126,6 +126,12 @@ def _measured(store: Store) -> Sequence[str]:
 def _new_store(topics: int = 1, partitions: int = 1, config: TopicConfig | None = None) -> Store:
     store = Store(CountedStore(uuid.uuid4().hex), Environment(), _NO_CHECKPOINTS)
     store.admin.create_topic("t0", partitions=partitions, config=config)
+    create_topics(store, topics, partitions)
+    return store
+
+
+def create_topics(store: Store, topics: int, partitions: int) -> None:
+    """Create the topics ``t1``, ``t2``, …, and so have ``topics`` of them with ``t0``."""
     for first in range(1, topics, _AT_ONCE):
         created = [
             TopicCreated(
@@ -137,8 +143,7 @@ def _new_store(topics: int = 1, partitions: int = 1, config: TopicConfig | None 
             )
             for number in range(first, min(first + _AT_ONCE, topics))
         ]
-        store.append(_AppendAll(created))
-    return store
+        store.append(AppendAll(created))
 
 
 def _transaction(store: Store, transactional_id: str) -> None:
@@ -175,19 +180,25 @@ def _with_ids(ids: int) -> Store:
             name: store.append(InitProducerId(name, timeout_ms=60_000, time_ms=now_ms)).identity for name in names
         }
         committed = [
-            (_batch(name, identity, topic_id, now_ms), end_request(name, identity, "commit", time_ms=now_ms))
+            (
+                synthetic_batch(name, identity, "t0", topic_id, now_ms),
+                end_request(name, identity, "commit", time_ms=now_ms),
+            )
             for name, identity in identities.items()
         ]
-        store.append(_AppendAll([entry for entries in committed for entry in entries]))
+        store.append(AppendAll([entry for entries in committed for entry in entries]))
     seal_segments(store.log, store.object_store, store.environment)
     return store
 
 
-def _batch(transactional_id: str, identity: ProducerIdentity, topic_id: str, now_ms: int) -> BatchAppended:
-    path = f"t0/{topic_id}/0/{0:020d}/{uuid.uuid4().hex}.parquet"
+def synthetic_batch(
+    transactional_id: str, identity: ProducerIdentity, topic: str, topic_id: str, now_ms: int, partition: int = 0
+) -> BatchAppended:
+    """A row of a transaction. Its data file is not there."""
+    path = f"{topic}/{topic_id}/{partition}/{0:020d}/{uuid.uuid4().hex}.parquet"
     return BatchAppended(
         topic_id=topic_id,
-        partition=0,
+        partition=partition,
         base_offset=0,
         record_count=1,
         file=FileReference(path=path, length=100, crc32c=7),

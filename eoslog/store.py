@@ -374,6 +374,8 @@ class Store(Session):
         limit: int | None = None,
         transactional_id: str | None = None,
         include_aborts: bool = False,
+        after_slot: int = NO_SLOT,
+        until_slot: int | None = None,
     ) -> History:
         """Return the operations on topics, the newest first: commits, and all else that changed a topic or its rows.
 
@@ -385,13 +387,23 @@ class Store(Session):
             limit: return at most this many operations.
             transactional_id: return only the transactions of this transactional id.
             include_aborts: also return aborted transactions.
+            after_slot: end after the operations of the next slot; -1 is the beginning of the log.
+            until_slot: the first slot to read (inclusive); the newest if None.
 
         Raises:
             UnknownTopicOrPartition, InvalidOption
             CorruptRecord, UnsupportedFormat: the iterator has reached a slot that cannot be read.
             ConcurrentAccess: another thread is using the iterator.
         """
-        return History(self, topic, limit=limit, transactional_id=transactional_id, include_aborts=include_aborts)
+        return History(
+            self,
+            topic,
+            limit=limit,
+            transactional_id=transactional_id,
+            include_aborts=include_aborts,
+            after_slot=after_slot,
+            until_slot=until_slot,
+        )
 
     def _before_checkpoint(self, log: Log[StoreState]) -> None:
         seal_segments(log, self.object_store, self.environment)

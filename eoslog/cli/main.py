@@ -33,10 +33,14 @@ _LISTED = {
     "seal": ("store_commands", "Seal the segments that are large or old enough."),
     "topics": ("topic_commands", "Create, list, describe, alter and delete topics."),
     "transactions": ("transaction_commands", "List, describe and abort transactions."),
+    "ui": ("eoslog.ui.command", "Serve a web console of the store on this machine."),
     "vacuum": ("store_commands", "Delete unused files, and old slots and checkpoints of the log."),
     "verify": ("store_commands", "Check that every object of a store is what the log says."),
 }
-"""Each command with its module, which is imported when the command is chosen, and the first sentence of its help."""
+"""Each command with its module, which is imported when the command is chosen, and the first sentence of its help.
+
+A module is one of this package, or the full name of one of a package above it.
+"""
 
 
 class _Commands(click.Group):
@@ -47,7 +51,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _LISTED:
-            import_module(f"eoslog.cli.{_LISTED[cmd_name][0]}")
+            module = _LISTED[cmd_name][0]
+            import_module(module if "." in module else f"eoslog.cli.{module}")
         return COMMANDS.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

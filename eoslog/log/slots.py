@@ -201,8 +201,8 @@ def _checked(value: Any, slot: int) -> SlotRecord:
     return record
 
 
-def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
-    """Yield the records from slot ``newest`` down to the oldest one that was not deleted yet.
+def records_backwards(store: ObjectStore, newest: int, oldest: int = 0) -> Iterator[SlotRecord]:
+    """Yield the records from slot ``newest`` down to ``oldest``, or to the oldest one that was not deleted yet.
 
     Each round reads several slots in parallel, or one slot whose record repeats many lines of the log's tail.
 
@@ -212,15 +212,15 @@ def records_backwards(store: ObjectStore, newest: int) -> Iterator[SlotRecord]:
     slot = newest
     above: SlotRecord | None = None
     at_once = 1 if store.tail_bytes > 0 else _SLOTS_AT_ONCE
-    while slot >= 0:
-        wanted = range(slot, max(-1, slot - at_once), -1)
+    while slot >= oldest:
+        wanted = range(slot, max(oldest - 1, slot - at_once), -1)
         for stored in store.get_many([slot_path(each) for each in wanted]):
             # A paused process may have put a record under a deleted name. The check of `prev` below leaves it out.
             if stored is None:
                 return
             repeated = decode_tail(stored.body, slot) if store.tail_bytes > 0 else []
             for record in (decode_line(first_line(stored.body), slot), *(each for _, each in reversed(repeated))):
-                if above is not None and record.append_id != above.prev:
+                if record.slot < oldest or (above is not None and record.append_id != above.prev):
                     return
                 yield record
                 above = record

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, NamedTuple
 
 from eoslog.errors import InvalidEntry, InvalidOption, UnsupportedFormat, is_whole_number, quoted
@@ -26,6 +26,7 @@ from eoslog.state.entries import (
     TopicDeleted,
     TopicSchemaChanged,
 )
+from eoslog.state.partition_state import NO_SLOT
 from eoslog.state.state_machine import decode_entry
 from eoslog.state.store_state import StoreState
 from eoslog.state.topics import topic_named
@@ -303,7 +304,8 @@ class _Bounds(NamedTuple):
 class History(ExclusiveIterator[Operation]):
     """An iterator over the operations of the log, newest first. It reads slots while the caller iterates.
 
-    It starts at the slot that was the newest at its creation. Only one thread at a time may use it.
+    It starts at ``until_slot``, or else at the slot that was the newest at its creation, and ends after ``after_slot``.
+    Only one thread at a time may use it.
     """
 
     def __init__(
@@ -314,16 +316,23 @@ class History(ExclusiveIterator[Operation]):
         limit: int | None,
         transactional_id: str | None,
         include_aborts: bool,
+        after_slot: int = NO_SLOT,
+        until_slot: int | None = None,
     ) -> None:
         if limit is not None and (not is_whole_number(limit) or limit < 1):
             raise InvalidOption(f"a limit is a number of operations, 1 or more, not {quoted(limit)}")
+        for name, given in (("after_slot", after_slot), ("until_slot", until_slot)):
+            if given is not None and not is_whole_number(given):
+                raise InvalidOption(f"{name} is a number of the log, not {quoted(given)}")
 
         def snapshot(state: StoreState, slot: int) -> _Bounds:
             names = {each.topic_id: each.topic for each in state.topics.values()}
+            oldest = max(0, after_slot + 1)
+            newest = slot if until_slot is None else min(slot, until_slot)
             if topic is None:
-                return _Bounds(names, None, 0, slot)
+                return _Bounds(names, None, oldest, newest)
             found = topic_named(state, topic)
-            return _Bounds(names, found.topic_id, found.created_slot, slot)
+            return _Bounds(names, found.topic_id, max(oldest, found.created_slot), newest)
 
         self._url, self._topic = store.url, topic
         self._bounds = store.read(snapshot)
@@ -332,9 +341,9 @@ class History(ExclusiveIterator[Operation]):
         self.oldest_slot: int | None = None
         """The oldest slot read so far; None before the first."""
         self.is_cut = False
-        """True if the history ended because older slots are deleted, not at the creation of the topic or store."""
-        records = records_backwards(store.object_store, self._bounds.newest)
-        self._records = takewhile(lambda record: record.slot >= self._bounds.oldest, records)
+        """True if the history ended because older slots are deleted, not at ``after_slot`` or at the creation of the
+        topic or store."""
+        self._records = records_backwards(store.object_store, self._bounds.newest, self._bounds.oldest)
         super().__init__(islice(self._read(), limit))
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 from tests.pages import links, python_block
 
 ROOT = Path(__file__).parents[2]
+CONSOLE = ROOT / "eoslog" / "ui"
 LOCKS = [ROOT / "requirements.lock", ROOT / "requirements-build.lock"]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -50,7 +51,8 @@ def test_locks_name_no_index_and_no_path(lock: Path) -> None:
 
 def test_the_lock_satisfies_every_declared_dependency() -> None:
     project = PROJECT["project"]
-    declared = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    extras = project["optional-dependencies"]
+    declared = [*project["dependencies"], *extras["spark"], *extras["ui"]]
     declared += PROJECT["dependency-groups"]["dev"] + PROJECT["dependency-groups"]["build"]
     locked: dict[str, list[str]] = {}
     for requirement, _ in pinned_requirements(LOCKS[0]):
@@ -146,3 +148,6 @@ def test_the_wheel_holds_the_library_and_the_spark_extension_at_top_level(wheel:
         names
     )
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    console = {f"eoslog/ui/{path.relative_to(CONSOLE)}" for path in CONSOLE.rglob("*.*") if path.suffix != ".pyc"}
+    assert {"eoslog/ui/assets/htmx.min.js", "eoslog/ui/assets/htmx.LICENSE", "eoslog/ui/templates/base.html"} <= console
+    assert console <= set(names)

@@ -245,6 +245,33 @@ def test_a_few_commits_of_a_long_log_cost_a_few_slots(store: Store, world: World
     assert len(faulty(store).gets) - before <= log + one_batch
 
 
+def test_the_history_may_begin_and_end_at_a_slot(store: Store) -> None:
+    slots = [write(store, "a", "b") for _ in range(5)]
+
+    part = store.history("a", after_slot=slots[0], until_slot=slots[3])
+
+    assert [each.slot for each in part] == [slots[3], slots[2], slots[1]]
+    assert not part.is_cut
+    assert [each.slot for each in store.history("a", until_slot=slots[0])] == [slots[0], 1]
+    assert [each.slot for each in store.history(after_slot=slots[3], until_slot=slots[4] + 100)] == [slots[4]]
+    assert list(store.history(after_slot=slots[4])) == []
+
+
+def test_a_part_of_the_history_reads_no_other_slots(store: Store) -> None:
+    slots = [write(store, "a") for _ in range(20)]
+    before = store.requests["GET"]
+
+    assert [each.slot for each in store.history(after_slot=slots[15], until_slot=slots[16])] == [slots[16]]
+
+    assert store.requests["GET"] - before <= slots[16] - slots[15] + 2
+
+
+@pytest.mark.parametrize("bounds", [{"after_slot": "1"}, {"until_slot": 1.5}, {"until_slot": True}])
+def test_a_bound_of_the_history_is_a_number(store: Store, bounds: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOption, match="is a number of the log"):
+        store.history(**bounds)
+
+
 def test_the_history_ends_where_slots_were_deleted_and_says_so(world: World) -> None:
     store = new_store(world, slot_retention_ms=DAY_MS, checkpoint_slots=10)
     for _ in range(20):

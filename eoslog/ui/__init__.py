@@ -1,0 +1,1 @@
+"""The web console of a store: ``eoslog ui``."""

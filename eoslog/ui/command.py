@@ -1,0 +1,52 @@
+"""``eoslog ui``: start the web console."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import click
+
+from eoslog.cli.options import Param, Session, command
+from eoslog.cli.rendering import print_json, print_line
+
+_PORT = click.IntRange(1, 65_535)
+_NOT_INSTALLED = "The web console needs further packages. Install them: pip install 'eoslog[ui]'"
+
+
+@command("ui", "", "--port 8765 --allow-admin")
+def ui(
+    session: Session,
+    *,
+    host: Annotated[str, Param("The address to listen on.", "ADDRESS")] = "127.0.0.1",
+    port: Annotated[int | None, Param("The port. By default a free one.", "PORT", _PORT)] = None,
+    allow_admin: Annotated[bool, Param("Allow to abort transactions and to reset offsets of groups.")] = False,
+    allowed_host: Annotated[tuple[str, ...], Param("A further name of the console. May be repeated.", "NAME")] = (),
+) -> None:
+    """Serve a web console of the store on this machine.
+
+    It prints a link with a token, which works once and in one browser. The console only reads, unless --allow-admin is
+    given. It runs until Ctrl-C or SIGTERM. It needs the packages of `pip install 'eoslog[ui]'`.
+    """
+    try:
+        from eoslog.ui.server import serve
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "jinja2", "markupsafe", "uvicorn", "anyio", "h11"):
+            raise
+        raise click.ClickException(_NOT_INSTALLED) from None
+    store = session.store()
+    store.read(lambda state, slot: None)
+
+    def ready(link: str) -> None:
+        if session.as_json:
+            print_json({"url": link})
+        else:
+            print_line(link)
+        mode = "It may change the store." if allow_admin else "It only reads."
+        click.echo(f"Open this link within one browser: it works once. {mode} Ctrl-C ends the console.", err=True)
+
+    try:
+        serve(store, host=host, port=port or 0, allow_admin=allow_admin, allowed_hosts=allowed_host, ready=ready)
+    except OSError as error:
+        reason = str(error) if error.errno is None else os.strerror(error.errno)
+        raise click.ClickException(f"The console cannot listen on {host}: {reason}. Choose another --port.") from None

@@ -1,0 +1,141 @@
+"""Values as people read them on a page: numbers, sizes, times, and text of a store, which may be hostile."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from eoslog.cli.json_values import to_json
+from eoslog.cli.rendering import shown
+
+CELL_BYTES = 160
+"""How much of a value a list shows."""
+THIN_SPACE = "\u202f"
+NONE = "\u2013"
+"""What stands for a missing value."""
+VALUE_BYTES = 64 << 10
+"""How much of a value its own page shows."""
+_CHARACTER_BYTES = 4
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def number(value: int | float | None) -> str:
+    """Return a number with thin spaces between its thousands."""
+    return NONE if value is None else f"{value:,}".replace(",", THIN_SPACE)
+
+
+def size(value: int | None) -> str:
+    """Return a number of bytes, as ``1.5 MB``."""
+    if value is None:
+        return NONE
+    amount, unit = float(value), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{value} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def duration(value_ms: int | float | None) -> str:
+    """Return a duration in its largest unit, as ``12 s`` or ``3 min``."""
+    if value_ms is None or value_ms < 0:
+        return NONE
+    for unit_ms, unit in _UNITS:
+        if value_ms >= unit_ms:
+            count = value_ms / unit_ms
+            is_whole = count >= 10 or unit_ms == 1_000 or value_ms % unit_ms == 0
+            return f"{int(count)} {unit}" if is_whole else f"{count:.1f} {unit}"
+    return f"{int(value_ms)} ms"
+
+
+def ago(time_ms: int | None, now_ms: int) -> str:
+    """Return how long ago a time is."""
+    if time_ms is None or time_ms < 0:
+        return NONE
+    elapsed_ms = max(0, now_ms - time_ms)
+    return "now" if elapsed_ms < 1_000 else f"{duration(elapsed_ms)} ago"
+
+
+def moment(time_ms: int | None) -> str:
+    """Return a time in ISO 8601."""
+    if time_ms is None or time_ms < 0:
+        return "unknown"
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(" ", "milliseconds").replace("+00:00", " UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def text(value: Any, limit: int = 200) -> str:
+    """Return a text on one line, with escapes for characters that are invisible or change the order of others."""
+    found = str(value)
+    return shown(found if len(found) <= limit else f"{found[: limit - 1]}…")
+
+
+class Cell(NamedTuple):
+    """A value of a row as a page shows it."""
+
+    text: str
+    kind: str
+    """``text``, ``number``, ``bytes`` (in hexadecimal), ``json`` or ``null``."""
+    cut_bytes: int | None = None
+    """The whole size in bytes, if only the beginning is shown."""
+
+
+def cell(value: Any, limit: int = CELL_BYTES) -> Cell:
+    """Return a value of a row, a ``pyarrow.Scalar``, and at most ``limit`` bytes of it."""
+    if not value.is_valid:
+        return Cell("null", "null")
+    kind = value.type
+    if _is_binary(kind) or _is_text(kind):
+        whole = value.as_buffer()
+        start = whole.slice(0, min(limit, whole.size)).to_pybytes()
+        is_cut = whole.size > limit
+        return _of_bytes(start, is_text=_is_text(kind), whole=whole.size if is_cut else None)
+    if pa.types.is_nested(kind):
+        return _of_json(json.dumps(to_json(value.as_py()), ensure_ascii=False, default=str), limit)
+    plain = to_json(value.as_py())
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return Cell(text(plain, limit), "number" if is_number else "text")
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _of_bytes(start: bytes, *, is_text: bool, whole: int | None) -> Cell:
+    try:
+        decoded = start.decode()
+    except UnicodeDecodeError as error:
+        # The limit may have cut a character.
+        cut_character = whole is not None and error.start > len(start) - _CHARACTER_BYTES
+        if not (cut_character or is_text):
+            return Cell(start[: len(start) // 2 if whole is not None else None].hex(), "bytes", whole)
+        decoded = start[: error.start].decode()
+    return Cell(shown(decoded), "text", whole)
+
+
+def _of_json(written: str, limit: int) -> Cell:
+    whole = len(written.encode()) if len(written) > limit else None
+    return Cell(shown(written[:limit]), "json", whole)
+
+
+def pretty(cell_text: bytes | str) -> str | None:
+    """Return a JSON text with a line for each member; None if it is no JSON."""
+    try:
+        value = json.loads(cell_text)
+    except (ValueError, RecursionError):
+        return None
+    return lines(json.dumps(value, indent=2, ensure_ascii=False)) if isinstance(value, (dict, list)) else None
+
+
+def lines(value: str) -> str:
+    """Return a text of several lines, with escapes for all other characters that are not printable."""
+    return "\n".join(shown(line) for line in value.split("\n"))

@@ -1,0 +1,148 @@
+"""The first page: how much the store holds, what happens in it, and what holds readers back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from eoslog.admin.transaction_descriptions import HangingTransaction, hanging_transactions
+from eoslog.read.history import Operation
+from eoslog.session.session import partition_named
+from eoslog.state.names import TopicPartition
+from eoslog.state.partition_state import Partition
+from eoslog.state.store_state import StoreState
+from eoslog.ui.console_store import ConsoleStore
+from eoslog.ui.pages import Listing, Page, Query
+
+_MINUTE_MS = 60_000
+_MINUTES = 30
+ANY_AGE = -(2**62)
+"""Less than the age of every transaction (ms), also of one whose start is in the future by this clock."""
+
+
+class Amount(NamedTuple):
+    """What partitions hold."""
+
+    offsets: int
+    """High watermarks minus log starts. Control rows and aborted rows count, too."""
+    bytes: int
+    files: int
+
+
+class StoreTotals(NamedTuple):
+    """What a store holds."""
+
+    topics: int
+    partitions: int
+    amount: Amount
+    groups: int
+    transactional_ids: int
+    open_transactions: int
+    prepared_transactions: int
+    held_back: int
+    """The number of partitions whose last stable offset is below the high watermark."""
+
+
+class Holder(NamedTuple):
+    """A transaction that holds a partition's readers back."""
+
+    transaction: HangingTransaction
+    waiting_offsets: int
+    """The offsets from its first row to the high watermark."""
+
+
+class CommitRate(NamedTuple):
+    """How many commits a store had lately."""
+
+    a_minute: float
+    """Over the last five minutes, or over the time that was looked at if that is shorter."""
+    by_minute: Sequence[int]
+    """The commits of each of the last minutes, the oldest first."""
+    is_known_ms: int
+    """The time that was looked at (ms)."""
+
+
+def amount_of(partition: Partition) -> Amount:
+    """Return what a partition holds. No file is read."""
+    active = {batch.file.path for batch in partition.active if batch.file is not None}
+    return Amount(
+        partition.high_watermark - partition.log_start_offset,
+        partition.active_bytes + sum(segment.bytes for segment in partition.sealed),
+        len(active) + sum(segment.file_count for segment in partition.sealed),
+    )
+
+
+def sum_of(amounts: Sequence[Amount]) -> Amount:
+    return Amount(
+        sum(each.offsets for each in amounts), sum(each.bytes for each in amounts), sum(a.files for a in amounts)
+    )
+
+
+def store_totals(state: StoreState) -> StoreTotals:
+    """Return what the store holds."""
+    return StoreTotals(
+        len(state.topics),
+        len(state.partitions),
+        sum_of([amount_of(partition) for partition in state.partitions.values()]),
+        len(state.groups),
+        len(state.transactions),
+        len(state.ongoing),
+        sum(state.transactions[name].prepared is not None for name in state.ongoing),
+        sum(partition.is_held_back for partition in state.partitions.values()),
+    )
+
+
+def commit_rate(operations: Sequence[Operation], *, is_whole: bool, now_ms: int) -> CommitRate:
+    """Return the rate of the commits among these operations, the newest first.
+
+    Args:
+        is_whole: True if the operations begin with the store.
+    """
+    times = [each.timestamp for each in operations if each.timestamp is not None]
+    known_ms = _MINUTES * _MINUTE_MS
+    if times and not is_whole:
+        known_ms = max(1, min(known_ms, now_ms - times[-1]))
+    commits = [each.timestamp for each in operations if each.outcome == "commit" and each.timestamp is not None]
+    minutes = Counter(max(0, now_ms - time_ms) // _MINUTE_MS for time_ms in commits)
+    span_ms = min(5 * _MINUTE_MS, known_ms)
+    lately = sum(now_ms - time_ms <= span_ms for time_ms in commits)
+    return CommitRate(
+        lately * _MINUTE_MS / span_ms, [minutes[minute] for minute in reversed(range(_MINUTES))], known_ms
+    )
+
+
+def holders(state: StoreState, now_ms: int) -> list[Holder]:
+    """Return the transaction that holds back each partition: the one with the first open row. The oldest come first."""
+    first: dict[TopicPartition, HangingTransaction] = {}
+    for each in hanging_transactions(state, now_ms, ANY_AGE):
+        known = first.get(each.topic_partition)
+        if known is None or each.start_offset < known.start_offset:
+            first[each.topic_partition] = each
+    found = [
+        Holder(each, partition_named(state, place)[1].high_watermark - each.start_offset)
+        for place, each in first.items()
+    ]
+    return sorted(found, key=lambda each: -each.transaction.duration_ms)
+
+
+def overview(console: ConsoleStore, query: Query) -> Page:
+    """Return the first page."""
+    now_ms = console.now_ms()
+    totals = console.total(store_totals)
+    recent = console.recent()
+    held = console.store.read(lambda state, slot: holders(state, now_ms), refresh=False) if totals.held_back else []
+    published = console.publications()
+    return Page(
+        "overview.html",
+        "Overview",
+        {
+            "totals": totals,
+            "rate": commit_rate(recent.operations, is_whole=recent.is_whole, now_ms=now_ms),
+            "held": Listing(held, query, name="held", size=20),
+            "operations": recent.operations[:12],
+            "published": published,
+            "lags": sorted(published.lag_ms.items(), key=lambda item: (-item[1], item[0])),
+            "verification": console.verification.status,
+        },
+    )

@@ -1,0 +1,151 @@
+"""Names, keys and values of a store harm nobody who looks at them."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+import eoslog
+from eoslog.ui.application import _event
+from eoslog.ui.display import CELL_BYTES, VALUE_BYTES, cell, duration, moment, number, size, text
+from tests.unit.ui.forms import words
+
+HTML = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{ 7 * 7 }}<hx-partial hx-target='#main'>"
+TRICKS = "\x00\x1b[31m\u202egnp.exe\u2066\u200b\r\nevent: evil\ndata: x\x85\u2028\ud7ff\ue000"
+
+
+@pytest.mark.parametrize("evil", [HTML, TRICKS, "a" * 5_000], ids=["html", "control", "long"])
+def test_hostile_keys_and_values_are_text(store: eoslog.Store, browser: TestClient, evil: str) -> None:
+    with store.producer() as producer:
+        producer.send("payments", key=evil.encode(), value=evil.encode(), headers=[(evil[:1_000], b"x")], partition=0)
+        table = pa.table({"carrier": [evil], "miles": [1], "tags": [[evil]]})
+        producer.send_table("flights", table)
+
+    for path in (
+        "/topics/payments/rows",
+        "/topics/payments/rows/0/0",
+        "/topics/flights/rows",
+        "/topics/flights/rows/0/0",
+    ):
+        page = browser.get(path)
+        assert page.status_code == 200
+        _check_harmless(page.text)
+
+
+@pytest.mark.parametrize("evil", [HTML, "\u202egnp.exe\u200b", "a/b?c=d&e#f%2f..", "a" * 1_000])
+def test_hostile_ids_are_text_and_have_pages(store: eoslog.Store, browser: TestClient, evil: str) -> None:
+    with store.producer(evil) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("payments", value=b"v", partition=0)
+        producer.send_offsets_to_transaction({eoslog.TopicPartition("payments", 0): 0}, evil)
+        producer.commit_transaction()
+
+    paths = ("/", "/transactions", "/log", "/log/5", "/groups", f"/topics/payments/rows?partition=0&key={quote(evil)}")
+    for path in (*paths, f"/transactions/one?id={quote(evil)}", f"/groups/one?id={quote(evil)}"):
+        page = browser.get(path)
+        assert page.status_code == 200, path
+        _check_harmless(page.text)
+    assert f'href="/groups/one?id={quote(evil)}"' in browser.get("/groups").text
+
+
+@pytest.mark.parametrize("evil", [HTML, TRICKS, "//evil.example/"])
+def test_hostile_queries_are_text(browser: TestClient, evil: str) -> None:
+    for path in (
+        "/topics?q=",
+        "/transactions?q=",
+        "/groups?q=",
+        "/jobs?q=",
+        "/topics/payments/rows?where=",
+        "/nowhere/",
+    ):
+        page = browser.get(path + quote(evil))
+        _check_harmless(page.text)
+        assert not re.search(r"""(href|action)="(//|\w+:)""", page.text)
+
+
+def _check_harmless(page: str) -> None:
+    assert "<img" not in page
+    assert "<hx-partial" not in page
+    assert "&gt;49&lt;" not in page
+    assert page.count("<script") == page.count('<script src="/assets/')
+    # A field repeats what the user has written into it.
+    page = re.sub(r' value="[^"]*"', "", page)
+    invisible = {each for each in unescape(page) if not each.isprintable()} - {"\n", "\u202f"}
+    assert invisible == set()
+
+
+def test_a_large_value_is_cut_in_the_list_and_on_its_own_page(store: eoslog.Store, browser: TestClient) -> None:
+    with store.producer() as producer:
+        producer.send("payments", key=b"k", value=b"y" * 10_000_000, partition=0)
+
+    listed, whole = browser.get("/topics/payments/rows?partition=0"), browser.get("/topics/payments/rows/0/0")
+
+    assert listed.text.count("y" * CELL_BYTES) == 1
+    assert "y" * (CELL_BYTES + 1) not in listed.text
+    assert "10.0 MB" in words(listed)
+    assert len(whole.text) < VALUE_BYTES + 10_000
+
+
+def test_a_record_of_the_log_that_is_too_large_is_cut(store: eoslog.Store, browser: TestClient) -> None:
+    schema = pa.schema([(f"column_{number}", pa.int64()) for number in range(10_000)])
+    store.admin.create_topic("wide", schema=schema)
+
+    page = browser.get("/log/3")
+
+    assert page.status_code == 200
+    assert len(page.text) < 300_000
+    assert "its first" in words(page)
+
+
+def test_a_stream_has_no_event_of_a_value() -> None:
+    assert _event("a\r\nevent: evil\rdata: x\n\nid: 1") == (
+        "data: a\ndata: event: evil\ndata: data: x\ndata: \ndata: id: 1\n\n"
+    )
+
+
+def test_a_cut_value_keeps_whole_characters() -> None:
+    found = cell(pa.scalar("\u00e4" * 200, pa.string()), 11)
+
+    assert (found.text, found.cut_bytes) == ("\u00e4" * 5, 400)
+
+
+def test_bytes_that_are_no_text_are_shown_in_hexadecimal() -> None:
+    assert cell(pa.scalar(b"\xff\x00\x01", pa.binary())).text == "ff0001"
+    cut = cell(pa.scalar(b"\xff" * 1_000, pa.binary()), 10)
+    assert (cut.text, cut.kind, cut.cut_bytes) == ("ff" * 5, "bytes", 1_000)
+
+
+def test_a_value_of_each_kind_is_shown() -> None:
+    assert cell(pa.scalar(None, pa.binary())).kind == "null"
+    assert cell(pa.scalar(float("nan"))) == ("NaN", "number", None)
+    assert cell(pa.scalar([1, None], pa.list_(pa.int64()))).text == "[1, null]"
+    assert cell(pa.scalar({"a": b"\xff"})).text == '{"a": {"base64": "/w=="}}'
+    assert cell(pa.scalar(True)).text == "True"
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (number(1_234_567), "1\u202f234\u202f567"),
+        (number(None), "\u2013"),
+        (size(999), "999 B"),
+        (size(1_500_000), "1.5 MB"),
+        (duration(999), "999 ms"),
+        (duration(61_000), "1.0 min"),
+        (duration(60_000), "1 min"),
+        (duration(90_000_000), "1.0 d"),
+        (duration(-1), "\u2013"),
+        (moment(0), "1970-01-01 00:00:00.000 UTC"),
+        (moment(2**60), f"{2**60} ms"),
+        (text("a\u202eb"), "a\\u202eb"),
+        (text("a" * 300, 10), "a" * 9 + "\u2026"),
+    ],
+)
+def test_numbers_and_texts_are_written_for_people(shown: str, expected: str) -> None:
+    assert shown == expected

@@ -1,0 +1,138 @@
+"""``eoslog ui`` as a process: its link, its end, and what it says if it cannot start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+import eoslog
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    store = eoslog.connect(tmp_path / "store")
+    store.admin.create_topic("payments")
+    return store.url
+
+
+def started(url: str, *options: str, program: str = "") -> subprocess.Popen[str]:
+    """The command as a process. The program runs before it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{program}\nfrom eoslog.cli.main import main\nmain()", "--store", url, "ui", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        # A shell that starts tests in the background has them ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+@contextmanager
+def console(url: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its link."""
+    with started(url, *options) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def refused(url: str, *options: str, program: str = "") -> tuple[int, str]:
+    with started(url, *options, program=program) as process:
+        error = process.communicate(timeout=60)[1]
+        return process.returncode, error
+
+
+def test_the_link_opens_the_console(url: str) -> None:
+    with console(url) as (_, link), httpx2.Client(follow_redirects=True) as browser:
+        assert link.startswith("http://127.0.0.1:")
+        page = browser.get(link)
+
+    assert page.status_code == 200
+    assert page.url.query == b""
+    assert url in page.text
+    assert "read-only" in page.text
+    assert "server" not in page.headers
+
+
+def test_only_this_machine_reaches_the_console(url: str) -> None:
+    with console(url) as (_, link):
+        port = int(link.partition("/?")[0].rpartition(":")[2])
+        with socket.socket() as another, pytest.raises(ConnectionRefusedError):
+            another.connect(("127.0.0.2", port))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_console_while_a_page_is_open(url: str, number: signal.Signals) -> None:
+    with console(url) as (process, link), httpx2.Client(follow_redirects=True) as browser:
+        browser.get(link)
+        base = link.partition("/?")[0]
+        with browser.stream("GET", f"{base}/live/topics") as stream:
+            assert next(stream.iter_lines()) == ": open"
+            process.send_signal(number)
+
+            assert process.wait(60) == 0
+
+
+def test_the_link_is_printed_as_json(url: str) -> None:
+    with started(url, "--json") as process:
+        try:
+            assert process.stdout is not None
+            lines = "".join(process.stdout.readline() for _ in range(3))
+        finally:
+            process.kill()
+
+    assert json.loads(lines)["url"].startswith("http://127.0.0.1:")
+
+
+def test_a_token_is_not_logged(url: str) -> None:
+    with console(url) as (process, link), httpx2.Client() as browser:
+        browser.get(link)
+        browser.get(link)
+        process.send_signal(signal.SIGINT)
+        output, error = process.communicate(timeout=60)
+
+    assert link.partition("token=")[2] not in output + error
+
+
+def test_a_port_in_use_is_reported(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, error = refused(url, "--port", str(taken.getsockname()[1]))
+
+    assert status == 1
+    assert "cannot listen on 127.0.0.1: Address already in use. Choose another --port" in error
+
+
+def test_a_place_without_a_store_is_reported_before_a_link(tmp_path: Path) -> None:
+    status, error = refused(str(tmp_path / "nothing"))
+
+    assert (status, "[EOSLOG_NOT_A_STORE]" in error) == (1, True)
+
+
+@pytest.mark.parametrize("package", ["starlette", "jinja2", "uvicorn"])
+def test_without_the_extra_the_command_says_how_to_install_it(url: str, package: str) -> None:
+    status, error = refused(url, program=f"import sys; sys.modules['{package}'] = None")
+
+    assert status == 1
+    assert "pip install 'eoslog[ui]'" in error
+    assert "Traceback" not in error
+
+
+def test_the_help_needs_no_extra(url: str) -> None:
+    program = "import sys; sys.modules.update(starlette=None, jinja2=None, uvicorn=None)"
+
+    assert refused(url, "--help", program=program)[0] == 0

@@ -202,8 +202,8 @@ def exposition(store: Store) -> str:
 def serve(store: Store, address: str, port: int) -> tuple[int, Callable[[StepReport], None]]:
     """Serve the metrics of a store and of its coordinator over HTTP, in a thread of this process.
 
-    ``/metrics`` has both. ``/livez`` answers 200 while the process runs. ``/readyz`` answers 200 if the last step of the
-    coordinator succeeded, else 503. A step may run for long, so its duration says nothing about the health of the
+    ``/metrics`` has both. ``/livez`` answers 200 while the process runs. ``/readyz`` answers 200 if the last step of
+    the coordinator succeeded, else 503. A step may run for long, so its duration says nothing about the health of the
     process.
 
     Args:

@@ -6,7 +6,6 @@ Every message begins with a stable code such as ``[EOSLOG_PRODUCER_FENCED]``, be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ _LONGEST_GIVEN = 100
 _SEPARATORS = re.compile(r"[._-]")
 _MOST_NAMED = 20
 _MOST_COMPARED = 1_000
+"""Of the names that a store has, so many are listed, and so many are compared with a wrong one."""
 _CODE = re.compile(r"\A\[EOSLOG_[A-Z_]+\] ")
 
 
@@ -54,9 +54,9 @@ def quoted(given: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that ``name`` resembles most, whatever their case, dots, dashes and underscores.
+    """Return the known name that is most like ``name``; None if no name is like it.
 
-    None if no name resembles it.
+    Upper and lower case, dots, dashes and underscores do not count.
     """
     from difflib import get_close_matches
 
@@ -65,13 +65,31 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return plain[like[0]] if like else None
 
 
+def unknown(
+    subject: str, name: str, known: Iterable[str], *, listed: Iterable[str] | None = None, prefix: str = ""
+) -> str:
+    """Return the message that a name is unknown, with the nearest known name and the valid names.
+
+    Args:
+        subject: what is unknown, such as ``option 'topics'``.
+        name: the unknown name.
+        known: the names that the user may have meant.
+        listed: the valid names that the message lists; ``known`` if None.
+        prefix: the beginning of all these names. It does not make two names alike.
+    """
+    names = list(known)
+    like = nearest(name.removeprefix(prefix), [each.removeprefix(prefix) for each in names])
+    hint = f"did you mean {quoted(prefix + like)}? Valid are" if like is not None else "valid are"
+    return f"{subject} is unknown; {hint} {', '.join(names if listed is None else listed)}"
+
+
 def without_code(error: Exception | str) -> str:
     """Return the message of an error without its code, to include it in another message."""
     return _CODE.sub("", str(error))
 
 
 def none_named(kind: str, given: str, existing: Iterable[str]) -> str:
-    """Return the message that nothing of this name exists, with the nearest name and the first of those that do."""
+    """Return the message that a store has nothing of this name, with the nearest name and the first existing names."""
     names = sorted(existing)
     like = nearest(given, names[:_MOST_COMPARED])
     hint = f"Did you mean {quoted(like)}? " if like is not None else ""

@@ -20,8 +20,8 @@ from eoslog.errors import (
     InvalidTopic,
     OffsetOutOfRange,
     is_whole_number,
-    nearest,
     quoted,
+    unknown,
 )
 from eoslog.format.segment_index import SegmentIndexes
 from eoslog.format.topic_schemas import stored_schema, without_columns
@@ -120,10 +120,7 @@ def kafka_spelling(field: str) -> str:
 
 
 def _unknown(topic: str, name: str, known: Iterable[str]) -> InvalidTopic:
-    known = list(known)
-    like = nearest(name, known)
-    hint = f"did you mean {like!r}? The settings there are" if like else "the settings there are"
-    return InvalidTopic(f"topic {topic}: setting {quoted(name)} is unknown; {hint}: {', '.join(known)}")
+    return InvalidTopic(unknown(f"topic {topic}: setting {quoted(name)}", name, known))
 
 
 def _refused(topic: str, error: ValidationError) -> InvalidTopic:

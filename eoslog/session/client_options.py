@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-from eoslog.errors import InvalidOption, nearest, quoted
+from eoslog.errors import InvalidOption, quoted, unknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,16 +69,14 @@ class KafkaConfig:
             elif self.is_ignored(key):
                 ignored.append(str(given))
             else:
-                raise InvalidOption(f"config of {self.client}: key {quoted(given)} is unknown{self._hint(key, kinds)}")
+                known = [*self.other_names, *kinds, *self.fixed, *self.refused, *self.ignored]
+                keys = [name.replace("_", ".") for name in known]
+                listed = sorted(name.replace("_", ".") for name in kinds)
+                raise InvalidOption(unknown(f"config of {self.client}: key {quoted(given)}", key, keys, listed=listed))
         if ignored:
             # Their values are never logged: some are passwords.
             _tell_ignored(self.client, tuple(sorted(ignored)))
         return found
-
-    def _hint(self, key: str, kinds: Mapping[str, str]) -> str:
-        known = [*self.other_names, *(name.replace("_", ".") for name in kinds), *self.fixed, *self.refused]
-        like = nearest(key, [*known, *self.ignored])
-        return f"; did you mean {like!r}?" if like else f"; it takes {', '.join(sorted(kinds))}"
 
 
 def named_options(client: str, kafka: KafkaConfig | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -129,9 +127,8 @@ def _unknown(client: str, name: str, kinds: Mapping[str, str], kafka: KafkaConfi
             own = kafka.other_names[key]
         elif key in kafka.fixed or key in kafka.refused or kafka.is_ignored(key):
             return InvalidOption(f"option {quoted(name)} of {client} is Kafka's: give it in config={{{key!r}: …}}")
-    like = own if own in kinds else nearest(name, kinds)
-    hint = f"use {like}" if own == like else f"did you mean {like}?" if like else f"it takes {', '.join(kinds)}"
-    return InvalidOption(f"option {quoted(name)} of {client} is unknown; {hint}")
+    subject = f"option {quoted(name)} of {client}"
+    return InvalidOption(f"{subject} is unknown; use {own}" if own in kinds else unknown(subject, name, kinds))
 
 
 def _parsed(key: object, kind: str, value: Any) -> Any:

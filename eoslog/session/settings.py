@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from eoslog.errors import InvalidOption, nearest
+from eoslog.errors import InvalidOption, unknown
 from eoslog.log.replica import LogConfig
 from eoslog.state.expiry import (
     DELETED_FILE_RETENTION_MS,
@@ -33,9 +33,9 @@ _S3_DEFAULTS = S3Options()
 _PREFIX = "EOSLOG_"
 _SECRET = re.compile(r"(^|_)key(_id)?$|secret|token|passw|credential", re.IGNORECASE)
 _NO_SETTINGS = re.compile(
-    # The command's settings file, and the server and the tests of this project.
+    # The settings file of the command line, and the S3 server and the tests of this project.
     r"EOSLOG_(CONFIG|S3_SERVER|TEST_\w+"
-    # Kubernetes tells each container of a service whose name begins with eoslog.
+    # Kubernetes sets these in each container for a service whose name begins with eoslog.
     r"|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))"
 )
 _CREDENTIALS = ("key", "secret", "token", "anon")
@@ -174,11 +174,10 @@ def load_settings(path: str | os.PathLike[str] | None = None) -> Settings:
         where = f"{named} or the environment" if named else f"the environment ({_PREFIX}…)"
         if _SECRET.search(location):
             raise _no_secrets(where, location) from None
-        problem = f"{first['msg']}, not {first['input']!r}"
+        subject = f"setting {location!r} in {where}"
         if first["type"] == "extra_forbidden":
-            names = _names_beside(first["loc"])
-            problem = f"is unknown; {_hint(str(first['loc'][-1]), names)}the settings there are: {', '.join(names)}"
-        raise InvalidOption(f"setting {location!r} in {where}: {problem}") from None
+            raise InvalidOption(unknown(subject, str(first["loc"][-1]), _names_beside(first["loc"]))) from None
+        raise InvalidOption(f"{subject}: {first['msg']}, not {first['input']!r}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -197,7 +196,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_variables() -> None:
-    """Refuse an unknown variable. The settings library would ignore it silently, or say nothing of its spelling."""
+    """Refuse an unknown variable. The settings library ignores some of them, and suggests no name for the others."""
     valid = _variables()
     for given, value in os.environ.items():
         name = given.upper()
@@ -208,26 +207,18 @@ def _check_variables() -> None:
         section = name.partition("__")[0]
         beside = [each for each in valid if each.startswith(f"{section}__")]
         sections = [f"{_PREFIX}{each.upper()}{'__…' * (each != 'store')}" for each in Settings.model_fields]
-        raise InvalidOption(
-            f"environment variable {given} is unknown; {_hint(name, valid, _PREFIX)}valid are {CONFIG_VARIABLE}, "
-            + ", ".join(beside or sections)
-        )
+        listed = [CONFIG_VARIABLE, *(beside or sections)]
+        raise InvalidOption(unknown(f"environment variable {given}", name, valid, listed=listed, prefix=_PREFIX))
 
 
 def _variables() -> list[str]:
-    """Return the variables of all settings. A section as a whole is one, too: its value is JSON."""
+    """Return the variables of all settings, and those of whole sections, whose values are JSON."""
     found = []
     for name, field in Settings.model_fields.items():
         found.append(f"{_PREFIX}{name}".upper())
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             found += [f"{_PREFIX}{name}__{each}".upper() for each in field.annotation.model_fields]
     return found
-
-
-def _hint(given: str, valid: Sequence[str], prefix: str = "") -> str:
-    """Return a question for the nearest name, if there is one. What all names begin with does not make them alike."""
-    like = nearest(given.removeprefix(prefix), [each.removeprefix(prefix) for each in valid])
-    return f"did you mean {prefix}{like}? " if like is not None else ""
 
 
 def _secret_in(values: Mapping[str, Any]) -> str | None:

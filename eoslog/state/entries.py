@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from eoslog.errors import InvalidTopic, nearest, quoted
+from eoslog.errors import InvalidTopic, quoted, unknown
 from eoslog.state.entry_fields import (
     Count,
     FileReference,
@@ -68,14 +68,10 @@ class TopicConfig(Model):
     """A topic's settings."""
 
     def __new__(cls, **settings: object) -> TopicConfig:
-        # Only a direct call comes here with settings. Stored ones may have fields of a newer version, and these are
-        # ignored.
+        # Only a direct call passes settings here. Unknown fields of stored settings are of a newer version and ignored.
         for name in settings:
             if name not in cls.model_fields:
-                like = nearest(name, cls.model_fields)
-                hint = f"did you mean {like}? " if like is not None else ""
-                known = ", ".join(cls.model_fields)
-                raise InvalidTopic(f"setting {quoted(name)} is unknown; {hint}the settings there are: {known}")
+                raise InvalidTopic(unknown(f"setting {quoted(name)}", name, cls.model_fields))
         return super().__new__(cls)
 
     segment_bytes: Annotated[int, Field(strict=True, ge=1, lt=2**53)] = 1 << 30

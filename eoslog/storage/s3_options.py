@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
 
-from eoslog.errors import InvalidOption, nearest
+from eoslog.errors import InvalidOption, quoted, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,7 @@ class S3Options:
         valid = {each.name: each.type for each in fields(cls)}
         for name in options:
             if name not in valid:
-                like = nearest(name, valid)
-                hint = f"did you mean {like!r}? Valid are" if like else "valid are"
-                raise InvalidOption(f"Unknown option {name!r} of an S3 store; {hint} {', '.join(sorted(valid))}.")
+                raise InvalidOption(unknown(f"option {quoted(name)} of an S3 store", name, sorted(valid)))
         return cls(**{name: _parsed(name, valid[name], value) for name, value in options.items()})
 
 

@@ -147,7 +147,7 @@ def test_overwrite_replaces_the_rows_in_one_slot(spark: SparkSession, store: eos
 
 def test_an_unknown_topic_is_refused_with_advice(spark: SparkSession, store: eoslog.Store, flights: DataFrame) -> None:
     with pytest.raises(
-        Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*the store has: flights.*create"
+        Exception, match=r"EOSLOG_UNKNOWN_TOPIC_OR_PARTITION.*The store has: flights.*create"
     ) as refused:
         write(flights, store, topic="nope")
     assert "Traceback" not in str(refused.value)

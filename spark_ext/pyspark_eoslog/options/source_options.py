@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from eoslog.errors import InvalidOption, nearest
+from eoslog.errors import InvalidOption, unknown
 from eoslog.producer.job import WorkVersion
 from eoslog.read.isolation import IsolationLevel
 from eoslog.read.time_travel import parse_timestamp
@@ -271,11 +271,8 @@ def _check_known(options: Mapping[str, str], known: Mapping[str, str]) -> None:
     for name in options:
         if name in known or name in _SPARKS_OWN or name.startswith(STORE_PREFIX) or _is_of_kafka(name):
             continue
-        like = nearest(name, known.values())
-        hint = f"did you mean {like!r}? Valid are" if like else "valid are"
-        raise InvalidOption(
-            f"option {name!r} is unknown; {hint} {', '.join(NAMES)}, and {STORE_PREFIX}<option of the store>"
-        )
+        listed = [*NAMES, f"{STORE_PREFIX}<option of the store>"]
+        raise InvalidOption(unknown(f"option {name!r}", name, known.values(), listed=listed))
 
 
 def _isolation(options: Mapping[str, str]) -> IsolationLevel:

@@ -21,7 +21,7 @@ from eoslog.errors import (
     SchemaMismatch,
     UnknownTopicOrPartition,
     UnsupportedSchema,
-    quoted,
+    without_code,
 )
 from eoslog.format.topic_schemas import RESERVED_NAMES, decode_schema, encode_schema, stored_schema
 from eoslog.producer.job import Job, write_targets
@@ -90,16 +90,14 @@ def _plan(options: Options, schema: StructType, store: Store, *, refresh: bool) 
     new_columns = None
     try:
         store_id, targets = write_targets(store, name, refresh=refresh)
-    except UnknownTopicOrPartition:
+    except UnknownTopicOrPartition as error:
         # A state that is not the newest may lack a topic that exists.
         if refresh and options.create_topic:
             create_topic(options, schema, store)
             return _plan(options, schema, store, refresh=True)
-        known = ", ".join(store.read(lambda state, slot: sorted(state.topic_ids), refresh=False)) or "none"
         raise UnknownTopicOrPartition(
-            f"no topic is named {quoted(name)}; the store has: {known}. Create it with the write by option "
-            "createTopic=true (with options partitions and key), or first: eoslog.connect(path).admin."
-            "create_topic(name, partitions=…, schema=df.schema, key=…)"
+            f"{without_code(error)}. Create it with the write by option createTopic=true (with options partitions and "
+            "key), or first: eoslog.connect(path).admin.create_topic(name, partitions=…, schema=df.schema, key=…)"
         ) from None
     if name is None:
         options.refuse(("mergeSchema",), "is for a topic of columns: name it with option 'topic'")

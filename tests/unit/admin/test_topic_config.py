@@ -52,7 +52,7 @@ def test_settings_that_are_there_already_take_no_slot(store: Store) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"retention": 1}, "setting 'retention' is unknown; did you mean 'retention_ms'.*: segment_bytes"),
+        ({"retention": 1}, "setting 'retention' is unknown; did you mean 'retention_ms'.*Valid are segment_bytes"),
         ({"retention_ms": -2}, "setting retention_ms cannot be -2"),
         ({"retention_ms": "1000"}, "setting retention_ms cannot be '1000'"),
         ({"segment_ms": 0}, "setting segment_ms cannot be 0"),

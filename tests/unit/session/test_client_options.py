@@ -83,7 +83,7 @@ def test_the_nearest_name_is_found_whatever_the_spelling(name: str, like: str | 
         ),
         (
             lambda store: store.producer(transactionl_id="a"),
-            "'transactionl_id' of a producer.*did you mean transactional_id",
+            "'transactionl_id' of a producer.*did you mean 'transactional_id'",
         ),
         (lambda store: store.producer(message_timeout_ms=1), "use delivery_timeout_ms"),
         (
@@ -91,15 +91,15 @@ def test_the_nearest_name_is_found_whatever_the_spelling(name: str, like: str | 
             r"is Kafka's: give it in config=\{'bootstrap.servers': …\}",
         ),
         (lambda store: store.producer(acks="all"), r"is Kafka's: give it in config=\{'acks': …\}"),
-        (lambda store: store.producer(colour=1), "it takes transactional_id, transaction_timeout_ms, staged"),
+        (lambda store: store.producer(colour=1), "valid are transactional_id, transaction_timeout_ms, staged"),
         (lambda store: store.consumer(**{"group.id": "a"}), "'group.id' of a consumer.*use group_id"),
-        (lambda store: store.consumer(auto_ofset_reset="none"), "did you mean auto_offset_reset"),
+        (lambda store: store.consumer(auto_ofset_reset="none"), "did you mean 'auto_offset_reset'"),
         (lambda store: store.consumer().subscribe("t", on_assign=print), r"'on_assign' of subscribe\(\).*on_assigned"),
         (
             lambda store: store.admin.create_topic("n", num_partitions=3),
-            r"of create_topic\(\).*did you mean partitions",
+            r"of create_topic\(\).*did you mean 'partitions'",
         ),
-        (lambda store: eoslog.connect("x", fsnc=False), r"'fsnc' of connect\(\).*did you mean fsync"),
+        (lambda store: eoslog.connect("x", fsnc=False), r"'fsnc' of connect\(\).*did you mean 'fsync'"),
         (lambda store: eoslog.connect("x", **{"endpoint.url": "http://x"}), "use endpoint_url"),
     ],
 )
@@ -184,7 +184,7 @@ def test_keys_for_a_broker_are_ignored_with_one_warning_that_has_no_values(
         ({"on_delivery": print}, "give on_delivery to each send"),
         ({"transactional.idd": "a"}, r"'transactional.idd' is unknown; did you mean 'transactional.id'\?"),
         ({"bootstrap.server": "a"}, r"did you mean 'bootstrap.servers'\?"),
-        ({"colour": 1}, "'colour' is unknown; it takes .*max_block_ms"),
+        ({"colour": 1}, "'colour' is unknown; valid are .*max.block.ms"),
         ({1: 2}, "key 1 is unknown"),
         ({"max.block.ms": "soon"}, "'max.block.ms' is 'soon'; it must be a whole number"),
         ({"staged": "maybe"}, "'staged' is 'maybe'; it must be true or false"),

@@ -24,7 +24,7 @@ from eoslog.admin.transaction_admin import TransactionAdministration
 from eoslog.delta.delta_schema import delta_schema
 from eoslog.delta.known_tables import KnownTables
 from eoslog.errors import CorruptRecord, InvalidOption, InvalidRequest, InvalidTopic, is_whole_number, quoted, shortened
-from eoslog.format.given_schemas import GivenSchema, arrow_columns
+from eoslog.format.arrow_input import GivenSchema, arrow_columns
 from eoslog.format.partitioner import check_key_type
 from eoslog.format.topic_schemas import check_storable, decode_schema, encode_schema, normalise_schema
 from eoslog.maintenance.file_compaction import FileCompactionReport, compact_files

@@ -20,7 +20,7 @@ from eoslog.cli import completion
 from eoslog.cli.options import COUNT, Param, Session, Yes, command, command_group, confirm, counted, parsed
 from eoslog.cli.rendering import Columns, title_of
 from eoslog.errors import TopicAlreadyExists, UnknownTopicOrPartition
-from eoslog.format.given_schemas import TYPE_NAMES, type_named
+from eoslog.format.arrow_input import TYPE_NAMES, type_named
 from eoslog.format.topic_schemas import stored_schema
 from eoslog.session.positions import OffsetAndMetadata
 from eoslog.state.entries import TopicConfig

@@ -1,13 +1,15 @@
-"""Tables and schemas as users give them: Arrow's, or those of pandas, Polars and all else with Arrow's interfaces."""
+"""Rows and columns in the forms in which a user may give them: Arrow's, and those of pandas, Polars and Spark."""
 
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from eoslog.errors import InvalidRequest, SchemaMismatch, shortened
+from eoslog.errors import InvalidRequest, SchemaMismatch, UnsupportedSchema, quoted, shortened
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -22,6 +24,36 @@ class ArrowSchema(Protocol):
     """An object with Arrow's schema interface (the PyCapsule interface)."""
 
     def __arrow_c_schema__(self) -> object: ...
+
+
+class SparkSchema(Protocol):
+    """A ``StructType`` of PySpark."""
+
+    def json(self) -> str: ...
+    def jsonValue(self) -> dict[str, Any]: ...  # noqa: N802 - Spark's name
+
+
+GivenSchema = pa.Schema | Mapping[str, "pa.DataType | str"] | ArrowSchema | ArrowStream | SparkSchema
+"""The forms of columns: a schema of Arrow, types or names of types by column, the schema or the rows of another
+library, or a schema of Spark."""
+
+_TYPES: dict[str, pa.DataType] = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(\d{1,2})\)")
+TYPE_NAMES = f"{', '.join(_TYPES)}, decimal(precision,scale)"
+"""The types of columns by Spark's names, for messages."""
 
 
 def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
@@ -47,8 +79,8 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
         try:
             table = pa.table(rows)
         except (pa.ArrowException, TypeError, ValueError) as error:
-            # A column, such as a Series of Polars, has a stream too, but not one of rows. A frame of pandas may have a
-            # column of values of several types.
+            # A Series of Polars is a column, so its stream has no rows. A frame of pandas may have a column with values
+            # of several types.
             raise SchemaMismatch(
                 f"{where}: the {type(rows).__name__} cannot be read as rows of Arrow: {_first_line(error)}. Give a "
                 "frame whose columns have one type each"
@@ -57,7 +89,7 @@ def table_of(rows: ArrowStream | pa.RecordBatch, where: str) -> pa.Table:
     return table.drop_columns(index) if index else table
 
 
-def schema_of(given: object, where: str) -> pa.Schema:
+def _schema_of(given: object, where: str) -> pa.Schema:
     """Return the schema that is given, or that of a table, a data frame or another stream.
 
     Args:
@@ -90,8 +122,64 @@ def schema_of(given: object, where: str) -> pa.Schema:
     return schema
 
 
+def type_named(name: str) -> pa.DataType | None:
+    """Return the type with this name in Spark; None if there is none. Upper and lower case do not matter."""
+    name = name.strip().lower()
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal is None:
+        return _TYPES.get(name)
+    precision, scale = int(decimal[1]), int(decimal[2])
+    return pa.decimal128(precision, scale) if 1 <= precision <= 38 and scale <= precision else None
+
+
+class ArrowColumns(NamedTuple):
+    """The columns of a topic."""
+
+    schema: pa.Schema
+    spark: str | None
+    """The same columns as Spark's JSON, if they were given as Spark's schema."""
+
+
+def arrow_columns(topic: str, given: object) -> ArrowColumns:
+    """Return the columns that a user gives in any of the forms of ``GivenSchema``.
+
+    Raises:
+        InvalidRequest: the object is no schema. The message says what may be given.
+        UnsupportedSchema: a type has no such name, or Arrow lacks the type of a Spark column.
+    """
+    if type(given).__module__.startswith("pyspark.") and hasattr(given, "jsonValue"):
+        # The program has PySpark, so this import works: pyspark_eoslog is a package of the same distribution.
+        return ArrowColumns(*import_module("pyspark_eoslog.spark_schemas").topic_columns(given))
+    if isinstance(given, Mapping) and not hasattr(given, "__arrow_c_schema__"):
+        return ArrowColumns(pa.schema([_column(topic, name, kind) for name, kind in given.items()]), None)
+    return ArrowColumns(_schema_of(given, f"topic {topic}: the schema"), None)
+
+
+def _column(topic: str, name: object, kind: object) -> pa.Field[Any]:
+    if not isinstance(name, str):
+        raise InvalidRequest(f"topic {topic}: the name of a column is a text, not {quoted(name)}")
+    found = kind if isinstance(kind, pa.DataType) else None
+    if isinstance(kind, str):
+        found = type_named(kind) or _type_of_arrow(kind)
+    if found is None:
+        raise UnsupportedSchema(
+            f"topic {topic}: column {quoted(name)}: {quoted(kind)} is not a type. Give a pyarrow.DataType, or one of "
+            f"{TYPE_NAMES}, or a name of Arrow's such as int64"
+        )
+    return pa.field(name, found)
+
+
+def _type_of_arrow(name: str) -> pa.DataType | None:
+    alias: Any = name.strip()
+    try:
+        found: pa.DataType = pa.type_for_alias(alias)
+    except ValueError:
+        return None
+    return found
+
+
 def _unnamed_index(schema: pa.Schema) -> list[str]:
-    """Return the columns that pandas made of an index without a name, which is no data: it numbers the frame's rows."""
+    """Return the columns that pandas made of an index without a name. They only number the rows of the frame."""
     if not schema.metadata or b"pandas" not in schema.metadata:
         return []
     return [name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)]

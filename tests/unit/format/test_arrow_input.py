@@ -29,7 +29,7 @@ TABLES: dict[str, Callable[[], Any]] = {
     "polars": lambda: pl.DataFrame(pl.from_arrow(ROWS)),
     "polars with categories": lambda: pl.DataFrame(pl.from_arrow(ROWS)).with_columns(pl.col("a").cast(pl.Categorical)),
 }
-NEITHER: list[Any] = [{"a": ["x"]}, [{"a": "x"}], "abc", 7, pd.Series(["x"]), pl.LazyFrame({"a": ["x"]})]
+NEITHER: list[Any] = [[{"a": "x"}], "abc", 7, pd.Series(["x"]), pl.LazyFrame({"a": ["x"]})]
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_what_is_neither_is_refused_with_what_to_do(store: eoslog.Store, given: 
         eoslog.SchemaMismatch, match=rf"topic t: send_table\(\) takes.*not {name}\. Collect.*from_pylist"
     ):
         store.producer().send_table("t", given)
-    with pytest.raises(eoslog.InvalidRequest, match=f"topic u: schema must be.*not {name}.*See pyarrow.schema"):
+    with pytest.raises(eoslog.InvalidRequest, match=f"topic u: the schema cannot be a {name}.*Give a pyarrow"):
         store.admin.create_topic("u", schema=given)
-    with pytest.raises(eoslog.InvalidRequest, match=f"topic t: columns must be.*not {name}.*See pyarrow.schema"):
+    with pytest.raises(eoslog.InvalidRequest, match=f"topic t: the schema cannot be a {name}.*Give a pyarrow"):
         store.admin.add_columns("t", given)
 
 

@@ -240,12 +240,12 @@ REFUSALS: dict[str, tuple[Callable[[Store], object], type[eoslog.EosLogError], s
     "a misspelled setting": (
         lambda store: eoslog.TopicConfig(retention=5),  # type: ignore[call-arg]
         eoslog.InvalidTopic,
-        "setting 'retention' is unknown; did you mean retention_ms",
+        "setting 'retention' is unknown; did you mean 'retention_ms'",
     ),
     "a misspelled setting to alter": (
         lambda store: store.admin.alter_topic("records", retention_mss=5),
         eoslog.InvalidTopic,
-        "setting 'retention_mss' is unknown; did you mean retention_ms",
+        "setting 'retention_mss' is unknown; did you mean 'retention_ms'",
     ),
     "a place that is none": (
         lambda store: eoslog.connect(None),  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 source=.cache/docs/source
 rm -rf "$source"
 mkdir -p "$source/tests/simulation"
+# Copies, because a build of the sources takes a directory once, also if it finds it through a link.
 for path in README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md LICENSE docs conf schemas examples tests/simulation/README.md; do
-    ln -s "$PWD/$path" "$source/$path"
+    cp -r "$path" "$source/$path"
 done

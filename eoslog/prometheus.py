@@ -128,6 +128,8 @@ def _of_store(found: StoreMetrics) -> Iterator[Metric]:
 
 def _of_process(store: Store) -> Iterator[Metric]:
     yield _labeled("requests", "Requests to the object store.", ["verb"], _keyed(store.requests), is_count=True)
+    times_s = {verb: ns / _NS for verb, ns in store.object_store.request_times_ns.items()}
+    yield _labeled("request_seconds", "The time until answers.", ["verb"], _keyed(times_s), is_count=True)
     counts = store.log.appender.counts.as_dict()
     waited_ms = counts.pop("waited_ms")
     yield _labeled("appends", "Appends to the log, by kind.", ["kind"], _keyed(counts), is_count=True)

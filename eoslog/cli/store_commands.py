@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from operator import itemgetter
 from types import FrameType
 from typing import Annotated, Any
@@ -271,11 +270,12 @@ _PORT = click.IntRange(0, 65_535)
 def _prometheus() -> Any:
     """Return the module of metrics for Prometheus, whose library is optional."""
     try:
-        return import_module("eoslog.prometheus")
+        import eoslog.prometheus
     except ModuleNotFoundError:
         raise click.UsageError(
             "Metrics for Prometheus need the package prometheus-client. Install it: pip install 'eoslog[prometheus]'"
         ) from None
+    return eoslog.prometheus
 
 
 @command("coordinator", "", "--once", "--interval vacuum=3600 --without delete-old-slots --json")

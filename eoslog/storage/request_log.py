@@ -1,4 +1,4 @@
-"""The log of requests to object stores: a DEBUG line for each, with its verb, path, outcome and time.
+"""The times of requests to object stores, and their log: a DEBUG line for each, with its verb, path, outcome and time.
 
 A line never holds a header, a query or a body, so it shows no credential and no signature.
 """
@@ -21,7 +21,7 @@ def is_logged() -> bool:
     return _logger.isEnabledFor(logging.DEBUG)
 
 
-def log_request(url: str, verb: str, path: str | Sequence[str], outcome: object, duration_ms: int) -> None:
+def log_request(url: str, verb: str, path: str | Sequence[str], outcome: object, duration_ns: int) -> None:
     """Log one request; or the deletion of several objects by one call."""
     paths = path if isinstance(path, str) else ", ".join(path)
     _logger.debug(
@@ -30,33 +30,34 @@ def log_request(url: str, verb: str, path: str | Sequence[str], outcome: object,
         verb,
         paths if len(paths) <= _LONGEST_PATH else f"{paths[:_LONGEST_PATH]}…",
         outcome,
-        duration_ms,
+        duration_ns // 1_000_000,
     )
 
 
 def logged(verb: str) -> Callable[[_Method], _Method]:
-    """Decorate a method of a store on this machine, which has ``url`` and ``_environment``, so that it is logged."""
+    """Decorate a method of a store on this machine, which has ``_environment``, so that it is timed and logged."""
 
     def decorate(method: _Method) -> _Method:
-        def log(store: Any, path: str | Sequence[str], outcome: object, began_ms: int) -> None:
-            log_request(store.url, verb, path, outcome, store._environment.monotonic_ms() - began_ms)
+        def end(store: Any, path: str | Sequence[str], outcome: object, began_ns: int) -> None:
+            duration_ns = store._environment.monotonic_ns() - began_ns
+            store.request_times_ns[verb] += duration_ns
+            if is_logged():
+                log_request(store.url, verb, path, outcome, duration_ns)
 
         @wraps(method)
         def call(self: Any, path: Any, *arguments: Any, **options: Any) -> Any:
-            if not is_logged():
-                return method(self, path, *arguments, **options)
-            began_ms = self._environment.monotonic_ms()
+            began_ns = self._environment.monotonic_ns()
             try:
                 result = method(self, path, *arguments, **options)
             except Exception as error:
-                log(self, path, type(error).__name__, began_ms)
+                end(self, path, type(error).__name__, began_ns)
                 raise
-            log(self, path, getattr(result, "value", "done"), began_ms)
+            end(self, path, getattr(result, "value", "done"), began_ns)
             return result
 
         @wraps(method)
         def iterate(self: Any, path: Any, **options: Any) -> Iterator[Any]:
-            began_ms, found, outcome = self._environment.monotonic_ms(), 0, "ended early"
+            began_ns, found, outcome = self._environment.monotonic_ns(), 0, "ended early"
             try:
                 for each in method(self, path, **options):
                     found += 1
@@ -66,8 +67,7 @@ def logged(verb: str) -> Callable[[_Method], _Method]:
                 outcome = type(error).__name__
                 raise
             finally:
-                if is_logged():
-                    log(self, path, f"{found} objects, {outcome}", began_ms)
+                end(self, path, f"{found} objects, {outcome}", began_ns)
 
         return iterate if isgeneratorfunction(method) else call  # type: ignore[return-value]
 

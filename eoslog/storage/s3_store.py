@@ -291,28 +291,30 @@ class S3Store(ObjectStore):
 
     async def _send(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """Send one request. Observe the ``Date`` of its answer, also of an error."""
-        began_ms = self._environment.monotonic_ms() if is_logged() else None
+        began_ns = self._environment.monotonic_ns()
         try:
             client = await self._connected().client()
             answer: Mapping[str, Any] = await getattr(client, operation)(Bucket=self._bucket, **parameters)
         except Exception as error:
             self._observe(answer_of(error))
-            if began_ms is not None:
-                outcome = f"{status_of(error)} {code_of(error)}" if answer_of(error) else type(error).__name__
-                self._log(operation, parameters, outcome, began_ms)
+            outcome = f"{status_of(error)} {code_of(error)}" if answer_of(error) else type(error).__name__
+            self._end(operation, parameters, outcome, began_ns)
             raise
         self._observe(answer)
-        if began_ms is not None:
-            self._log(operation, parameters, answer.get("ResponseMetadata", {}).get("HTTPStatusCode"), began_ms)
+        self._end(operation, parameters, answer.get("ResponseMetadata", {}).get("HTTPStatusCode"), began_ns)
         return answer
 
-    def _log(self, operation: str, parameters: Mapping[str, Any], outcome: object, began_ms: int) -> None:
-        """Log a request. The parameters hold neither credentials nor a signature; only the path is told."""
+    def _end(self, operation: str, parameters: Mapping[str, Any], outcome: object, began_ns: int) -> None:
+        """Count the time of a request, and log it. The parameters hold neither credentials nor a signature."""
+        duration_ns = self._environment.monotonic_ns() - began_ns
+        verb = operation.split("_")[0].upper()
+        self.request_times_ns[verb] += duration_ns
+        if not is_logged():
+            return
         path = str(parameters.get("Key", parameters.get("Prefix", ""))).removeprefix(self._key_prefix)
         if "Range" in parameters:
             path += f" {parameters['Range']}"
-        verb = operation.split("_")[0].upper()
-        log_request(self.url, verb, path, outcome, self._environment.monotonic_ms() - began_ms)
+        log_request(self.url, verb, path, outcome, duration_ns)
 
     async def _retried(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         retrying = AsyncRetrying(

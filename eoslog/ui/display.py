@@ -95,9 +95,13 @@ def cell(value: Any, limit: int = CELL_BYTES) -> Cell:
         start = whole.slice(0, min(limit, whole.size)).to_pybytes()
         is_cut = whole.size > limit
         return _of_bytes(start, is_text=_is_text(kind), whole=whole.size if is_cut else None)
+    try:
+        plain = to_json(value.as_py())
+    except (ValueError, OverflowError):
+        # A date or time that Python cannot hold, such as one after the year 9999.
+        return Cell(f"a {kind} beyond the years 1 to 9999", "null")
     if pa.types.is_nested(kind):
-        return _of_json(json.dumps(to_json(value.as_py()), ensure_ascii=False, default=str), limit)
-    plain = to_json(value.as_py())
+        return _of_json(json.dumps(plain, ensure_ascii=False, default=str), limit)
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     return Cell(text(plain, limit), "number" if is_number else "text")
 

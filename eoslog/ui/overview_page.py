@@ -16,7 +16,8 @@ from eoslog.ui.console_store import ConsoleStore
 from eoslog.ui.pages import Listing, Page, Query
 
 _MINUTE_MS = 60_000
-_MINUTES = 30
+_BARS = 30
+_BAR_MS = (60_000, 30_000, 20_000, 10_000, 5_000, 2_000, 1_000)
 ANY_AGE = -(2**62)
 """Less than the age of every transaction (ms), also of one whose start is in the future by this clock."""
 
@@ -57,10 +58,15 @@ class CommitRate(NamedTuple):
 
     a_minute: float
     """Over the last five minutes, or over the time that was looked at if that is shorter."""
-    by_minute: Sequence[int]
-    """The commits of each of the last minutes, the oldest first."""
-    is_known_ms: int
-    """The time that was looked at (ms)."""
+    bars: Sequence[int]
+    """The commits of each of the last periods, the oldest first."""
+    bar_ms: int
+    """The length of a period (ms): a minute, or less if fewer minutes were looked at."""
+
+    @property
+    def span_ms(self) -> int:
+        """The time of all bars (ms)."""
+        return self.bar_ms * len(self.bars)
 
 
 def amount_of(partition: Partition) -> Amount:
@@ -100,16 +106,15 @@ def commit_rate(operations: Sequence[Operation], *, is_whole: bool, now_ms: int)
         is_whole: True if the operations begin with the store.
     """
     times = [each.timestamp for each in operations if each.timestamp is not None]
-    known_ms = _MINUTES * _MINUTE_MS
+    known_ms = _BARS * _BAR_MS[0]
     if times and not is_whole:
         known_ms = max(1, min(known_ms, now_ms - times[-1]))
+    bar_ms = next((each for each in _BAR_MS if each * _BARS <= known_ms), _BAR_MS[-1])
     commits = [each.timestamp for each in operations if each.outcome == "commit" and each.timestamp is not None]
-    minutes = Counter(max(0, now_ms - time_ms) // _MINUTE_MS for time_ms in commits)
+    bars = Counter(max(0, now_ms - time_ms) // bar_ms for time_ms in commits)
     span_ms = min(5 * _MINUTE_MS, known_ms)
     lately = sum(now_ms - time_ms <= span_ms for time_ms in commits)
-    return CommitRate(
-        lately * _MINUTE_MS / span_ms, [minutes[minute] for minute in reversed(range(_MINUTES))], known_ms
-    )
+    return CommitRate(lately * _MINUTE_MS / span_ms, [bars[bar] for bar in reversed(range(_BARS))], bar_ms)
 
 
 def holders(state: StoreState, now_ms: int) -> list[Holder]:

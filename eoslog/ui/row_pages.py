@@ -32,6 +32,8 @@ from eoslog.ui.pages import Page, Query
 from eoslog.ui.topic_pages import partition_number
 
 ROWS = 50
+_MOST_COLUMNS = 100
+_MOST_COLUMNS_OF_A_ROW = 1_000
 _LARGEST_FETCH_BYTES = 32 << 20
 """Rows whose files are larger in total are shown without their values, until the user asks for them."""
 _SEARCHED_BYTES = 64 << 20
@@ -225,6 +227,8 @@ class ValueColumns(NamedTuple):
     offset: str
     timestamp: str
     values: Sequence[str]
+    more: int
+    """The number of further columns that a list leaves out."""
     without_values: Sequence[str]
     """The columns that have no value of a user, so that large values are not fetched."""
 
@@ -234,18 +238,25 @@ class ValueColumns(NamedTuple):
         return [*self.without_values, *self.values]
 
 
-def value_columns(topic: Topic, *, headers: bool = False) -> ValueColumns:
-    """Return the columns of a topic's page."""
+def value_columns(topic: Topic, *, headers: bool = False, most: int = _MOST_COLUMNS) -> ValueColumns:
+    """Return the columns of a topic's page.
+
+    Args:
+        headers: include the headers of Kafka records.
+        most: how many columns of a user at most.
+    """
     transaction = TRANSACTION_COLUMNS.names
     if topic.topic_schema.kind == "records":
         values = ["key", "value", *([HEADERS_COLUMN.name] if headers else [])]
-        return ValueColumns("offset", "timestamp", values, ["offset", "timestamp", *transaction])
-    return ValueColumns("_offset", "_timestamp", stored_schema(topic).names, ["_offset", "_timestamp", *transaction])
+        return ValueColumns("offset", "timestamp", values, 0, ["offset", "timestamp", *transaction])
+    names = stored_schema(topic).names
+    place = ["_offset", "_timestamp", *transaction]
+    return ValueColumns("_offset", "_timestamp", names[:most], max(0, len(names) - most), place)
 
 
 def rows_of(table: pa.Table, columns: ValueColumns, limit: int = CELL_BYTES) -> Iterator[Row]:
     """Yield the rows of a table, with at most ``limit`` bytes of each value."""
-    known: dict[str, list[Any]] = {name: table.column(name).to_pylist() for name in columns.without_values}
+    known: dict[str, list[Any]] = {name: _plain(table.column(name)) for name in columns.without_values}
     shown = [table.column(name) for name in columns.values if name in table.column_names]
     for number in range(table.num_rows):
         of_row = {name: values[number] for name, values in known.items()}
@@ -253,7 +264,7 @@ def rows_of(table: pa.Table, columns: ValueColumns, limit: int = CELL_BYTES) -> 
         outcome = "open" if of_row["_slot"] is None else "committed" if committed is not None else "aborted"
         yield Row(
             offset=of_row[columns.offset],
-            timestamp_ms=_ms(of_row[columns.timestamp]),
+            timestamp_ms=of_row[columns.timestamp],
             cells=[cell(column[number], limit) for column in shown],
             outcome=of_row["_control"] or outcome,
             transactional_id=of_row["_transactional_id"],
@@ -261,12 +272,16 @@ def rows_of(table: pa.Table, columns: ValueColumns, limit: int = CELL_BYTES) -> 
             producer_epoch=of_row["_producer_epoch"],
             sequence=of_row["_sequence"],
             slot=of_row["_slot"],
-            commit_ms=_ms(committed),
+            commit_ms=committed,
         )
 
 
-def _ms(value: Any) -> int | None:
-    return None if value is None else int(value.timestamp() * 1000)
+def _plain(column: pa.ChunkedArray[Any]) -> list[Any]:
+    """Return the values of a column, and times in ms: a time may be one that Python cannot hold."""
+    if pa.types.is_timestamp(column.type):
+        microseconds = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
+        return [None if each is None else each // 1_000 for each in microseconds]
+    return list(column.to_pylist())
 
 
 def with_zone(text: str) -> str:
@@ -365,6 +380,7 @@ def rows(console: ConsoleStore, query: Query) -> Page:
             "place": place,
             "found": found,
             "columns": columns.values if not found.skipped_bytes else [],
+            "more_columns": columns.more,
             "views": _VIEWS,
             "reader": reader,
             "is_search": _wanted(query, place.topic) is not None,
@@ -379,7 +395,7 @@ def row(console: ConsoleStore, query: Query) -> Page:
     """Return the page of one row."""
     place, offset = _place(console, query), query.natural("offset", 0)
     number, name = place.partition.id.partition, place.topic.topic
-    columns = value_columns(place.topic, headers=True)
+    columns = value_columns(place.topic, headers=True, most=_MOST_COLUMNS_OF_A_ROW)
     table = console.store.scan(
         name,
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
@@ -399,7 +415,7 @@ def row(console: ConsoleStore, query: Query) -> Page:
     return Page(
         "row.html",
         f"Row {offset} of {name}-{number}",
-        {"place": place, "row": found, "values": values, "partition": number},
+        {"place": place, "row": found, "values": values, "partition": number, "more_columns": columns.more},
         is_live=False,
     )
 

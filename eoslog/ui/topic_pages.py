@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from eoslog.admin.topic_admin import describe_partition, kafka_spelling, schema_history
@@ -21,6 +22,7 @@ from eoslog.ui.display import duration, size
 from eoslog.ui.overview_page import ANY_AGE, Amount, amount_of, sum_of
 from eoslog.ui.pages import Listing, Page, Query
 
+_MOST_COLUMNS = 1_000
 _ORDERS = ("name", "offsets", "bytes")
 
 
@@ -96,9 +98,10 @@ def topic(console: ConsoleStore, query: Query) -> Page:
         {
             "topic": found,
             "amount": sum_of([amount_of(each) for each in partitions]),
-            "partitions": Listing([describe_partition(each) for each in partitions], query),
+            "partitions": Listing(partitions, query).map(describe_partition),
             "held": held,
-            "schema": [(field.name, str(field.type), field.nullable) for field in schema],
+            "schema": [(field.name, str(field.type), field.nullable) for field in islice(schema, _MOST_COLUMNS)],
+            "more_columns": max(0, len(schema) - _MOST_COLUMNS),
             "versions": [
                 (each.version, each.slot, each.timestamp, [".".join(path) for path in each.added])
                 for each in reversed(schema_history(found))

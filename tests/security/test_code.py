@@ -14,8 +14,8 @@ SOURCES = [*(REPOSITORY / "eoslog").rglob("*.py"), *(REPOSITORY / "spark_ext").r
 DANGEROUS_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "yaml", "jsonpickle", "joblib"}
 DANGEROUS_MODULES |= {"subprocess", "runpy", "code", "codeop", "ctypes", "xmlrpc", "telnetlib"}
 DANGEROUS_CALLS = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "tempfile.mktemp"}
-IMPORTS_BY_NAME = {"eoslog/__init__.py", "eoslog/cli/main.py"}
-"""Where modules are imported whose names are not written in an import: the package's own, or its version."""
+IMPORTS_BY_NAME = {"eoslog/__init__.py", "eoslog/cli/main.py", "eoslog/format/given_schemas.py"}
+"""Modules that import by name: modules of these packages only, whose names are constants."""
 
 
 def modules_of(tree: ast.AST) -> Iterator[str]:

@@ -35,7 +35,7 @@ def test_each_entry_of_the_navigation_is_described() -> None:
 def test_the_limits_are_those_of_the_console() -> None:
     text = prose(PAGE)
 
-    assert f"the last {overview_page._MINUTES} minutes" in text
+    assert f"up to {overview_page._BARS * overview_page._BAR_MS[0] // 60_000} minutes" in text
     assert f"newest {console_store.RECENT_SLOTS:,} slots" in text
     assert f"shows {display.CELL_BYTES} bytes of each value" in text
     assert f"the page of a row {display.VALUE_BYTES >> 10} KiB" in text

@@ -287,6 +287,15 @@ def test_every_request_is_counted(any_store: ObjectStore) -> None:
     assert any_store.requests == {"PUT": 3, "GET": 4, "LIST": 2, "DELETE": 2}
 
 
+def test_the_time_of_every_kind_of_request_is_counted(any_store: ObjectStore) -> None:
+    any_store.put("a", b"x" * 1_000_000)
+    any_store.get("a")
+    list(any_store.list(""))
+    any_store.delete(["a"])
+
+    assert all(any_store.request_times_ns[verb] > 0 for verb in ("PUT", "GET", "LIST", "DELETE"))
+
+
 def test_every_kind_of_request_is_counted_from_zero(any_store: ObjectStore) -> None:
     """A Counter runs Python code when a kind is missing, where threads may be switched and a count be lost."""
     assert any_store.requests.keys() == {"PUT", "GET", "LIST", "DELETE"}

@@ -9,8 +9,10 @@ from starlette.testclient import TestClient
 import eoslog
 from eoslog.errors import StoreAccessDenied, StoreUnavailable
 from eoslog.log.slots import slot_path
+from eoslog.read.history import Operation
 from eoslog.state.jobs import CommitJob
 from eoslog.state.transaction_entries import ApplicationVersion, CommitSummary
+from eoslog.ui.overview_page import commit_rate
 from eoslog.ui.pages import PAGE_SIZE
 from tests.unit.ui.conftest import ServedConsole
 from tests.unit.ui.forms import csrf_token, problem, rows, words
@@ -79,6 +81,39 @@ def test_the_overview_lists_the_latest_operations_with_aborts(store: eoslog.Stor
 
     assert [first[2], first[7]] == ["abort", "late"]
     assert [second[2], second[4], second[7]] == ["append", "2", "etl-1"]
+
+
+def operations(*times_ms: int) -> list[Operation]:
+    """Commits at these times, the newest first."""
+    return [Operation(slot=1, timestamp=each, operation="append", topics=(), outcome="commit") for each in times_ms]
+
+
+def test_the_rate_of_commits_is_that_of_the_last_minutes() -> None:
+    minute = 60_000
+    now = 100 * minute
+
+    rate = commit_rate(operations(now, now - minute, now - minute, now - 20 * minute), is_whole=True, now_ms=now)
+
+    assert rate.a_minute == 3 / 5
+    assert list(rate.bars[-2:]) == [2, 1]
+    assert sum(rate.bars) == 4
+    assert (rate.bar_ms, rate.span_ms) == (minute, 30 * minute)
+
+
+def test_the_rate_of_commits_counts_only_the_time_that_was_looked_at() -> None:
+    minute = 60_000
+    now = 100 * minute
+
+    rate = commit_rate(operations(now, now - 59_000, now - 2 * minute), is_whole=False, now_ms=now)
+
+    assert rate.a_minute == 3 / 2
+    assert rate.bar_ms == 2_000
+    assert rate.span_ms <= 2 * minute
+    assert list(rate.bars) == [1, *[0] * 28, 1]
+
+
+def test_a_store_without_operations_has_no_rate() -> None:
+    assert commit_rate([], is_whole=True, now_ms=1).a_minute == 0
 
 
 def test_the_overview_tells_how_far_a_delta_table_lags(store: eoslog.Store, browser: TestClient) -> None:

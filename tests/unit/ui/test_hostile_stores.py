@@ -103,6 +103,34 @@ def test_a_record_of_the_log_that_is_too_large_is_cut(store: eoslog.Store, brows
     assert "its first" in words(page)
 
 
+def test_times_that_python_cannot_hold_are_shown(store: eoslog.Store, browser: TestClient) -> None:
+    late_ms = 300_000_000_000_000
+    schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("on", pa.list_(pa.date32()))])
+    store.admin.create_topic("times", schema=schema)
+    with store.producer() as producer:
+        producer.send("payments", value=b"v", partition=0, timestamp=late_ms)
+        times = pa.array([late_ms * 1000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        days = pa.array([[2_000_000_000]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))
+        producer.send_table("times", pa.table({"at": times, "on": days}))
+
+    assert f"{late_ms} ms" in browser.get("/topics/payments/rows/0/0").text
+    for path in ("/topics/payments/rows", "/topics/times/rows", "/topics/times/rows/0/0"):
+        assert browser.get(path).status_code == 200
+    assert words(browser.get("/topics/times/rows")).count("beyond the years 1 to 9999") == 2
+
+
+def test_a_topic_of_many_columns_has_pages_of_limited_size(store: eoslog.Store, browser: TestClient) -> None:
+    names = [f"column_{number}" for number in range(3_000)]
+    store.admin.create_topic("wide", schema=pa.schema([(name, pa.int64()) for name in names]))
+    with store.producer() as producer:
+        producer.send_table("wide", pa.table({name: [7] for name in names}))
+
+    for path, more in (("/topics/wide", 2_000), ("/topics/wide/rows", 2_900), ("/topics/wide/rows/0/0", 2_000)):
+        page = browser.get(path)
+        assert f"{more} more columns" in words(page)
+        assert len(page.text) < 300_000
+
+
 def test_a_stream_has_no_event_of_a_value() -> None:
     assert _event("a\r\nevent: evil\rdata: x\n\nid: 1") == (
         "data: a\ndata: event: evil\ndata: data: x\ndata: \ndata: id: 1\n\n"
